@@ -1,0 +1,1 @@
+"""What a configuration releases, and what that can be proven to protect."""

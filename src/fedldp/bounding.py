@@ -1,0 +1,148 @@
+"""Bounds on what a client may send. A bound is public: it comes with the broadcast or the configuration.
+
+Sensitivity is computed here, by the code that clips, and never passed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.errors import ConfigError, PrivacyError
+
+LARGEST = 1e6
+"""The largest centre or radius. Float32 keeps seven digits, so larger ones would swallow the weights."""
+SMALLEST_RADIUS = 1e-9
+
+
+def check_releasable(values: Any) -> None:
+    """Refuse whatever a randomiser cannot protect, before anything is drawn or sent.
+
+    Raises:
+        PrivacyError: ``values`` is no floating-point array with at least one axis and one element,
+            or holds NaN or infinity.
+    """
+    if not isinstance(values, np.ndarray):
+        raise PrivacyError(f"cannot release a {type(values).__name__}: pass a floating-point array")
+    if values.dtype not in (np.float32, np.float64):
+        raise PrivacyError(
+            f"cannot release an array of type {values.dtype}: integer and other buffers "
+            "have no range; only float32 and float64 are randomised"
+        )
+    if values.ndim == 0:
+        raise PrivacyError("cannot release a 0-d array: give the parameter at least one axis")
+    if values.size == 0:
+        raise PrivacyError("cannot release an empty array: remove the parameter from the model")
+    if not np.isfinite(values).all():
+        raise PrivacyError(
+            "the values to release contain NaN or infinity: nothing was released; "
+            "lower learning_rate, or check the data and the model"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """The public range [centre - radius, centre + radius] of each parameter tensor.
+
+    A Ranges maps weights to normalised coordinates x = (w - centre) / radius, in which every
+    mechanism works, and estimates back.
+
+    Attributes:
+        centers: float64, shape (L,) for L tensors.
+        radii: float64, shape (L,), positive.
+        sizes: coordinates of each tensor, length L.
+
+    Raises:
+        ConfigError: a radius is not positive, or a value not finite, too large, or so that float32
+            cannot tell the ends of the range apart.
+    """
+
+    centers: NDArray[np.float64]
+    radii: NDArray[np.float64]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.centers) == len(self.radii) == len(self.sizes):
+            raise ConfigError(
+                f"range_center has {len(self.centers)} and range_radius {len(self.radii)} values "
+                f"for a model of {len(self.sizes)} parameter tensors: give one, or one for each"
+            )
+        for name, values in (("range_center", self.centers), ("range_radius", self.radii)):
+            for value in values:
+                if not np.isfinite(value) or abs(value) > LARGEST:
+                    raise ConfigError(f"{name} = {value:g}: give a finite number up to {LARGEST:g}")
+        for center, radius in zip(self.centers, self.radii, strict=True):
+            if radius < SMALLEST_RADIUS:
+                raise ConfigError(
+                    f"range_radius = {radius:g}: give a number of at least {SMALLEST_RADIUS:g}"
+                )
+            if radius < abs(center) * 1e-5:
+                raise ConfigError(
+                    f"range_radius = {radius:g} is lost beside range_center = {center:g} in "
+                    "float32: give a larger radius"
+                )
+
+    @classmethod
+    def fixed(
+        cls, center: float | list[float], radius: float | list[float], sizes: tuple[int, ...]
+    ) -> Ranges:
+        """Return agreed ranges: one (centre, radius) for all tensors, or one for each."""
+        return cls(_one_each(center, sizes), _one_each(radius, sizes), sizes)
+
+    @classmethod
+    def of_public(
+        cls, weights: NDArray[np.float32], sizes: tuple[int, ...], *, floor: float, margin: float
+    ) -> Ranges:
+        """Return the adaptive ranges of weights that are already public.
+
+        This is post-processing, so it costs no privacy. Client weights come wrapped as Sensitive
+        and are refused: ranges taken from them would leave disjoint supports, epsilon infinity.
+
+        Args:
+            weights: the server's own weights, shape (d,).
+            sizes: coordinates of each tensor.
+            floor: the smallest radius.
+            margin: factor on the radius.
+
+        Source: Sun, Qian, Chen 2021, Algorithm 1, lines 12-13.
+        """
+        if not isinstance(weights, np.ndarray):
+            raise PrivacyError(
+                f"ranges come from public weights, not from a {type(weights).__name__}: "
+                "measure them on the server's own weights"
+            )
+        pieces = np.split(weights.astype(np.float64), np.cumsum(sizes)[:-1])
+        low = np.array([piece.min() for piece in pieces])
+        high = np.array([piece.max() for piece in pieces])
+        return cls((high + low) / 2, np.maximum((high - low) / 2 * margin, floor), sizes)
+
+    def normalise(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return x = (values - centre) / radius, float32, shape (d,); not clipped."""
+        if values.shape != (sum(self.sizes),):
+            raise PrivacyError(f"the ranges cover {sum(self.sizes)} weights, not {values.shape}")
+        out = np.empty(values.shape, np.float32)
+        for start, stop, center, radius in self._segments():
+            np.subtract(values[start:stop], np.float32(center), out=out[start:stop])
+            out[start:stop] *= np.float32(1.0 / radius)
+        return out
+
+    def restore(self, estimate: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Return centre + radius * estimate, float32, shape (d,)."""
+        out = np.empty(estimate.shape, np.float32)
+        for start, stop, center, radius in self._segments():
+            out[start:stop] = center + radius * estimate[start:stop]
+        return out
+
+    def _segments(self) -> list[tuple[int, int, float, float]]:
+        stops = np.cumsum(self.sizes).tolist()
+        starts = [0, *stops[:-1]]
+        return list(zip(starts, stops, self.centers.tolist(), self.radii.tolist(), strict=True))
+
+
+def _one_each(value: float | list[float], sizes: tuple[int, ...]) -> NDArray[np.float64]:
+    if isinstance(value, list):
+        return np.array(value, np.float64)
+    return np.full(len(sizes), value, np.float64)

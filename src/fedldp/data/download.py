@@ -1,0 +1,186 @@
+"""Fetch published files: resumed where a download broke off, checked before they are used."""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copyfileobj
+
+import httpx
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from fedldp.data.folder import checksum_status, resolve_data_dir
+from fedldp.data.sources import PublishedFile, Source, find_source
+from fedldp.errors import DataError, DataMissing
+
+_CHUNK_BYTES = 1 << 18
+_TIMEOUT_SECONDS = 30.0
+
+
+def fetch(
+    name: str,
+    data_dir: Path | None = None,
+    *,
+    progress: bool = True,
+    client: httpx.Client | None = None,
+) -> list[Path]:
+    """Download a data set's files, unless they are there whole, and check each one's SHA-256.
+
+    A download goes to NAME.partial and is resumed from there; the file gets its name only after
+    the check. Bytes that fail the check are deleted. Each address is tried once, in order.
+
+    Args:
+        name: a built-in data set.
+        data_dir: see resolve_data_dir.
+        progress: show a bar on stderr if that is a terminal.
+        client: makes the requests, for proxies and the like; closed by its owner.
+
+    Returns:
+        The paths of all the data set's files; none for one that comes with a library.
+
+    Raises:
+        ConfigError: there is no data set of that name.
+        DataMissing: no address served the file; the line has file, folder, addresses and reasons.
+        DataError: a file cannot be written, or the archive lacks one.
+    """
+    source = find_source(name)
+    root = resolve_data_dir(data_dir)
+    folder = root / source.folder
+    wanted = [f for f in source.files if checksum_status(folder / f.name, f) != "ok"]
+    if wanted:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with _bar(progress) as bar:
+                if client is not None:
+                    _obtain(source, wanted, root, client, bar)
+                else:
+                    with httpx.Client(follow_redirects=True, timeout=_TIMEOUT_SECONDS) as own:
+                        _obtain(source, wanted, root, own, bar)
+        except OSError as error:
+            reason = f"{error.strerror or error}: {error.filename or folder}"
+            raise DataError(f"{source.name} cannot be stored in {folder} ({reason})") from None
+    return [folder / file.name for file in source.files]
+
+
+def _obtain(
+    source: Source, wanted: list[PublishedFile], root: Path, client: httpx.Client, bar: Progress
+) -> None:
+    if source.archive is None:
+        for file in wanted:
+            _download(file, root / source.folder, client, bar)
+        return
+    archive = root / source.archive.name
+    brought_by_user = checksum_status(archive, source.archive) == "ok"
+    if not brought_by_user:
+        _download(source.archive, root, client, bar)
+    _extract(archive, wanted, root / source.folder)
+    if not brought_by_user:
+        archive.unlink()
+
+
+def _download(file: PublishedFile, folder: Path, client: httpx.Client, bar: Progress) -> None:
+    """Try each address until one has given the whole file, then put it in its place."""
+    partial = folder / f"{file.name}.partial"
+    task = bar.add_task(file.name, total=file.size)
+    failures = []
+    for address in file.addresses:
+        try:
+            _stream(address, partial, file.size, client, lambda n: bar.update(task, completed=n))
+        except httpx.HTTPError as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            failures.append(f"{address}: {reason}")
+            continue
+        if checksum_status(partial, file) == "ok":
+            partial.replace(folder / file.name)
+            return
+        partial.unlink()
+        failures.append(f"{address}: wrong size or checksum, what it sent was deleted")
+    raise DataMissing(
+        f"{file.name} could not be fetched into {folder} ({'; '.join(failures)}); run the command "
+        "again to resume, or put the file there by hand"
+    )
+
+
+def _stream(
+    address: str,
+    partial: Path,
+    size: int,
+    client: httpx.Client,
+    report: Callable[[int], None],
+) -> None:
+    """Append what is missing of `size` bytes to `partial`, or start anew if the server must.
+
+    Raises:
+        httpx.HTTPError: the address cannot be reached, refuses, or ends too early.
+    """
+    have = partial.stat().st_size if partial.exists() else 0
+    if have >= size:
+        return  # cut short between the last byte and the check
+    # As stored: a .gz file must not be unpacked on its way.
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    with client.stream("GET", address, headers=headers) as response:
+        if response.status_code not in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
+            raise httpx.HTTPError(f"HTTP status {response.status_code}")
+        resumed = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        if not (resumed and response.status_code == httpx.codes.PARTIAL_CONTENT):
+            have = 0
+        with partial.open("ab" if have else "wb") as out:
+            for chunk in response.iter_raw(_CHUNK_BYTES):
+                out.write(chunk)
+                have += len(chunk)
+                report(have)
+                if have > size:
+                    return  # another file: the check refuses it, and the disk is spared the rest
+    if have < size:
+        raise httpx.HTTPError(f"ended after {have:,} of {size:,} bytes")
+
+
+def _extract(archive: Path, wanted: list[PublishedFile], folder: Path) -> None:
+    """Take the wanted files, by exact name, out of an archive, and nothing else.
+
+    Raises:
+        DataError: the archive is damaged or lacks one of them.
+    """
+    missing = {f"{folder.name}/{file.name}": file for file in wanted}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                stream = tar.extractfile(member) if member.isfile() else None
+                if stream is None or member.name not in missing:
+                    continue
+                file = missing[member.name]
+                partial = folder / f"{file.name}.partial"
+                with stream, partial.open("wb") as out:
+                    copyfileobj(stream, out)
+                if checksum_status(partial, file) == "ok":
+                    partial.replace(folder / file.name)
+                    del missing[member.name]
+                else:
+                    partial.unlink()
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise DataError(f"{archive} is damaged ({error}); delete it and fetch again") from None
+    if missing:
+        raise DataError(f"{archive} lacks {', '.join(missing)}, or has it damaged; fetch it again")
+
+
+def _bar(wanted: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not (wanted and sys.stderr.isatty()),
+    )

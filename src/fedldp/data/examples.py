@@ -1,0 +1,188 @@
+"""Labelled examples in memory: what a loader hands over, and a data set made from arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedldp.errors import ConfigError, DataError
+
+MAX_SEED = 2**32 - 1  # scikit-learn's splitter takes no larger one
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Labelled examples, row i of one array belonging to row i of the other.
+
+    Attributes:
+        features: float32 of shape (N, *input_shape); images are (N, C, H, W) in [0, 1].
+        labels: int64 of shape (N,), each from 0 to num_classes - 1.
+    """
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A training and a test set of one classification task.
+
+    Attributes:
+        name: for records and messages; a subset's name differs from the full set's.
+        train: the examples that are partitioned among clients.
+        test: the examples that only the evaluation sees.
+        num_classes: one more than the largest label that can occur.
+    """
+
+    name: str
+    train: Examples
+    test: Examples
+    num_classes: int
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example's features, without the batch axis."""
+        return self.train.features.shape[1:]
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: ArrayLike,
+        labels: ArrayLike,
+        *,
+        test_features: ArrayLike | None = None,
+        test_labels: ArrayLike | None = None,
+        test_share: float = 0.2,
+        seed: int = 0,
+        name: str = "custom",
+    ) -> Dataset:
+        """Check a user's own arrays and make a data set of them.
+
+        The values are taken as they are: scale them by ranges that are public knowledge, never by
+        ranges measured on the clients' data, which would leak unprotected.
+
+        Args:
+            features: numbers of shape (N, *input_shape), finite also as float32.
+            labels: integers of shape (N,), from 0; there are as many classes as the largest
+                label of both sets plus one.
+            test_features: a test set of shape (M, *input_shape), given together with its labels;
+                without it, a part of the examples is split off.
+            test_labels: integers of shape (M,).
+            test_share: the share of the examples to split off, between 0 and 1; stratified by
+                label where every label has at least two examples and a place in both parts.
+            seed: of the split, from 0 to 2**32 - 1.
+            name: what the data set is called in messages and records.
+
+        Returns:
+            The data set; an array that is float32 already may be shared, not copied.
+
+        Raises:
+            DataError: the arrays are empty, ragged, of unequal lengths, not finite, not numbers,
+                or hold fewer than two classes; the line says which.
+            ConfigError: test_share or seed is out of range, or only half of a test set is given.
+
+        >>> data = Dataset.from_arrays([[0.0], [0.1], [0.9], [1.0]], [0, 0, 1, 1], test_share=0.5)
+        >>> len(data.train), len(data.test), data.num_classes, data.input_shape
+        (2, 2, 2, (1,))
+        """
+        if (test_features is None) != (test_labels is None):
+            raise ConfigError(
+                f"data set {name!r}: test_features and test_labels go together; give both or none"
+            )
+        train = _checked(features, labels, f"data set {name!r}:")
+        if test_features is None or test_labels is None:
+            if len(train) < 2:
+                raise DataError(
+                    f"data set {name!r}: one example cannot be split; add some or a test set"
+                )
+            parts = split(train.labels, test_share, seed)
+            train, test = (Examples(train.features[rows], train.labels[rows]) for rows in parts)
+        else:
+            test = _checked(test_features, test_labels, f"data set {name!r}: test")
+            if test.features.shape[1:] != train.features.shape[1:]:
+                raise DataError(
+                    f"data set {name!r}: an example has shape {train.features.shape[1:]} in the "
+                    f"training set and {test.features.shape[1:]} in the test set"
+                )
+        all_labels = np.concatenate([train.labels, test.labels])
+        if len(np.unique(all_labels)) < 2:
+            raise DataError(
+                f"data set {name!r}: every label is {all_labels[0]}; classification needs at "
+                "least two classes"
+            )
+        return cls(name=name, train=train, test=test, num_classes=int(all_labels.max()) + 1)
+
+
+def split(
+    labels: NDArray[np.int64], test_share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split row numbers into a training and a test part, stratified by label where possible.
+
+    Args:
+        labels: shape (N,), of at least two examples.
+        test_share: between 0 and 1; the test part has ceil(test_share * N) rows,
+            and leaves at least one for training.
+        seed: from 0 to 2**32 - 1; the same labels and seed give the same parts.
+
+    Returns:
+        The row numbers of the training part and those of the test part.
+
+    Raises:
+        ConfigError: test_share or seed is out of range.
+    """
+    # Imported here because it takes a second, which users of their own test set need not wait.
+    from sklearn.model_selection import train_test_split
+
+    if not 0 < test_share < 1:
+        raise ConfigError(f"test_share is {test_share}; give a number between 0 and 1")
+    if not 0 <= seed <= MAX_SEED:
+        raise ConfigError(f"seed is {seed}; give an integer from 0 to {MAX_SEED}")
+    num_test = min(math.ceil(test_share * len(labels)), len(labels) - 1)
+    _, counts = np.unique(labels, return_counts=True)
+    stratifiable = counts.min() >= 2 and len(counts) <= min(num_test, len(labels) - num_test)
+    train, test = train_test_split(
+        np.arange(len(labels)),
+        test_size=num_test,
+        random_state=seed,
+        stratify=labels if stratifiable else None,
+    )
+    return train, test
+
+
+def _checked(features: ArrayLike, labels: ArrayLike, context: str) -> Examples:
+    """Turn one user-given pair of arrays into Examples, or say in one line why not."""
+    try:
+        x, y = np.asarray(features), np.asarray(labels)
+    except ValueError as error:
+        raise DataError(f"{context} features or labels are ragged: {error}") from None
+    if x.dtype.kind not in "buif":
+        raise DataError(f"{context} features are of type {x.dtype}; give numbers")
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{context} labels are of type {y.dtype}; give integers from 0")
+    if x.ndim < 2 or y.ndim != 1:
+        raise DataError(
+            f"{context} features have shape {x.shape} and labels {y.shape}; "
+            "give (N, ...) and (N,), with at least one feature axis"
+        )
+    if len(x) != len(y):
+        raise DataError(f"{context} there are {len(x)} rows of features but {len(y)} labels")
+    if x.size == 0:
+        raise DataError(f"{context} features of shape {x.shape} are empty; give some examples")
+    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, and is refused
+        x = np.ascontiguousarray(x, dtype=np.float32)
+    if not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise DataError(
+            f"{context} features of row {row} are NaN, infinite or too large for float32; "
+            "drop or repair such rows"
+        )
+    y = y.astype(np.int64)
+    if y.min() < 0:
+        raise DataError(f"{context} the smallest label is {y.min()}; give integers from 0")
+    return Examples(x, y)

@@ -1,0 +1,119 @@
+"""The data folder: where it is, and which published files are in it, whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import platformdirs
+
+from fedldp.data.sources import SOURCES, PublishedFile, Source, find_source
+from fedldp.errors import DataError, DataMissing
+
+Status = Literal["ok", "missing", "damaged"]
+
+
+class FileStatus(NamedTuple):
+    """One published file and what verify found."""
+
+    file: Path
+    status: Status
+
+
+def resolve_data_dir(data_dir: Path | None) -> Path:
+    """Choose the data folder: the argument, else $FEDLDP_DATA, else the user's cache folder."""
+    if data_dir is not None:
+        return data_dir.expanduser()
+    variable = os.environ.get("FEDLDP_DATA")
+    if variable:
+        return Path(variable).expanduser()
+    return Path(platformdirs.user_cache_dir("fedldp"))
+
+
+def verify(name: str | None = None, data_dir: Path | None = None) -> list[FileStatus]:
+    """Compare files with their published sizes and SHA-256 checksums; no network is used.
+
+    Args:
+        name: a built-in data set, or None for all of them.
+        data_dir: see resolve_data_dir.
+
+    Returns:
+        Each file once; a stand-in's file only where it is there.
+
+    Raises:
+        ConfigError: there is no data set of that name.
+    """
+    root = resolve_data_dir(data_dir)
+    found: dict[Path, Status] = {}  # keyed by path, because data sets share files
+    for source in [find_source(name)] if name is not None else SOURCES.values():
+        for file in source.files:
+            path = root / source.folder / file.name
+            if path not in found:
+                found[path] = checksum_status(path, file)
+        if source.stand_in is not None:
+            for file in source.stand_in.files:
+                path = root / source.stand_in.folder / file.name
+                if path.is_file():
+                    found[path] = checksum_status(path, file)
+    return [FileStatus(path, status) for path, status in found.items()]
+
+
+def size_status(path: Path, file: PublishedFile) -> Status:
+    """Judge a file by its size, which finds a truncated one at no cost."""
+    if not path.is_file():
+        return "missing"
+    return "ok" if path.stat().st_size == file.size else "damaged"
+
+
+def checksum_status(path: Path, file: PublishedFile) -> Status:
+    """Judge a file by its size and its SHA-256."""
+    status = size_status(path, file)
+    if status == "ok":
+        with path.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256:
+                return "damaged"
+    return status
+
+
+def in_use(source: Source, root: Path) -> Source:
+    """Return the source, or its stand-in where only that one's files are there."""
+    stand_in = source.stand_in
+    if stand_in is None or not _all_missing(source, root) or _all_missing(stand_in, root):
+        return source
+    return stand_in
+
+
+def is_present(source: Source, root: Path) -> bool:
+    """Whether all files are there with the published sizes."""
+    return all(size_status(root / source.folder / file.name, file) == "ok" for file in source.files)
+
+
+def locate(source: Source, root: Path) -> tuple[Source, list[Path]]:
+    """Return the source in use and the paths of its files, in their order.
+
+    Raises:
+        DataMissing: a file is not there; the line says where it belongs and how to get it.
+        DataError: a file has not the published size.
+    """
+    used = in_use(source, root)
+    folder = root / used.folder
+    for file in used.files:
+        path = folder / file.name
+        status = size_status(path, file)
+        if status == "missing":
+            raise DataMissing(
+                f"{file.name} is not in {folder}; get it from {used.addresses(file)[0]} "
+                f"with: fedldp data fetch {source.name}"
+            )
+        if status == "damaged":
+            raise DataError(
+                f"{file.name} in {folder} is damaged: {path.stat().st_size:,} bytes instead of "
+                f"{file.size:,}; replace it with: fedldp data fetch {source.name}"
+            )
+    return used, [folder / file.name for file in used.files]
+
+
+def _all_missing(source: Source, root: Path) -> bool:
+    return not any((root / source.folder / file.name).exists() for file in source.files)

@@ -1,0 +1,25 @@
+"""The exceptions that fedldp raises for its user; anything else that escapes is our own bug."""
+
+
+class FedldpError(Exception):
+    """Base of all errors with a remedy; the message is one line for the user."""
+
+
+class ConfigError(FedldpError):
+    """A setting is unknown, malformed or out of range."""
+
+
+class PrivacyError(FedldpError):
+    """A value may not be released: nothing has left the client."""
+
+
+class DataError(FedldpError):
+    """A data set is malformed or damaged."""
+
+
+class DataMissing(DataError):
+    """A data set's file is not in the data folder."""
+
+
+class RunError(FedldpError):
+    """A run folder cannot be used, or a run was cut short."""

@@ -1,0 +1,240 @@
+"""The two-point randomiser: one bit for each coordinate.
+
+Source: Duchi, Jordan, Wainwright 2018; with ranges (c, r) in Sun, Qian, Chen 2021, eq. 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.bounding import check_releasable
+from fedldp.errors import ConfigError, RunError
+from fedldp.mechanisms import Aggregate, Mechanism
+from fedldp.randomness import Stream
+
+# Coordinates randomised at a time: the working arrays stay in the second-level cache.
+_BLOCK = 1 << 15
+
+LARGEST_EPSILON = {64: 32.0, 32: 10.0}
+"""By the bits of the comparison. Beyond it the smaller probability would hold too few of its steps."""
+
+
+@dataclass(frozen=True)
+class TwoPoint(Mechanism):
+    """Report a coordinate x in [-1, 1] as the bit 1 with probability 1/2 + x/(2K), else 0.
+
+    K = (e^eps + 1)/(e^eps - 1), so K (2 bit - 1) estimates x without bias, with variance K^2 - x^2.
+
+    Guarantee: pure ``epsilon_per_weight`` for one coordinate; d times that for a report of d.
+    It holds exactly, whatever floating point does: a coordinate's bit is U < T, with U a uniform
+    integer of ``integer_bits`` bits and T an integer clamped to [Tmin, 2^B - Tmin], so both outcome
+    probabilities lie between Tmin/2^B and 1 - Tmin/2^B for every input.
+
+    Args:
+        epsilon_per_weight: positive, at most 32 (10 with 32 bits).
+        integer_bits: B, 64 or 32.
+
+    Raises:
+        ConfigError: ``epsilon_per_weight`` is out of range.
+    """
+
+    name: ClassVar[str] = "two_point"
+
+    epsilon_per_weight: float
+    integer_bits: Literal[64, 32] = 64
+
+    def __post_init__(self) -> None:
+        if self.integer_bits not in LARGEST_EPSILON:
+            raise ConfigError(f"integer_bits = {self.integer_bits}: choose 64 or 32")
+        largest = LARGEST_EPSILON[self.integer_bits]
+        if not (math.isfinite(self.epsilon_per_weight) and 0 < self.epsilon_per_weight <= largest):
+            raise ConfigError(
+                f"epsilon_per_weight = {self.epsilon_per_weight}: give a finite number above 0 "
+                f"and up to {largest:g} (with integer_bits = {self.integer_bits})"
+            )
+        if self.threshold_min * 2 >= 1 << self.integer_bits:
+            raise ConfigError(
+                f"epsilon_per_weight = {self.epsilon_per_weight} is too small to tell the two "
+                "outcomes apart: give a larger one"
+            )
+
+    @cached_property
+    def threshold_min(self) -> int:
+        """Tmin = ceil(2^B / (1 + e^eps)), exact in integers."""
+        return _ceil_of_share(self.epsilon_per_weight, self.integer_bits)
+
+    @property
+    def realised_epsilon(self) -> float:
+        """The pure epsilon that the integers really give: ln((2^B - Tmin)/Tmin) <= epsilon."""
+        full = 1 << self.integer_bits
+        return math.log((full - self.threshold_min) / self.threshold_min)
+
+    @property
+    def scale(self) -> float:
+        """K as realised: 2^B / (2^B - 2 Tmin)."""
+        full = 1 << self.integer_bits
+        return full / (full - 2 * self.threshold_min)
+
+    @property
+    def _half(self) -> int:
+        # Thresholds relative to 2^(B-1) are symmetric, from -half to half, and fit a signed word.
+        return (1 << (self.integer_bits - 1)) - self.threshold_min
+
+    def thresholds(self, values: NDArray[np.floating]) -> list[int]:
+        """Return the integer threshold T of each value, shape (d,): P(bit = 1) = T / 2^B."""
+        middle = 1 << (self.integer_bits - 1)
+        return [middle + self._offset(float(y)) for y in self._scaled(np.asarray(values))]
+
+    def _scaled(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        # In units of 2^32 (of one for B = 32): the integer part is compared with a random word.
+        return np.clip(values, -1, 1) * values.dtype.type(math.ldexp(self._half, self._shift))
+
+    @property
+    def _shift(self) -> int:
+        return 32 - self.integer_bits
+
+    def _offset(self, scaled: float) -> int:
+        exact = math.floor(scaled * 2.0**-self._shift)
+        return max(-self._half, min(exact, self._half))
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return one bit for each coordinate, most significant first; see ``Mechanism.encode``."""
+        check_releasable(values)
+        flat = values.reshape(-1)
+        packed = [
+            self._encode_block(flat[start : start + _BLOCK], stream)
+            for start in range(0, flat.size, _BLOCK)
+        ]
+        return b"".join(packed)
+
+    def _encode_block(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Compare U with T by their high 32 bits; draw low bits only where those are equal.
+
+        The low word of a uniform integer is independent of its high word, so drawing it late
+        changes nothing in the distribution; it is needed once in 2^32 coordinates.
+        """
+        scaled = self._scaled(values)
+        words = stream.integers(values.size, np.int32)
+        low, up = -self._half >> -self._shift, self._half >> -self._shift
+        high = _to_int32(np.floor(scaled), largest=up)
+        np.clip(high, low, up, out=high)
+        ones = words < high
+        if self.integer_bits > 32:
+            for i in np.flatnonzero(words == high):
+                offset = self._offset(float(scaled[i]))
+                drawn = (int(words[i]) << 32) + int(stream.integers(1, np.uint32)[0])
+                ones[i] = drawn < offset
+        return np.packbits(ones).tobytes()
+
+    def payload_bits(self, size: int) -> int:
+        """Return ``size``: one bit for each coordinate."""
+        return size
+
+    def aggregate(self, size: int) -> Counts:
+        """Return an empty count of ones of reports of ``size`` coordinates."""
+        return Counts(size, self.scale)
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values`` clipped to [-1, 1]."""
+        return np.clip(values.astype(np.float64), -1, 1)
+
+    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return K^2 - x^2 (Lemma 2, with the term that the paper drops)."""
+        return self.scale**2 - self.bound(values) ** 2
+
+    @classmethod
+    def examples(cls) -> Sequence[TwoPoint]:
+        """Return instances for the contract tests."""
+        return [cls(1.0), cls(0.01), cls(8.0), cls(32.0), cls(1.0, 32), cls(10.0, 32)]
+
+
+def _to_int32(whole: NDArray[np.floating], largest: int) -> NDArray[np.int32]:
+    # The threshold of the very top may be rounded up to 2^31, which int32 does not hold.
+    over = whole >= 2**31
+    if not over.any():
+        return whole.astype(np.int32)
+    result = np.where(over, 0, whole).astype(np.int32)
+    result[over] = largest
+    return result
+
+
+def _ceil_of_share(epsilon: float, bits: int) -> int:
+    """Return ceil(2^bits / (1 + e^epsilon)), by decimals that leave no doubt about the ceiling."""
+    context = Context(prec=60)
+    share = context.divide(Decimal(2**bits), 1 + context.exp(Decimal(epsilon)))
+    return int(share.to_integral_value(rounding=ROUND_CEILING))
+
+
+class Counts(Aggregate):
+    """Counts of ones for each coordinate; with the scale K they give the mean.
+
+    Reports of several budgets may follow each other: a change of scale folds the counts so far
+    into a float64 sum, so memory stays O(d).
+    """
+
+    def __init__(self, size: int, scale: float) -> None:
+        self.size = size
+        self.reports = np.zeros(size, np.int64)
+        self._scale = scale
+        self._sum = np.zeros(size)
+        self._ones = np.zeros(size, np.int64)
+        self._seen = np.zeros(size, np.int64)
+        # Whole reports are first counted in bytes, which hold 255 of them.
+        self._bytes = np.zeros(size, np.uint8)
+        self._pending = 0
+
+    def use_scale(self, scale: float) -> None:
+        """Decode what follows with this scale."""
+        if scale != self._scale:
+            self._fold()
+            self._scale = scale
+
+    def add(self, payload: bytes) -> None:
+        """Take in one whole report: packed bits, most significant first.
+
+        Raises:
+            RunError: the payload has not the length of a report.
+        """
+        if len(payload) != -(-self.size // 8):
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self.size} coordinates: "
+                "client and server run different models"
+            )
+        packed = np.frombuffer(payload, np.uint8)
+        self._bytes += np.unpackbits(packed, count=self.size)
+        self._pending += 1
+        if self._pending == 255:
+            self._flush()
+
+    def add_bits(self, positions: NDArray[np.int64], bits: NDArray[np.uint8]) -> None:
+        """Take in single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,)."""
+        self._seen += np.bincount(positions, minlength=self.size)
+        self._ones += np.bincount(positions[bits != 0], minlength=self.size)
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the estimate K (2 ones/n - 1) of each coordinate's mean, shape (d,)."""
+        self._fold()
+        if not self.reports.all():
+            raise RunError("no report came in for some coordinates: there is no mean to estimate")
+        return self._sum / self.reports
+
+    def _flush(self) -> None:
+        self._ones += self._bytes
+        self._seen += self._pending
+        self._bytes[:] = 0
+        self._pending = 0
+
+    def _fold(self) -> None:
+        self._flush()
+        self._sum += self._scale * (2 * self._ones - self._seen)
+        self.reports += self._seen
+        self._ones[:] = 0
+        self._seen[:] = 0

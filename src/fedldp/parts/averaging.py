@@ -1,0 +1,54 @@
+"""The unprotected path: clients send their weights as they are, the server averages them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedldp.bounding import check_releasable
+from fedldp.errors import RunError
+from fedldp.parts import Client
+from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+
+
+@dataclass(frozen=True)
+class SendPlain:
+    """An encoder that protects nothing: float32 weights, little-endian.
+
+    Attributes:
+        by_examples: also release the number of the client's examples, as its weight in the average.
+    """
+
+    by_examples: bool
+
+    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+        """Return the report of one client."""
+        weights = update.open()
+        check_releasable(weights)
+        return Report(
+            round=broadcast.round,
+            size=weights.size,
+            payload=weights.astype("<f4").tobytes(),
+            chunk=weights.size,
+            weight=float(len(client.examples)) if self.by_examples else 1.0,
+        )
+
+
+@dataclass(frozen=True)
+class WeightedMean:
+    """The server step of FedAvg: the mean of the reports by their weights, summed in float64."""
+
+    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
+        """Return the next round's broadcast."""
+        total = np.zeros(broadcast.weights.size)
+        weight = 0.0
+        for report in reports:
+            if not isinstance(report, Report) or report.weight is None:
+                raise RunError("this server averages whole reports that carry a weight")
+            total += report.weight * np.frombuffer(report.payload, "<f4")
+            weight += report.weight
+        if weight == 0:
+            raise RunError("no report came in: there is no mean to take")
+        mean = (total / weight).astype(np.float32)
+        return replace(broadcast, round=broadcast.round + 1, weights=mean)

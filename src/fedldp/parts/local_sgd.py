@@ -1,0 +1,121 @@
+"""The client step that most systems share: some epochs of SGD from the broadcast weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedldp.data.datasets import Examples
+from fedldp.parts import Client
+from fedldp.randomness import torch_seeded
+from fedldp.wire import Broadcast, Layout, Sensitive, Vector
+
+PIECE = 1000
+"""Test examples evaluated at a time; sums over pieces do not depend on who evaluated which."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch with one thread: float sums then agree bit for bit between all processes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def layout_of(model: nn.Module) -> Layout:
+    """Return how the parameters of ``model`` lie in one vector."""
+    named = list(model.named_parameters())
+    return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
+
+
+def read_weights(model: nn.Module) -> Vector:
+    """Return the parameters of ``model`` as one float32 vector, shape (d,)."""
+    return np.concatenate(
+        [p.detach().cpu().contiguous().numpy().reshape(-1) for p in model.parameters()]
+    )
+
+
+def load_weights(model: nn.Module, layout: Layout, weights: Vector) -> None:
+    """Set the parameters of ``model`` to ``weights``, shape (d,)."""
+    pieces = layout.split(weights)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(pieces[name]))
+
+
+def to_device(features: Tensor, device: torch.device) -> Tensor:
+    """Return examples on ``device``; images channels-last, which convolutions are faster on."""
+    moved = features.to(device)
+    return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved
+
+
+@dataclass(frozen=True, eq=False)
+class LocalSgd:
+    """Plain SGD on a client's examples, cross-entropy loss, no momentum.
+
+    Every epoch visits every example once, in an order from the client's stream "batches"; the last
+    batch of an epoch may be smaller.
+
+    Attributes:
+        model: the module to train with; its parameters are overwritten.
+        local_epochs: passes over the client's examples in one round.
+        batch_size: examples in one step.
+        learning_rate: step size.
+        device: where to train.
+
+    Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
+    """
+
+    model: nn.Module
+    local_epochs: int
+    batch_size: int
+    learning_rate: float
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self.model.to(self.device, memory_format=torch.channels_last)
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
+        """Return the client's weights after training, float32, shape (d,)."""
+        load_weights(self.model, layout_of(self.model), broadcast.weights)
+        self.model.train()
+        parameters = list(self.model.parameters())
+        with torch_seeded(client.stream("model")):
+            for features, labels in self._batches(client):
+                loss = functional.cross_entropy(self.model(features), labels)
+                gradients = torch.autograd.grad(loss, parameters)
+                with torch.no_grad():
+                    torch._foreach_add_(parameters, gradients, alpha=-self.learning_rate)
+        return Sensitive(read_weights(self.model))
+
+    def _batches(self, client: Client) -> Iterator[tuple[Tensor, Tensor]]:
+        features = to_device(torch.from_numpy(client.examples.features), self.device)
+        labels = torch.from_numpy(client.examples.labels).to(self.device)
+        generator = client.stream("batches").generator()
+        for _ in range(self.local_epochs):
+            order = torch.from_numpy(generator.permutation(len(labels))).to(self.device)
+            shuffled = to_device(features[order], self.device)
+            yield from zip(
+                shuffled.split(self.batch_size), labels[order].split(self.batch_size), strict=True
+            )
+
+
+def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> tuple[int, float]:
+    """Return the number of examples that ``model`` classifies rightly and its summed loss."""
+    model.eval()
+    with torch.no_grad():
+        features = to_device(torch.from_numpy(examples.features), device)
+        labels = torch.from_numpy(examples.labels).to(device)
+        logits = model(features)
+        loss = functional.cross_entropy(logits, labels, reduction="sum")
+        right = (logits.argmax(1) == labels).sum()
+    return int(right), float(loss)

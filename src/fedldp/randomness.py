@@ -1,0 +1,89 @@
+"""Every random number of fedldp comes from here: one AES-256-CTR keystream for each purpose.
+
+In deployment a stream is keyed with 32 fresh bytes from the operating system. In simulation its key
+is derived from (seed, round, client, purpose), so that a draw depends on what it is for and never on
+which process made it or when: any number of workers gives the same bits. The generator is the same
+in both cases, and faster than numpy's own, so no fast and insecure mode exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+SERVER = -1
+"""The client index under which the server and the simulator draw."""
+
+_ZEROS = bytes(1 << 16)
+
+
+class Stream:
+    """A keystream: AES-256 in counter mode over zeros, read from its start.
+
+    A stream is used by one reader for one purpose. Two streams with the same 32-byte key are equal.
+    """
+
+    def __init__(self, key: bytes, *, simulated: bool) -> None:
+        if len(key) != 32:
+            raise ValueError(f"a stream's key has 32 bytes, not {len(key)}")
+        self.simulated = simulated
+        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+    @classmethod
+    def fresh(cls) -> Stream:
+        """Return a stream for deployment, keyed by the operating system; it cannot be repeated."""
+        return cls(os.urandom(32), simulated=False)
+
+    @classmethod
+    def simulation(cls, *, seed: int, round: int, client: int, purpose: str) -> Stream:
+        """Return the stream of (seed, round, client, purpose): for simulation only.
+
+        Whoever knows the seed can undo every randomiser that drew from it.
+        """
+        label = f"fedldp simulation/{seed}/{round}/{client}/{purpose}"
+        return cls(hashlib.blake2b(label.encode(), digest_size=32).digest(), simulated=True)
+
+    def bytes(self, count: int) -> bytearray:
+        """Return the next ``count`` bytes of the keystream."""
+        # cryptography asks for room for one block, less a byte, beyond what it writes.
+        buffer = bytearray(count + 15)
+        view = memoryview(buffer)
+        for start in range(0, count, len(_ZEROS)):
+            piece = min(len(_ZEROS), count - start)
+            self._encryptor.update_into(_ZEROS[:piece], view[start:])
+        view.release()
+        del buffer[count:]
+        return buffer
+
+    def integers(self, count: int, dtype: type[np.signedinteger | np.unsignedinteger]) -> NDArray:  # type: ignore[type-arg]
+        """Return ``count`` integers, uniform over the whole range of ``dtype``, shape (count,)."""
+        return np.frombuffer(self.bytes(count * np.dtype(dtype).itemsize), dtype=dtype)
+
+    def generator(self) -> np.random.Generator:
+        """Return a numpy generator seeded from this stream: for batches, samples and partitions.
+
+        It is not cryptographic, so no randomiser of sensitive values may use it.
+        """
+        return np.random.Generator(np.random.Philox(key=self.integers(2, np.uint64)))
+
+    def torch_seed(self) -> int:
+        """Return a seed for torch, from the next eight bytes."""
+        return int(self.integers(1, np.int64)[0])
+
+
+@contextmanager
+def torch_seeded(stream: Stream) -> Iterator[None]:
+    """Let torch's global generator follow ``stream`` within the block, and restore it after.
+
+    A module's initialiser and its dropout draw from the global generator and take no other.
+    """
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(stream.torch_seed())
+        yield

@@ -1,0 +1,40 @@
+"""Recipes: full configurations as functions, one per reproduced figure or table row.
+
+Each module's public functions that return a SystemConfig are recipes; ldp_fl_mnist() is the recipe
+ldp-fl-mnist. The docstring's first line describes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from fedldp.errors import ConfigError
+from fedldp.registry import modules
+from fedldp.systems import SystemConfig
+
+Recipe = Callable[[], SystemConfig]
+
+
+def recipes() -> dict[str, Recipe]:
+    """Return every recipe by its name."""
+    return {
+        name.replace("_", "-"): function
+        for module in modules(__name__)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+def find_recipe(name: str) -> SystemConfig:
+    """Return the configuration of the recipe called ``name``.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    found = recipes()
+    if name not in found:
+        raise ConfigError(
+            f"recipe {name}: there is no such recipe or file; see `fedldp list recipes`"
+        )
+    return found[name]()

@@ -1,0 +1,31 @@
+"""Finding what a package holds: adding a mechanism, a system or a recipe is adding one file."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def modules(package: str) -> Iterator[ModuleType]:
+    """Import and yield the modules of ``package``, by name."""
+    path = importlib.import_module(package).__path__
+    for info in sorted(pkgutil.iter_modules(path), key=lambda info: info.name):
+        yield importlib.import_module(f"{package}.{info.name}")
+
+
+def scan(package: str, base: type[T]) -> list[type[T]]:
+    """Return the concrete subclasses of ``base`` that the modules of ``package`` define."""
+    return [
+        member
+        for module in modules(package)
+        for _, member in inspect.getmembers(module, inspect.isclass)
+        if issubclass(member, base)
+        and member.__module__ == module.__name__
+        and not inspect.isabstract(member)
+    ]

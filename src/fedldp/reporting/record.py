@@ -1,0 +1,182 @@
+"""The run folder: what a run writes, and how it comes back after an interruption.
+
+config.json        the resolved configuration
+environment.json   versions and hardware
+privacy.json       the statement, written before training starts
+metrics.jsonl      one line for each round
+checkpoint         the state after the last complete round, replaced atomically
+model.safetensors  the final weights
+summary.json       the result, as `fedldp run --json` prints it
+report.html        the same for people
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save, save_file
+
+from fedldp.bounding import Ranges
+from fedldp.errors import RunError
+from fedldp.wire import Broadcast, Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """What one round gave.
+
+    Attributes:
+        round: counted from 1.
+        clients: how many took part.
+        accuracy: of the new global model on the test set, 0 to 1.
+        loss: its mean cross-entropy there.
+        uplink_bits_per_client: mean bits that a client sent, position labels included.
+        seconds: wall-clock time.
+        arrivals: for shuffled rounds the agreed T and T_S, and the first, median and last arrival.
+    """
+
+    round: int
+    clients: int
+    accuracy: float
+    loss: float
+    uplink_bits_per_client: float
+    seconds: float
+    arrivals: dict[str, float] | None = None
+
+
+class RunFolder:
+    """A run's folder on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: Mapping[str, Any], privacy: Mapping[str, Any]) -> RunFolder:
+        """Make a new folder and write what is known before training.
+
+        Raises:
+            RunError: the folder exists and is not empty, or cannot be written.
+        """
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise RunError(
+                    f"out = {path}: it exists already; choose another folder, or --resume {path}"
+                )
+            path.mkdir(parents=True, exist_ok=True)
+            folder = cls(path)
+            folder.write_json("config.json", config)
+            folder.write_json("environment.json", environment())
+            folder.write_json("privacy.json", privacy)
+        except OSError as error:
+            raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
+        return folder
+
+    def discard(self) -> None:
+        """Remove the folder: for a run that ended before its first round was complete."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write ``content`` atomically."""
+        replace_file(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def read_config(self) -> dict[str, Any]:
+        """Return the configuration of the run.
+
+        Raises:
+            RunError: this is no run folder.
+        """
+        try:
+            return dict(json.loads((self.path / "config.json").read_text()))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"resume = {self.path}: no run folder with a config.json; give the folder of a run"
+            ) from error
+
+    def write_round(self, broadcast: Broadcast, rounds: Sequence[Round]) -> None:
+        """Record a complete round: the line of metrics and the checkpoint."""
+        tensors = {"weights": broadcast.weights}
+        metadata = {
+            "round": str(broadcast.round),
+            "rounds": json.dumps([asdict(r) for r in rounds]),
+        }
+        if broadcast.ranges is not None:
+            tensors["centers"] = broadcast.ranges.centers
+            tensors["radii"] = broadcast.ranges.radii
+            metadata["sizes"] = json.dumps(broadcast.ranges.sizes)
+        replace_file(self.path / "checkpoint", save(tensors, metadata))
+        # Rewritten whole: after a kill between the two files, metrics follow the checkpoint.
+        lines = "".join(json.dumps(asdict(r)) + "\n" for r in rounds)
+        replace_file(self.path / "metrics.jsonl", lines.encode())
+
+    def read_checkpoint(self) -> tuple[Broadcast, list[Round]] | None:
+        """Return the state after the last complete round, or None where there is none.
+
+        Raises:
+            RunError: the checkpoint is damaged.
+        """
+        path = self.path / "checkpoint"
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata()
+                ranges = None
+                if "sizes" in metadata:
+                    ranges = Ranges(
+                        file.get_tensor("centers"),
+                        file.get_tensor("radii"),
+                        tuple(json.loads(metadata["sizes"])),
+                    )
+                broadcast = Broadcast(
+                    round=int(metadata["round"]),
+                    weights=file.get_tensor("weights"),
+                    ranges=ranges,
+                )
+            rounds = [Round(**r) for r in json.loads(metadata["rounds"])]
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise RunError(f"{path} is damaged ({error}): start the run anew") from error
+        return broadcast, rounds
+
+    def write_model(self, layout: Layout, weights: np.ndarray[Any, Any]) -> None:
+        """Write the weights by parameter name."""
+        tensors = {name: piece.copy() for name, piece in layout.split(weights).items()}
+        save_file(tensors, self.path / "model.safetensors")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` so that a crash leaves the old or the new file, whole."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def environment() -> dict[str, Any]:
+    """Return versions and hardware: what a reader needs to repeat the run."""
+    packages = ("fedldp", "torch", "numpy", "scikit-learn", "cryptography")
+    cuda = torch.cuda.is_available()
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: version(name) for name in packages},
+        "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if cuda else None,
+    }

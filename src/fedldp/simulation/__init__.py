@@ -1,0 +1,1 @@
+"""The simulator: one round loop over simulated clients."""

@@ -1,0 +1,227 @@
+"""The one round loop: who takes part, broadcast, exchange, server step, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.accounting.statement import statement
+from fedldp.data.datasets import Dataset, load_dataset
+from fedldp.data.partition import partition
+from fedldp.errors import ConfigError, RunError
+from fedldp.randomness import SERVER, Stream
+from fedldp.reporting.html import page
+from fedldp.reporting.record import Round, RunFolder, replace_file
+from fedldp.simulation.participation import check_participation, participants
+from fedldp.systems import SystemConfig
+from fedldp.transport import Transport
+from fedldp.transport.in_process import InProcess
+from fedldp.transport.shuffler import Schedule, Shuffler
+from fedldp.wire import Broadcast, Incoming, Layout, Report, Shuffled
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run gave.
+
+    Attributes:
+        recipe: the recipe's name, or None.
+        config: the resolved configuration.
+        rounds: one record for each round.
+        weights: the final weights by parameter name, float32.
+        privacy: the statement.
+        seconds: wall-clock time of the rounds, those before a resume included.
+        run_dir: the run folder, or None where nothing was written.
+    """
+
+    recipe: str | None
+    config: SystemConfig
+    rounds: list[Round]
+    weights: dict[str, NDArray[np.float32]]
+    privacy: dict[str, Any]
+    seconds: float
+    run_dir: Path | None
+
+    @property
+    def accuracy(self) -> float:
+        """The final model's accuracy on the test set, 0 to 1."""
+        return self.rounds[-1].accuracy
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document that ``fedldp run --json`` prints."""
+        final = self.rounds[-1]
+        keys = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds")
+        return {
+            "recipe": self.recipe,
+            "system": self.config.system,
+            "seed": self.config.seed,
+            "config": self.config.model_dump(),
+            "rounds": [{key: getattr(r, key) for key in keys} for r in self.rounds],
+            "final": {"accuracy": final.accuracy, "loss": final.loss},
+            "privacy": self.privacy,
+            "seconds": self.seconds,
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
+        }
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device for "auto", "cpu" or "cuda".
+
+    Raises:
+        ConfigError: the name is another, or no GPU is there.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device = {name}: choose auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = cuda: torch finds no GPU here; use auto or cpu")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def simulate(
+    config: SystemConfig,
+    *,
+    recipe: str | None = None,
+    dataset: Dataset | None = None,
+    data_dir: Path | None = None,
+    device: str = "cpu",
+    workers: int = 1,
+    out: Path | None = None,
+    resume: RunFolder | None = None,
+    before: Callable[[dict[str, Any]], None] = lambda privacy: None,
+    after_round: Callable[[Round], None] = lambda record: None,
+) -> Result:
+    """Run ``config`` over simulated clients.
+
+    Args:
+        config: the configuration.
+        recipe: its recipe's name, for the record.
+        dataset: the data; loaded by ``config.dataset`` where it is not given.
+        data_dir: the data folder.
+        device: "auto", "cpu" or "cuda".
+        workers: processes; any number gives the same bits.
+        out: where to make the run folder; nothing is written where it is None.
+        resume: the folder of an interrupted run of this configuration, to continue.
+        before: is shown the privacy statement before training starts.
+        after_round: is shown every record, those of a resumed run's earlier rounds too.
+
+    Raises:
+        FedldpError: a setting, the data, or a value to release is refused. A folder is left only
+            where a round was complete.
+    """
+    chosen = choose_device(device)
+    if workers < 1:
+        raise ConfigError(f"workers = {workers}: give 1 or more")
+    check_participation(config)
+    if dataset is None:
+        dataset = load_dataset(config.dataset, data_dir=data_dir, label_column=config.label_column)
+    stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="partition")
+    members = partition(
+        dataset.train.labels, config.num_clients, config.partition, stream.generator()
+    )
+    privacy = statement(config)
+    with InProcess(config, dataset, members, device=chosen, workers=workers) as clients:
+        saved = resume.read_checkpoint() if resume else None
+        broadcast, records = saved or (clients.population.system.initial(), [])
+        folder = resume
+        if out is not None:
+            folder = RunFolder.create(out, _document(recipe, config), privacy)
+        before(privacy)
+        for record in records:
+            after_round(record)
+        try:
+            while broadcast.round <= config.rounds:
+                broadcast, record = _one_round(config, clients, broadcast)
+                records.append(record)
+                if folder is not None:
+                    folder.write_round(broadcast, records)
+                after_round(record)
+        except BaseException:
+            if folder is not None and not records:
+                folder.discard()
+            raise
+        layout = clients.population.system.layout
+    result = Result(
+        recipe=recipe,
+        config=config,
+        rounds=records,
+        weights={name: w.copy() for name, w in layout.split(broadcast.weights).items()},
+        privacy=privacy,
+        seconds=sum(record.seconds for record in records),
+        run_dir=None if folder is None else folder.path,
+    )
+    if folder is not None:
+        _finish(folder, result, layout, broadcast)
+    return result
+
+
+def _document(recipe: str | None, config: SystemConfig) -> dict[str, Any]:
+    return {"recipe": recipe, "config": config.model_dump()}
+
+
+def _finish(folder: RunFolder, result: Result, layout: Layout, broadcast: Broadcast) -> None:
+    folder.write_model(layout, broadcast.weights)
+    folder.write_json("summary.json", result.summary())
+    replace_file(folder.path / "report.html", page(result.summary()).encode())
+
+
+def _one_round(
+    config: SystemConfig, clients: InProcess, broadcast: Broadcast
+) -> tuple[Broadcast, Round]:
+    started = time.monotonic()
+    chosen = participants(config, broadcast.round)
+    transport: Transport = clients
+    delays = config.delays()
+    if delays is not None:
+        transport = Shuffler(clients, delays, clients.population.stream)
+    tally = _Tally()
+    system = clients.population.system
+    following = system.server_step(broadcast, tally.watch(transport.exchange(broadcast, chosen)))
+    if not np.isfinite(following.weights).all():
+        raise RunError(
+            f"round {broadcast.round}: the new weights hold NaN or infinity; lower learning_rate"
+        )
+    accuracy, loss = clients.evaluate(following)
+    schedule = transport.schedule if isinstance(transport, Shuffler) else None
+    return following, Round(
+        round=broadcast.round,
+        clients=len(chosen),
+        accuracy=accuracy,
+        loss=loss,
+        uplink_bits_per_client=tally.bits / len(chosen),
+        seconds=time.monotonic() - started,
+        arrivals=None if schedule is None else tally.summarise(schedule),
+    )
+
+
+@dataclass(eq=False)
+class _Tally:
+    """Counts what passes on its way to the server step, without holding its content."""
+
+    bits: int = 0
+    arrivals: list[NDArray[np.float64]] = field(default_factory=list)
+
+    def watch(self, reports: Incoming) -> Iterator[Report | Shuffled]:
+        for report in reports:
+            self.bits += report.uplink_bits
+            if isinstance(report, Shuffled):
+                self.arrivals.append(report.arrival_seconds)
+            yield report
+
+    def summarise(self, schedule: Schedule) -> dict[str, float]:
+        arrivals = np.concatenate(self.arrivals)
+        return {
+            "delay_seconds": schedule.delay,
+            "response_seconds": schedule.response,
+            "first": float(arrivals.min()),
+            "median": float(np.median(arrivals)),
+            "last": float(arrivals.max()),
+        }

@@ -1,0 +1,33 @@
+"""Who takes part in a round."""
+
+from __future__ import annotations
+
+from fedldp.errors import ConfigError
+from fedldp.randomness import SERVER, Stream
+from fedldp.systems import SystemConfig
+
+
+def check_participation(config: SystemConfig) -> None:
+    """Refuse more clients per round than there are.
+
+    Raises:
+        ConfigError: ``clients_per_round`` is larger than ``num_clients``.
+    """
+    if config.clients_per_round is not None and config.clients_per_round > config.num_clients:
+        raise ConfigError(
+            f"clients_per_round = {config.clients_per_round}: there are only "
+            f"num_clients = {config.num_clients}"
+        )
+
+
+def participants(config: SystemConfig, round: int) -> list[int]:
+    """Return the clients of ``round``, ascending: a uniform sample without replacement."""
+    if config.clients_per_round is None:
+        return list(range(config.num_clients))
+    stream = Stream.simulation(
+        seed=config.seed, round=round, client=SERVER, purpose="participation"
+    )
+    drawn = stream.generator().choice(
+        config.num_clients, size=config.clients_per_round, replace=False
+    )
+    return sorted(drawn.tolist())

@@ -1,0 +1,207 @@
+"""Systems: one paper or baseline per file, found by a scan of this package.
+
+A system's file holds its configuration, frozen and public. Its ``build`` puts four parts together:
+
+    initial     () -> the first Broadcast
+    client_step (Broadcast, Client) -> Sensitive       private data stays behind this
+    encoder     (Sensitive, Broadcast, Client) -> Report       bound, randomise, pack
+    server_step (Broadcast, reports) -> the next Broadcast
+
+There is no ``run``: the engine owns the one loop, here and in deployment.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol, Self
+
+import torch
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from torch import nn
+
+from fedldp.errors import ConfigError
+from fedldp.models import build_model
+from fedldp.parts import Client
+from fedldp.parts.local_sgd import LocalSgd, layout_of, read_weights
+from fedldp.randomness import SERVER, Stream, torch_seeded
+from fedldp.registry import scan
+from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Vector
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class ClientStep(Protocol):
+    """Compute a client's sensitive update from the broadcast and its private examples."""
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]: ...
+
+
+class Encoder(Protocol):
+    """Turn a sensitive update into what may leave the client."""
+
+    def __call__(
+        self, update: Sensitive[Vector], broadcast: Broadcast, client: Client
+    ) -> Report: ...
+
+
+class ServerStep(Protocol):
+    """Compute the next broadcast from this round's and a stream of reports, in O(d) memory."""
+
+    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What the source of a system claims, quoted as a claim and never as a guarantee.
+
+    Attributes:
+        epsilon: as claimed.
+        delta: as claimed.
+        unit: what the claim is about, in the vocabulary of the statements.
+        source: where it is claimed.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Literal["weight", "record", "client-round", "client-run"]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """The four parts of a system, ready for the engine.
+
+    Attributes:
+        initial: gives the first broadcast.
+        client_step: see ``ClientStep``.
+        encoder: see ``Encoder``.
+        server_step: see ``ServerStep``.
+        model: a module of the system's architecture, for evaluation.
+        layout: how the model's parameters lie in a broadcast's weights.
+    """
+
+    initial: Callable[[], Broadcast]
+    client_step: ClientStep
+    encoder: Encoder
+    server_step: ServerStep
+    model: nn.Module
+    layout: Layout
+
+    def report(self, broadcast: Broadcast, client: Client) -> Report:
+        """Let ``client`` take part in one round: train, then encode."""
+        return self.encoder(self.client_step(broadcast, client), broadcast, client)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delays:
+    """The time model of a simulated shuffler (see ``transport.shuffler``), in seconds."""
+
+    compute_seconds: float
+    communication_seconds: float
+    spread: float
+    delay_seconds: float
+    prediction_error: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a system must know of the data: public facts, no example."""
+
+    input_shape: tuple[int, ...]
+    num_classes: int
+
+
+class SystemConfig(BaseModel, ABC):
+    """A run's full configuration: frozen, public, checked when it is made.
+
+    Subclasses set ``system`` to a Literal of their name and add their own settings.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), strict=False)
+
+    system: str
+    dataset: str = Field(description="a name from `fedldp list datasets`, or a .npz or .csv file")
+    label_column: str = Field("label", description="the label's column in a .csv file")
+    partition: str = Field(
+        "iid", description="iid, dirichlet:ALPHA, shards:PER_CLIENT or power-law:EXPONENT"
+    )
+    num_clients: Count = Field(description="clients that the training set is divided among")
+    clients_per_round: Count | None = Field(
+        None, description="clients drawn for each round; all of them where it is not set"
+    )
+    rounds: Count = Field(description="communication rounds")
+    model: str = Field(description='a name from `fedldp list models`, or "module:callable"')
+    local_epochs: Count = Field(1, description="passes over a client's examples in one round")
+    batch_size: Count = Field(10, description="examples in one SGD step")
+    learning_rate: Positive = Field(description="SGD step size")
+    seed: int = Field(0, ge=0, description="the simulation's seed")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_one_line(cls, settings: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return validate(settings)
+        except ValidationError as error:
+            raise ConfigError(_describe(error, cls)) from None
+
+    @abstractmethod
+    def build(self, problem: Problem, *, device: torch.device) -> System:
+        """Put the system together for ``problem``.
+
+        Raises:
+            ConfigError: the model or a setting does not fit the problem.
+        """
+
+    @abstractmethod
+    def claim(self) -> Claim | None:
+        """Return what the source claims of this configuration, if it claims anything."""
+
+    def delays(self) -> Delays | None:
+        """Return the shuffler's time model where reports are shuffled, else None."""
+        return None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the system's name."""
+        return str(cls.model_fields["system"].default)
+
+    def changed(self, **settings: Any) -> SystemConfig:
+        """Return a copy with some settings changed, checked again."""
+        return type(self).model_validate({**self.model_dump(), **settings})
+
+    def build_training(
+        self, problem: Problem, device: torch.device
+    ) -> tuple[nn.Module, Layout, Vector, LocalSgd]:
+        """Return the model, its layout, its weights from the seed, and SGD as its client step."""
+        stream = Stream.simulation(seed=self.seed, round=0, client=SERVER, purpose="weights")
+        with torch_seeded(stream):
+            model = build_model(self.model, problem.input_shape, problem.num_classes)
+        weights = read_weights(model)
+        training = LocalSgd(model, self.local_epochs, self.batch_size, self.learning_rate, device)
+        return model, layout_of(model), weights, training
+
+
+def _describe(error: ValidationError, config: type[SystemConfig]) -> str:
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else "settings"
+    if first["type"] == "extra_forbidden":
+        return f"{name} is no setting of {config.name()}; it has {', '.join(config.model_fields)}"
+    if first["type"] == "missing":
+        return f"{name} is not set, and {config.name()} needs it: add {name} = ..."
+    message = first["msg"][0].lower() + first["msg"][1:]
+    return f"{name} = {first['input']}: {message}"
+
+
+def systems() -> dict[str, type[SystemConfig]]:
+    """Return the configuration class of every system by the system's name."""
+    return {config.name(): config for config in scan(__name__, SystemConfig)}  # type: ignore[type-abstract]

@@ -1,0 +1,236 @@
+"""Simulated clients on this machine: in this process, or spread over worker processes.
+
+A client's report depends on (seed, round, client, broadcast) alone, reports come back in the order
+of the clients, and every process trains with one torch thread: so any number of workers gives the
+same bits.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.data.datasets import Dataset, Examples
+from fedldp.errors import FedldpError, RunError
+from fedldp.parts import Client
+from fedldp.parts.local_sgd import PIECE, evaluate, load_weights, one_thread
+from fedldp.randomness import Stream
+from fedldp.systems import Problem, System, SystemConfig
+from fedldp.wire import Broadcast, Report
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """All simulated clients and the test set.
+
+    Attributes:
+        seed: the simulation's seed.
+        system: the system that they take part in.
+        dataset: the data.
+        members: for each client the indices of its training examples.
+        device: where models are evaluated.
+    """
+
+    seed: int
+    system: System
+    dataset: Dataset
+    members: Sequence[NDArray[np.int64]]
+    device: torch.device
+
+    def stream(self, round: int, client: int, purpose: str) -> Stream:
+        """Return the simulation's stream for (round, client, purpose)."""
+        return Stream.simulation(seed=self.seed, round=round, client=client, purpose=purpose)
+
+    def client(self, round: int, index: int) -> Client:
+        """Return client ``index`` as it is in ``round``."""
+        train, own = self.dataset.train, self.members[index]
+        return Client(
+            index=index,
+            examples=Examples(train.features[own], train.labels[own]),
+            stream=lambda purpose: self.stream(round, index, purpose),
+        )
+
+    def report(self, broadcast: Broadcast, index: int) -> Report:
+        """Return the report of client ``index``; an error says whose it was."""
+        try:
+            return self.system.report(broadcast, self.client(broadcast.round, index))
+        except FedldpError as error:
+            message = f"round {broadcast.round}, client {index}: {error}"
+            raise type(error)(message) from error
+
+    def evaluate(self, broadcast: Broadcast, piece: int) -> tuple[int, float]:
+        """Return the right answers and the summed loss on piece ``piece`` of the test set."""
+        model, test = self.system.model, self.dataset.test
+        load_weights(model, self.system.layout, broadcast.weights)
+        part = slice(piece * PIECE, (piece + 1) * PIECE)
+        return evaluate(model, Examples(test.features[part], test.labels[part]), self.device)
+
+
+class InProcess:
+    """The transport of simulated clients; use it as a context.
+
+    Args:
+        config: the run's configuration.
+        dataset: the data.
+        members: for each client the indices of its training examples.
+        device: where to train and evaluate.
+        workers: processes; 1 is this one.
+    """
+
+    def __init__(
+        self,
+        config: SystemConfig,
+        dataset: Dataset,
+        members: Sequence[NDArray[np.int64]],
+        *,
+        device: torch.device,
+        workers: int,
+    ) -> None:
+        problem = Problem(dataset.input_shape, dataset.num_classes)
+        system = config.build(problem, device=device)
+        self.population = Population(config.seed, system, dataset, members, device)
+        self._pieces = range(-(-len(dataset.test) // PIECE))
+        self._workers = workers
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._executor: ProcessPoolExecutor | None = None
+        if workers > 1:
+            self._folder = tempfile.TemporaryDirectory(prefix="fedldp-")
+            _share(dataset, Path(self._folder.name))
+            self._executor = ProcessPoolExecutor(
+                workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start_worker,
+                initargs=(
+                    config,
+                    dataset.name,
+                    dataset.num_classes,
+                    members,
+                    device.type,
+                    self._folder.name,
+                ),
+            )
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def exchange(self, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+        """Yield the reports of ``clients``, in their order."""
+        return self._map(Population.report, broadcast, clients)
+
+    def evaluate(self, broadcast: Broadcast) -> tuple[float, float]:
+        """Return accuracy (0 to 1) and mean loss of the broadcast's weights on the test set."""
+        right, loss = 0, 0.0
+        for piece_right, piece_loss in self._map(Population.evaluate, broadcast, self._pieces):
+            right += piece_right
+            loss += piece_loss
+        total = len(self.population.dataset.test)
+        return right / total, loss / total
+
+    def _map(
+        self,
+        task: Callable[[Population, Broadcast, int], T],
+        broadcast: Broadcast,
+        items: Sequence[int],
+    ) -> Iterator[T]:
+        """Yield task(population, broadcast, item) in order; at most a few batches lie in wait."""
+        if self._executor is None:
+            with one_thread():
+                for item in items:
+                    yield task(self.population, broadcast, item)
+            return
+        batch = max(1, min(16, len(items) // (self._workers * 4)))
+        waiting: deque[Future[list[T]]] = deque()
+        try:
+            for start in range(0, len(items), batch):
+                waiting.append(
+                    self._executor.submit(_run_task, task, broadcast, items[start : start + batch])
+                )
+                if len(waiting) > 2 * self._workers:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise RunError(
+                "a worker process died: perhaps memory ran out; resume with fewer --workers"
+            ) from error
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+_population: Population
+"""The population of a worker process, set once by its initialiser."""
+
+
+def _start_worker(
+    config: SystemConfig,
+    name: str,
+    num_classes: int,
+    members: Sequence[NDArray[np.int64]],
+    device: str,
+    folder: str,
+) -> None:
+    global _population
+    # Ctrl-C reaches the whole process group; the parent alone decides how to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    dataset = _mapped(name, num_classes, Path(folder))
+    problem = Problem(dataset.input_shape, dataset.num_classes)
+    system = config.build(problem, device=torch.device(device))
+    _population = Population(config.seed, system, dataset, members, torch.device(device))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _run_task(
+    task: Callable[[Population, Broadcast, int], Any], broadcast: Broadcast, items: Sequence[int]
+) -> list[Any]:
+    return [task(_population, broadcast, item) for item in items]
+
+
+def _share(dataset: Dataset, folder: Path) -> None:
+    for part, examples in (("train", dataset.train), ("test", dataset.test)):
+        np.save(folder / f"{part}-features.npy", examples.features)
+        np.save(folder / f"{part}-labels.npy", examples.labels)
+
+
+def _mapped(name: str, num_classes: int, folder: Path) -> Dataset:
+    # Mapped copy-on-write: all workers read the same pages, and torch sees writable memory.
+    def examples(part: str) -> Examples:
+        features, labels = (
+            np.load(folder / f"{part}-{field}.npy", mmap_mode="c")
+            for field in ("features", "labels")
+        )
+        return Examples(features, labels)
+
+    return Dataset(name, examples("train"), examples("test"), num_classes)

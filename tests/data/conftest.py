@@ -1,0 +1,51 @@
+"""A data folder of small files, and a network that must not be touched."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_files import WRITERS, published
+
+from fedldp.data.sources import SOURCES, Source
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Source]:
+    """Write a small version of a data set into tmp_path and let its sizes be the published ones."""
+
+    def write(name: str) -> Source:
+        source = SOURCES[name]
+        folder = tmp_path / source.folder
+        folder.mkdir(exist_ok=True)
+        WRITERS[name](folder)
+        files = tuple(
+            published(file.name, (folder / file.name).read_bytes(), *file.addresses)
+            for file in source.files
+        )
+        small = dataclasses.replace(source, files=files)
+        monkeypatch.setitem(SOURCES, name, small)
+        return small
+
+    return write
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def real_data() -> Path:
+    folder = os.environ.get("FEDLDP_DATA")
+    if not folder:
+        pytest.skip("FEDLDP_DATA names no folder with the published files")
+    return Path(folder)

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedldp.data import Dataset, load_dataset
+from fedldp.data.examples import split
+from fedldp.errors import ConfigError, DataError, DataMissing, FedldpError
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+Y = np.arange(40) % 4
+
+
+def one_line(error: pytest.ExceptionInfo[FedldpError]) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@settings(deadline=None)  # the first call imports scikit-learn
+@given(counts=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda c: sum(c) > 1),
+       test_share=st.floats(0.05, 0.9), seed=st.integers(0, 2**32 - 1))  # fmt: skip
+def test_split_assigns_each_row_once(counts: list[int], test_share: float, seed: int) -> None:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    train, test = split(labels, test_share, seed)
+    assert sorted([*train, *test]) == list(range(len(labels)))
+    assert len(test) == min(np.ceil(test_share * len(labels)), len(labels) - 1)
+    again = split(labels, test_share, seed)
+    np.testing.assert_array_equal(again[0], train)
+
+
+def test_split_is_stratified_and_seeded() -> None:
+    labels = np.repeat([0, 1, 2], [50, 30, 20])
+    _, test = split(labels, 0.2, 0)
+    assert np.bincount(labels[test]).tolist() == [10, 6, 4]
+    assert sorted(test) != sorted(split(labels, 0.2, 1)[1])
+
+
+@pytest.mark.parametrize("test_share", [0, 1, -0.1, 1.5, float("nan")])
+def test_split_share_out_of_range(test_share: float) -> None:
+    with pytest.raises(ConfigError, match="test_share"):
+        Dataset.from_arrays(X, Y, test_share=test_share)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_split_seed_out_of_range(seed: int) -> None:
+    with pytest.raises(ConfigError, match="seed"):
+        Dataset.from_arrays(X, Y, seed=seed)
+
+
+def test_from_arrays_pairs_rows_with_labels() -> None:
+    data = Dataset.from_arrays(X, Y, seed=3)
+    assert (len(data.train), len(data.test), data.num_classes, data.name) == (32, 8, 4, "custom")
+    assert data.train.features.dtype == np.float32
+    assert data.train.labels.dtype == np.int64
+    label_of = dict(zip(X.astype(np.float32)[:, 0].tolist(), Y.tolist(), strict=True))
+    for part in (data.train, data.test):
+        assert [label_of[v] for v in part.features[:, 0].tolist()] == part.labels.tolist()
+
+
+def test_from_arrays_keeps_a_given_test_set() -> None:
+    data = Dataset.from_arrays(X[:30], Y[:30], test_features=X[30:], test_labels=Y[30:] + 2)
+    np.testing.assert_array_equal(data.test.features, X[30:].astype(np.float32))
+    assert (len(data.train), data.num_classes, data.input_shape) == (30, 6, (3,))
+
+
+def with_value(value: float) -> np.ndarray:
+    changed = X.copy()
+    changed[7, 1] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "says"),
+    [
+        (with_value(np.nan), Y, "row 7 are NaN"),
+        (with_value(-np.inf), Y, "row 7 are NaN"),
+        (with_value(1e300), Y, "row 7 are NaN"),
+        (X, Y[:-1], "40 rows of features but 39 labels"),
+        (X, np.zeros(40, int), "every label is 0"),
+        (X, Y - 1, "the smallest label is -1"),
+        (X, Y.astype(float), "labels are of type float64"),
+        (X, Y.astype(str), "labels are of type <U"),
+        (X, Y.astype(object), "labels are of type object"),
+        (X, Y > 0, "labels are of type bool"),
+        (X.astype(object), Y, "features are of type object"),
+        (X.astype(complex), Y, "features are of type complex128"),
+        (X[:, 0], Y, "features have shape"),
+        (X, Y[:, None], "features have shape"),
+        ([[1.0], [1.0, 2.0]], [0, 1], "ragged"),
+        (np.empty((0, 3)), np.empty(0, int), "are empty"),
+        (np.empty((40, 0)), Y, "are empty"),
+    ],
+)
+def test_from_arrays_refuses(features: Any, labels: Any, says: str) -> None:
+    with pytest.raises(DataError, match=says) as caught:
+        Dataset.from_arrays(features, labels, name="mine")
+    assert "data set 'mine'" in one_line(caught)
+
+
+def test_from_arrays_refuses_a_test_set_of_another_shape() -> None:
+    with pytest.raises(DataError, match="shape"):
+        Dataset.from_arrays(X, Y, test_features=X[:, :2], test_labels=Y)
+    with pytest.raises(DataError, match=r"test features of row 7 are NaN"):
+        Dataset.from_arrays(X, Y, test_features=with_value(np.nan), test_labels=Y)
+
+
+def test_from_arrays_refuses_half_a_test_set() -> None:
+    with pytest.raises(ConfigError, match="go together"):
+        Dataset.from_arrays(X, Y, test_features=X)
+
+
+def test_npz_with_a_test_set(tmp_path: Path) -> None:
+    path = tmp_path / "mine.NPZ"
+    with path.open("wb") as file:
+        np.savez(file, x_train=X[:30], y_train=Y[:30], x_test=X[30:], y_test=Y[30:], note=1)
+    data = load_dataset(str(path))
+    assert (data.name, len(data.train), len(data.test)) == ("mine.NPZ", 30, 10)
+
+
+def test_npz_without_a_test_set_is_split_by_the_seed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, features=X.reshape(40, 1, 3), labels=Y)
+    one, same, other = (load_dataset(str(path), seed=seed) for seed in (1, 1, 2))
+    assert one.input_shape == (1, 3)
+    assert np.bincount(one.test.labels).tolist() == [2, 2, 2, 2]
+    np.testing.assert_array_equal(one.test.features, same.test.features)
+    assert not np.array_equal(one.test.features, other.test.features)
+
+
+def test_npz_never_unpickles(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, features=X, labels=np.array([{}] * 40, dtype=object))
+    with pytest.raises(DataError, match="allow_pickle=False") as caught:
+        load_dataset(str(path))
+    assert str(path) in one_line(caught)
+
+
+def test_npz_with_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, images=X, labels=Y)
+    with pytest.raises(DataError, match=r"holds images, labels; it needs x_train") as caught:
+        load_dataset(str(path))
+    one_line(caught)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", "npy", "cut"])
+def test_npz_malformed(tmp_path: Path, content: bytes | str) -> None:
+    path = tmp_path / "mine.npz"
+    if content == "npy":
+        with path.open("wb") as file:
+            np.save(file, X)
+    elif content == "cut":
+        np.savez_compressed(path, features=X, labels=Y)
+        path.write_bytes(path.read_bytes()[:-40])
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=r"cannot be read as \.npz") as caught:
+        load_dataset(str(path))
+    assert str(path) in one_line(caught)
+
+
+def csv_file(folder: Path, text: str) -> str:
+    path = folder / "mine.csv"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_csv_of_texts(tmp_path: Path) -> None:
+    rows = "".join(f"{i}, {'dog' if i % 2 else 'cat'}, {i / 10}\n" for i in range(10))
+    data = load_dataset(csv_file(tmp_path, f"\ufeffa,kind,b\n{rows}\n"), label_column="kind")
+    assert (data.name, len(data.train), len(data.test)) == ("mine.csv", 8, 2)
+    for part in (data.train, data.test):
+        np.testing.assert_array_equal(part.labels, part.features[:, 0] % 2)  # cat 0, dog 1
+        np.testing.assert_allclose(part.features[:, 1], part.features[:, 0] / 10)
+
+
+def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 3},{i}\n" for i in range(30))
+    data = load_dataset(csv_file(tmp_path, "label,x\n" + rows))
+    assert data.num_classes == 3
+    np.testing.assert_array_equal(data.train.labels, data.train.features[:, 0] % 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("a,label\n", "is empty"),
+        ("a,label\n1,0\n2\n", "line 3: 1 cells under a header of 2"),
+        ("a,label\n1,0\ntwo,1\n", "line 3: column 'a' holds 'two'"),
+        ("a,label\n1,0\n,1\n", "line 3: column 'a' holds ''"),
+        ("a,label\n1,0.5\n2,1\n", "not integers"),
+        ("a,label\n1,cat\n2,\n", "empty label"),
+        ("a,label\n1,-1\n2,1\n", "smallest label is -1"),
+        ("a,label\n1,99999999999999999999\n2,1\n", "labels are of type object"),
+        ("a,label\nnan,0\n2,1\n", "row 0 are NaN"),
+        ("a,label\n1,cat\n2,cat\n", "every label is 0"),
+        ("label\n1\n2\n", "are empty"),
+        ("a,label\n1,0\n", "one example cannot be split"),
+    ],
+)
+def test_csv_malformed(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(DataError, match=says) as caught:
+        load_dataset(csv_file(tmp_path, text))
+    assert "mine.csv" in one_line(caught)
+
+
+def test_csv_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_bytes(b"a,label\n\xff\xfe,1\n")
+    with pytest.raises(DataError, match=r"cannot be read as \.csv"):
+        load_dataset(str(path))
+
+
+@pytest.mark.parametrize("header", ["a,b", "label,label"])
+def test_csv_label_column(tmp_path: Path, header: str) -> None:
+    with pytest.raises(ConfigError, match=r"label_column is 'label'.*its columns are") as caught:
+        load_dataset(csv_file(tmp_path, f"{header}\n1,0\n2,1\n"))
+    one_line(caught)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz"])
+def test_absent_file(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(DataMissing, match=f"there is no file .*gone.{suffix}"):
+        load_dataset(str(tmp_path / f"gone.{suffix}"))

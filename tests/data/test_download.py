@@ -1,0 +1,358 @@
+"""Downloads from a server on this machine that breaks off, lies or ignores Range when told to."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from small_files import published
+
+from fedldp.data import fetch, load_dataset
+from fedldp.data.sources import SOURCES, PublishedFile, Source
+from fedldp.errors import ConfigError, DataError, DataMissing
+
+CONTENT = bytes(range(256)) * 4000
+
+
+@dataclass
+class Server:
+    """What the server holds, how it behaves, and what it was asked."""
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    understands_range: bool = True
+    break_after: int | None = None
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers["Range"]
+            state.asked.append((self.path, wanted))
+            content = state.files.get(self.path.removeprefix("/moved"))
+            if content is None:
+                self.send_error(404)
+                return
+            if self.path.startswith("/moved"):
+                self.send_response(302)
+                self.send_header("Location", self.path.removeprefix("/moved"))
+                self.end_headers()
+                return
+            start = 0
+            if wanted and state.understands_range:
+                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+                self.send_response(206)
+                self.send_header(
+                    "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
+                )
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(content) - start))
+            # A lie that some servers tell of .gz files: the file itself must be kept.
+            self.send_header("Content-Encoding", "gzip")
+            self.end_headers()
+            self.wfile.write(content[start:][: state.break_after])
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        state.url = f"http://127.0.0.1:{http.server_address[1]}"
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield state
+        http.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def one_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """A data set of one file, `small`, that the server has."""
+    server.files["/good"] = CONTENT
+    file = published("small.bin", CONTENT, f"{server.url}/good")
+    source = Source("small", "home", "free", 1, (1,), 2, "small", (file,))
+    monkeypatch.setitem(SOURCES, "small", source)
+    return source
+
+
+def set_addresses(monkeypatch: pytest.MonkeyPatch, source: Source, *addresses: str) -> None:
+    file = replace(source.files[0], addresses=addresses)
+    monkeypatch.setitem(SOURCES, source.name, replace(source, files=(file,)))
+
+
+def failure(tmp_path: Path, name: str = "small") -> str:
+    with pytest.raises(DataMissing) as caught:
+        fetch(name, tmp_path)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.usefixtures("one_file")
+def test_fetch_stores_the_file_and_nothing_else(server: Server, tmp_path: Path) -> None:
+    (path,) = fetch("small", tmp_path)
+    assert path == tmp_path / "small" / "small.bin"
+    assert path.read_bytes() == CONTENT
+    assert list(path.parent.iterdir()) == [path]
+    assert server.asked == [("/good", None)]
+
+
+@pytest.mark.usefixtures("one_file", "no_network")
+def test_a_whole_file_needs_no_network(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "small.bin").write_bytes(CONTENT)
+    assert fetch("small", tmp_path) == [tmp_path / "small" / "small.bin"]
+
+
+@pytest.mark.usefixtures("no_network")
+def test_nothing_to_fetch_for_digits(tmp_path: Path) -> None:
+    assert fetch("digits", tmp_path / "absent") == []
+    assert not (tmp_path / "absent").exists()
+
+
+@pytest.mark.usefixtures("one_file")
+def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "small.bin").write_bytes(CONTENT[:-1] + b"?")
+    (path,) = fetch("small", tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.usefixtures("one_file")
+def test_a_broken_download_is_resumed(server: Server, tmp_path: Path) -> None:
+    server.break_after = 600_000
+    line = failure(tmp_path)
+    assert "small.bin" in line
+    assert str(tmp_path / "small") in line
+    assert f"{server.url}/good" in line
+    partial = tmp_path / "small" / "small.bin.partial"
+    have = partial.stat().st_size
+    assert 0 < have <= 600_000
+    server.break_after = None
+    (path,) = fetch("small", tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert not partial.exists()
+    assert server.asked == [("/good", None), ("/good", f"bytes={have}-")]
+
+
+@pytest.mark.usefixtures("one_file")
+def test_a_server_that_ignores_range_starts_anew(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "small.bin.partial").write_bytes(b"not the start of the file")
+    server.understands_range = False
+    (path,) = fetch("small", tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert server.asked == [("/good", "bytes=25-")]
+
+
+@pytest.mark.usefixtures("one_file")
+def test_a_wrong_checksum_deletes_the_partial_file(server: Server, tmp_path: Path) -> None:
+    server.files["/good"] = CONTENT[:-1] + b"?"
+    line = failure(tmp_path)
+    assert "checksum" in line
+    assert "deleted" in line
+    assert list((tmp_path / "small").iterdir()) == []
+    server.files["/good"] = CONTENT
+    assert fetch("small", tmp_path)[0].read_bytes() == CONTENT
+
+
+@pytest.mark.usefixtures("one_file")
+def test_resuming_on_wrong_bytes_is_found_and_recovers(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "small.bin.partial").write_bytes(b"not the start of the file")
+    assert "checksum" in failure(tmp_path)
+    assert fetch("small", tmp_path)[0].read_bytes() == CONTENT
+
+
+@pytest.mark.usefixtures("one_file")
+def test_a_download_cut_between_last_byte_and_check(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "small.bin.partial").write_bytes(CONTENT)
+    assert fetch("small", tmp_path)[0].read_bytes() == CONTENT
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "content", [CONTENT[:1000], CONTENT * 20], ids=["shorter", "twenty-times-longer"]
+)
+@pytest.mark.usefixtures("one_file")
+def test_a_file_of_another_size_is_refused(server: Server, tmp_path: Path, content: bytes) -> None:
+    server.files["/good"] = content
+    failure(tmp_path)
+    assert not (tmp_path / "small" / "small.bin").exists()
+
+
+def test_the_next_address_is_tried(
+    server: Server, one_file: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["/wrong"] = CONTENT[::-1]
+    set_addresses(
+        monkeypatch, one_file, f"{server.url}/gone", f"{server.url}/wrong",
+        f"{server.url}/moved/good",
+    )  # fmt: skip
+    assert fetch("small", tmp_path)[0].read_bytes() == CONTENT
+    assert [path for path, _ in server.asked] == ["/gone", "/wrong", "/moved/good", "/good"]
+
+
+def test_all_failures_are_told(
+    server: Server, one_file: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_addresses(monkeypatch, one_file, f"{server.url}/gone", "http://127.0.0.1:9/closed")
+    line = failure(tmp_path)
+    assert f"{server.url}/gone: HTTP status 404" in line
+    assert "http://127.0.0.1:9/closed: " in line
+
+
+def test_offline(one_file: Source, tmp_path: Path) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("[Errno -2] Name or service not known", request=request)
+
+    client = httpx.Client(transport=httpx.MockTransport(refuse))
+    with client, pytest.raises(DataMissing) as caught:
+        fetch("small", tmp_path, client=client)
+    line = str(caught.value)
+    assert "\n" not in line
+    for part in ("small.bin", str(tmp_path / "small"), one_file.files[0].addresses[0], "not known"):
+        assert part in line
+
+
+@pytest.mark.usefixtures("one_file")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "small").write_text("a file where the folder should be")
+    with pytest.raises(DataError, match="small cannot be stored in") as caught:
+        fetch("small", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'nothing'"):
+        fetch("nothing", tmp_path)
+
+
+def archive_of(members: dict[str, bytes], *extra: tarfile.TarInfo) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        for info in extra:
+            tar.addfile(info)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def archived(
+    server: Server,
+    install: Callable[[str], Source],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., PublishedFile]:
+    """Serve a small CIFAR-10 archive, changed as told; its files are not in the data folder."""
+    source = install("cifar10")
+    members = {}
+    for file in source.files:
+        path = tmp_path / source.folder / file.name
+        members[f"{source.folder}/{file.name}"] = path.read_bytes()
+        path.unlink()
+
+    def serve(changes: dict[str, bytes], *extra: tarfile.TarInfo) -> PublishedFile:
+        content = archive_of(members | changes, *extra)
+        server.files["/cifar.tar.gz"] = content
+        archive = published("cifar-10-python.tar.gz", content, f"{server.url}/cifar.tar.gz")
+        monkeypatch.setitem(SOURCES, "cifar10", replace(source, archive=archive))
+        return archive
+
+    return serve
+
+
+def test_an_archive_is_unpacked_and_removed(
+    archived: Callable[..., PublishedFile], tmp_path: Path
+) -> None:
+    archived({})
+    fetch("cifar10", tmp_path)
+    assert len(load_dataset("cifar10", data_dir=tmp_path).train) == 50
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
+
+
+def test_an_archive_cannot_write_elsewhere(
+    archived: Callable[..., PublishedFile], tmp_path: Path
+) -> None:
+    link = tarfile.TarInfo("cifar-10-batches-py/link")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+    archived({"../evil": b"x", "/tmp/fedldp-evil": b"x", "cifar-10-batches-py/readme": b"x"}, link)
+    fetch("cifar10", tmp_path / "data")
+    written = {path.name for path in (tmp_path / "data").rglob("*")}
+    assert written == {
+        "cifar-10-batches-py",
+        "test_batch",
+        *(f"data_batch_{i}" for i in range(1, 6)),
+    }
+    assert not (tmp_path / "evil").exists()
+    assert not Path("/tmp/fedldp-evil").exists()
+
+
+def test_a_member_that_is_a_link_is_not_taken(
+    archived: Callable[..., PublishedFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    archived({})
+    names = [f"cifar-10-batches-py/{file.name}" for file in SOURCES["cifar10"].files]
+    link = tarfile.TarInfo(names[0])
+    link.type, link.linkname = tarfile.SYMTYPE, str(secret)
+    content = archive_of({}, link)
+    archive = published("cifar-10-python.tar.gz", content)
+    (tmp_path / archive.name).write_bytes(content)
+    monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], archive=archive))
+    with pytest.raises(DataError, match="lacks cifar-10-batches-py/data_batch_1"):
+        fetch("cifar10", tmp_path)
+    assert list((tmp_path / "cifar-10-batches-py").iterdir()) == []
+
+
+def test_an_archive_with_a_damaged_member(
+    archived: Callable[..., PublishedFile], tmp_path: Path
+) -> None:
+    archived({"cifar-10-batches-py/test_batch": b"?"})
+    with pytest.raises(DataError, match="lacks cifar-10-batches-py/test_batch") as caught:
+        fetch("cifar10", tmp_path)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "cifar-10-batches-py" / "test_batch").exists()
+
+
+def test_an_archive_that_the_user_brought_is_used_and_kept(
+    archived: Callable[..., PublishedFile], server: Server, tmp_path: Path
+) -> None:
+    archive = archived({})
+    (tmp_path / archive.name).write_bytes(server.files["/cifar.tar.gz"])
+    fetch("cifar10", tmp_path)
+    assert server.asked == []
+    assert (tmp_path / archive.name).exists()
+
+
+def test_progress_goes_to_a_terminal_on_stderr_only(
+    one_file: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    fetch("small", tmp_path / "piped")
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    fetch("small", tmp_path / "silent", progress=False)
+    assert capsys.readouterr() == ("", "")
+    fetch("small", tmp_path / "terminal")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "small.bin" in err

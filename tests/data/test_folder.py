@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import platformdirs
+import pytest
+
+from fedldp.data import FileStatus, resolve_data_dir, sources, verify
+from fedldp.data.sources import SOURCES, Source
+from fedldp.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("no_network")
+
+
+def test_data_folder_argument_then_variable_then_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDLDP_DATA", "/from/variable")
+    assert resolve_data_dir(tmp_path) == tmp_path
+    assert resolve_data_dir(None) == Path("/from/variable")
+    monkeypatch.setenv("FEDLDP_DATA", "")
+    assert resolve_data_dir(None) == Path(platformdirs.user_cache_dir("fedldp"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve_data_dir(Path("~/data")) == tmp_path / "data"
+
+
+def test_verify_tells_ok_missing_damaged(install: Callable[[str], Source], tmp_path: Path) -> None:
+    source = install("mnist")
+    images, labels, test_images, test_labels = (
+        tmp_path / "mnist" / file.name for file in source.files
+    )
+    content = bytearray(images.read_bytes())
+    content[100] ^= 1  # of the same size, so only the checksum shows it
+    images.write_bytes(content)
+    labels.unlink()
+    test_images.write_bytes(test_images.read_bytes() + b"x")
+    assert verify("mnist", tmp_path) == [
+        FileStatus(images, "damaged"),
+        FileStatus(labels, "missing"),
+        FileStatus(test_images, "damaged"),
+        FileStatus(test_labels, "ok"),
+    ]
+
+
+def test_verify_all_lists_each_file_once(tmp_path: Path) -> None:
+    found = verify(None, tmp_path)
+    assert {status for _, status in found} == {"missing"}
+    assert len(found) == len({file for file, _ in found}) == 4 + 4 + 6 + 3 + 1
+
+
+def test_verify_of_the_stand_in_only_where_it_is(tmp_path: Path) -> None:
+    assert len(verify("covertype", tmp_path)) == 1
+    subset = tmp_path / "covertype" / "covtype-subset-92962.data.gz"
+    subset.parent.mkdir()
+    subset.write_bytes(b"x")
+    assert FileStatus(subset, "damaged") in verify("covertype", tmp_path)
+
+
+def test_verify_of_what_has_no_files_or_no_name(tmp_path: Path) -> None:
+    assert verify("digits", tmp_path) == []
+    with pytest.raises(ConfigError, match="'nothing'"):
+        verify("nothing", tmp_path)
+
+
+def test_every_published_file_can_be_named_checked_and_fetched() -> None:
+    for source in SOURCES.values():
+        for file in (*source.files, *([source.archive] if source.archive else [])):
+            assert len(file.sha256) == 64
+            assert file.size > 0
+            assert Path(file.name).name == file.name
+            assert all(urlsplit(a).scheme in ("http", "https") for a in source.addresses(file))
+            assert source.addresses(file)
+    assert sources.find_source("fashion-mnist") is SOURCES["fmnist"]
+
+
+def test_published_files(real_data: Path) -> None:
+    found = [item for item in verify(None, real_data) if item.status != "missing"]
+    assert found
+    assert all(item.status == "ok" for item in found), found

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+from hypothesis import given
+from hypothesis import strategies as st
+from small_files import (
+    cifar_bytes,
+    covertype_bytes,
+    covertype_rows,
+    idx_bytes,
+    malicious_pickle,
+    svhn_file,
+)
+
+from fedldp.data.formats import (
+    COVERTYPE_RANGES,
+    read_cifar_batch,
+    read_covertype,
+    read_idx,
+    read_svhn,
+)
+from fedldp.errors import DataError
+
+IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
+PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)
+
+
+def refused(read: Callable[[Path], object], path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        read(path)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert str(path) in line
+    return line
+
+
+def read_images(path: Path) -> np.ndarray:
+    return read_idx(path, 3)
+
+
+def test_idx_values_and_shape(tmp_path: Path) -> None:
+    path = tmp_path / "images.gz"
+    path.write_bytes(idx_bytes(IMAGES))
+    np.testing.assert_array_equal(read_images(path), IMAGES)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no gzip",
+        idx_bytes(IMAGES)[:-9],
+        gzip.compress(b""),
+        gzip.compress(b"\x00\x00\x08\x03\x00"),
+        gzip.compress(gzip.decompress(idx_bytes(IMAGES))[:-1]),
+        gzip.compress(gzip.decompress(idx_bytes(IMAGES)) + b"x"),
+        gzip.compress(b"\x00\x00\x0d\x03" + gzip.decompress(idx_bytes(IMAGES))[4:]),
+        gzip.compress(b"\x00\x00\x08\x03" + b"\xff" * 12),
+        idx_bytes(IMAGES[0]),
+    ],
+)
+def test_idx_malformed(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "images.gz"
+    path.write_bytes(content)
+    refused(read_images, path)
+
+
+def test_cifar_batch(tmp_path: Path) -> None:
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(cifar_bytes(PIXELS, [3, 1, 4, 1]))
+    images, labels = read_cifar_batch(path)
+    assert labels.tolist() == [3, 1, 4, 1]
+    # Row 2 of image 1's green channel, by the published layout.
+    np.testing.assert_array_equal(images[1, 1, 2], PIXELS[1, 1024 + 64 : 1024 + 96])
+
+
+def test_cifar_pickle_cannot_run_code(tmp_path: Path) -> None:
+    path, marker = tmp_path / "data_batch_1", tmp_path / "marker"
+    path.write_bytes(malicious_pickle(marker))
+    assert "refused" in refused(read_cifar_batch, path)
+    assert not marker.exists()
+    pickle.loads(path.read_bytes())
+    assert marker.exists(), "the pickle is harmless, so the test above shows nothing"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no pickle",
+        cifar_bytes(PIXELS, [0, 1, 2, 3])[:-500],
+        cifar_bytes(PIXELS, [0, 1, 2]),
+        cifar_bytes(PIXELS[:, :-1], [0, 1, 2, 3]),
+        cifar_bytes(PIXELS, [0, 1, 2, 3], module="numpy.lib.npyio"),
+        pickle.dumps({"labels": [1]}),
+        pickle.dumps([1, 2]),
+    ],
+)
+def test_cifar_malformed(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(content)
+    refused(read_cifar_batch, path)
+
+
+@given(damage=st.binary(min_size=1, max_size=8), share=st.floats(0, 1))
+def test_cifar_damaged_anywhere_raises_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, damage: bytes, share: float
+) -> None:
+    whole = cifar_bytes(PIXELS[:1], [7])
+    at = int(share * (len(whole) - 1))
+    path = tmp_path_factory.mktemp("cifar") / "data_batch_1"
+    path.write_bytes(whole[:at] + damage + whole[at + len(damage) :])
+    with contextlib.suppress(DataError):
+        images, labels = read_cifar_batch(path)
+        assert images.shape == (len(labels), 3, 32, 32)
+
+
+def test_svhn_layout_and_digit_zero(tmp_path: Path) -> None:
+    path = tmp_path / "train_32x32.mat"
+    svhn_file(path, 20, seed=0)
+    images, labels = read_svhn(path)
+    assert images.shape == (20, 3, 32, 32)
+    assert labels.tolist() == [*range(1, 10), 0] * 2
+    stored = scipy.io.loadmat(path)["X"]
+    np.testing.assert_array_equal(images[5, 2], stored[:, :, 2, 5])
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"X": np.zeros((32, 32, 3, 2), np.uint8)},
+        {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.ones((3, 1), np.uint8)},
+        {"X": np.zeros((32, 32, 3, 2)), "y": np.ones((2, 1), np.uint8)},
+        {"X": np.zeros((2, 32, 32, 3), np.uint8), "y": np.ones((2, 1), np.uint8)},
+        {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.full((2, 1), 11, np.uint8)},
+        {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.zeros((2, 1), np.uint8)},
+    ],
+)
+def test_svhn_malformed(tmp_path: Path, variables: dict[str, np.ndarray]) -> None:
+    path = tmp_path / "train_32x32.mat"
+    scipy.io.savemat(path, variables)
+    refused(read_svhn, path)
+
+
+def test_svhn_truncated(tmp_path: Path) -> None:
+    path = tmp_path / "train_32x32.mat"
+    svhn_file(path, 5, seed=0)
+    path.write_bytes(path.read_bytes()[:700])
+    refused(read_svhn, path)
+
+
+def test_covertype_scales_by_the_public_ranges(tmp_path: Path) -> None:
+    path = tmp_path / "covtype.data.gz"
+    rows = covertype_rows(14)
+    rows[0, 0] = 2359  # a quarter of the way from 1859 to 3858, nearly
+    path.write_bytes(covertype_bytes(rows))
+    features, labels = read_covertype(path)
+    assert features.dtype == np.float32
+    assert features[0, 0] == pytest.approx(500 / 1999)
+    assert (features[2::2, :10] == 0).all()
+    assert (features[1::2, :10] == 1).all()
+    np.testing.assert_array_equal(features[:, 10:], rows[:, 10:54])
+    assert labels.tolist() == [*range(7)] * 2
+
+
+def test_covertype_scaling_does_not_depend_on_the_rows_present(tmp_path: Path) -> None:
+    path = tmp_path / "covtype.data.gz"
+    path.write_bytes(covertype_bytes(covertype_rows(14)[1::2]))
+    assert (read_covertype(path)[0][:, :10] == 1).all()
+    assert all(lowest < highest for lowest, highest in COVERTYPE_RANGES)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [(0, 3859), (4, -174), (10, 2), (54, 0), (54, 8), (9, 10**12)]
+)
+def test_covertype_outside_its_range(tmp_path: Path, column: int, value: int) -> None:
+    path = tmp_path / "covtype.data.gz"
+    rows = covertype_rows(7)
+    rows[3, column] = value
+    path.write_bytes(covertype_bytes(rows))
+    refused(read_covertype, path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no gzip",
+        covertype_bytes(covertype_rows(7))[:-12],
+        covertype_bytes(covertype_rows(7)[:, :54]),
+        gzip.compress(b"1,2,x\n"),
+        gzip.compress(b"1,2\n1\n"),
+    ],
+)
+def test_covertype_malformed(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "covtype.data.gz"
+    path.write_bytes(content)
+    refused(read_covertype, path)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedldp.data import parse_scheme, partition
+from fedldp.errors import ConfigError
+
+SCHEMES = ["iid", "dirichlet:0.5", "dirichlet:1e-9", "dirichlet:1e6", "shards:1", "shards:2",
+           "power-law:1.5", "power-law:1e6"]  # fmt: skip
+BALANCED = np.repeat(np.arange(10), 100)
+
+
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def sizes(parts: list[np.ndarray]) -> list[int]:
+    return [len(part) for part in parts]
+
+
+@given(
+    labels=st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    scheme=st.sampled_from(SCHEMES),
+    seed=st.integers(0, 2**32),
+    data=st.data(),
+)
+def test_every_example_once_every_client_one(
+    labels: list[int], scheme: str, seed: int, data: st.DataObject
+) -> None:
+    most = len(labels) // 2 if scheme == "shards:2" else len(labels)
+    if most == 0:
+        return
+    num_clients = data.draw(st.integers(1, most))
+    parts = partition(np.array(labels), num_clients, scheme, rng(seed))
+    assert len(parts) == num_clients
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+    assert min(sizes(parts)) >= 1
+    assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_generator_decides(scheme: str) -> None:
+    one, same, other = (partition(BALANCED, 7, scheme, rng(seed)) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@given(num_examples=st.integers(1, 200), data=st.data())
+def test_iid_sizes_differ_by_at_most_one(num_examples: int, data: st.DataObject) -> None:
+    num_clients = data.draw(st.integers(1, num_examples))
+    found = sizes(partition(np.zeros(num_examples, np.int64), num_clients, "iid", rng(0)))
+    assert max(found) - min(found) <= 1
+
+
+def test_iid_ignores_labels() -> None:
+    parts = partition(BALANCED, 4, "iid", rng(0))
+    counts = np.array([np.bincount(BALANCED[part], minlength=10) for part in parts])
+    assert (counts > 10).all()  # 25 expected, standard deviation 4.3
+
+
+def label_concentration(scheme: str) -> float:
+    """Average over clients of the sum of squared label shares: 0.1 if even, 1 if one label."""
+    parts = partition(np.repeat(np.arange(10), 1000), 20, scheme, rng(0))
+    shares = [np.bincount(np.repeat(np.arange(10), 1000)[part]) / len(part) for part in parts]
+    return float(np.mean([(share**2).sum() for share in shares]))
+
+
+def test_dirichlet_concentration_sets_the_skew() -> None:
+    found = [label_concentration(f"dirichlet:{a}") for a in ("0.01", "0.5", "1000")]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 0.7
+    assert found[2] < 0.11
+
+
+def test_dirichlet_shares_have_the_distributions_variance() -> None:
+    # A client's share of a label has mean 1/n and variance (1/n)(1 - 1/n) / (n A + 1).
+    num_clients, concentration = 5, 0.8
+    labels = np.repeat(np.arange(400), 200)
+    parts = partition(labels, num_clients, f"dirichlet:{concentration}", rng(0))
+    shares = np.array([np.bincount(labels[part], minlength=400) for part in parts]) / 200
+    assert shares.mean() == pytest.approx(1 / num_clients)
+    expected = (1 / num_clients) * (1 - 1 / num_clients) / (num_clients * concentration + 1)
+    assert shares.var() == pytest.approx(expected, rel=0.1)
+
+
+def test_dirichlet_leaves_no_client_empty_with_as_many_clients_as_examples() -> None:
+    parts = partition(np.zeros(50, np.int64), 50, "dirichlet:0.001", rng(0))
+    assert sizes(parts) == [1] * 50
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_shards_bound_the_labels_of_a_client(shards: int) -> None:
+    # As in McMahan et al.: shard sizes that divide the label's examples have one label each.
+    parts = partition(BALANCED, 20, f"shards:{shards}", rng(0))
+    assert sizes(parts) == [50] * 20
+    labels = [len(np.unique(BALANCED[part])) for part in parts]
+    assert max(labels) <= shards
+    assert shards == 1 or max(labels) > 1
+
+
+def test_power_law_sizes() -> None:
+    found = sorted(sizes(partition(np.zeros(100_000, np.int64), 50, "power-law:1.5", rng(0))))
+    largest = np.array(found[::-1], dtype=float)
+    np.testing.assert_allclose(largest[1:10] / largest[0], np.arange(2, 11) ** -1.5, rtol=0.01)
+    assert found[0] >= 1
+
+
+def test_power_law_ranks_are_drawn_at_random() -> None:
+    largest = {
+        int(np.argmax(sizes(partition(BALANCED, 5, "power-law:2", rng(seed)))))
+        for seed in range(40)
+    }
+    assert largest == set(range(5))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("iid", ("iid", None)), ("dirichlet:0.5", ("dirichlet", 0.5)), ("shards:2", ("shards", 2.0)),
+     ("power-law:1.5", ("power-law", 1.5))],
+)  # fmt: skip
+def test_parse_scheme(text: str, expected: tuple[str, float | None]) -> None:
+    assert parse_scheme(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("even", "not known; give iid, dirichlet:0.5"),
+        ("", "not known"),
+        ("iid:", "no parameter; give iid"),
+        ("iid:2", "no parameter; give iid"),
+        *(
+            (f"{name}{value}", "must be a.* as in")
+            for name in ("dirichlet", "shards", "power-law")
+            for value in ("", ":", ":x", ":0", ":-1", ":nan", ":inf", ":1e7", ":1:2")
+        ),
+        ("shards:1.5", "an integer from 1"),
+        ("shards:0.5", "an integer from 1"),
+    ],
+)
+def test_parse_scheme_refuses(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        partition(BALANCED, 5, text, rng(0))
+    assert f"partition is {text!r}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "scheme", "says"),
+    [
+        (0, "iid", "num_clients is 0; give"),
+        (-3, "iid", "num_clients is -3; give"),
+        (1001, "iid", "num_clients is 1001, more than the 1000"),
+        (501, "shards:2", "needs 1002 examples"),
+    ],
+)
+def test_too_many_clients(num_clients: int, scheme: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        partition(BALANCED, num_clients, scheme, rng(0))
+    assert "\n" not in str(caught.value)
