@@ -33,6 +33,11 @@ def test_split_assigns_each_row_once(counts: list[int], test_share: float, seed:
     np.testing.assert_array_equal(again[0], train)
 
 
+def test_split_leaves_one_for_training() -> None:
+    train, test = split(np.array([0, 1, 0]), 0.9, 0)
+    assert (len(train), len(test)) == (1, 2)
+
+
 def test_split_is_stratified_and_seeded() -> None:
     labels = np.repeat([0, 1, 2], [50, 30, 20])
     _, test = split(labels, 0.2, 0)
@@ -171,8 +176,8 @@ def csv_file(folder: Path, text: str) -> str:
 
 
 def test_csv_of_texts(tmp_path: Path) -> None:
-    rows = "".join(f"{i}, {'dog' if i % 2 else 'cat'}, {i / 10}\n" for i in range(10))
-    data = load_dataset(csv_file(tmp_path, f"\ufeffa,kind,b\n{rows}\n"), label_column="kind")
+    rows = "".join(f"{'dog' if i % 2 else 'cat'}, {i}, {i / 10}\n" for i in range(10))
+    data = load_dataset(csv_file(tmp_path, f"\ufeffkind,a,b\n{rows}\n"), label_column="kind")
     assert (data.name, len(data.train), len(data.test)) == ("mine.csv", 8, 2)
     for part in (data.train, data.test):
         np.testing.assert_array_equal(part.labels, part.features[:, 0] % 2)  # cat 0, dog 1

@@ -122,7 +122,7 @@ def _stream(
     """Append what is missing of `size` bytes to `partial`, or start anew if the server must.
 
     Raises:
-        httpx.HTTPError: the address cannot be reached, refuses, or ends too early.
+        httpx.HTTPError: the address cannot be reached, refuses, or breaks off.
     """
     have = partial.stat().st_size if partial.exists() else 0
     if have >= size:
@@ -142,8 +142,6 @@ def _stream(
                 report(have)
                 if have > size:
                     return  # another file: the check refuses it, and the disk is spared the rest
-    if have < size:
-        raise httpx.HTTPError(f"ended after {have:,} of {size:,} bytes")
 
 
 def _extract(archive: Path, wanted: list[PublishedFile], folder: Path) -> None:
