@@ -44,6 +44,8 @@ class Source:
         files: what the loader reads, in its order.
         archive: the one download that holds all the files, if they are not served one by one.
         stand_in: a smaller data set, used where it is there and this one is not.
+        means: of each channel of the training images in [0, 1]; empty where none are published.
+        deviations: the standard deviations, likewise.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Source:
     files: tuple[PublishedFile, ...] = ()
     archive: PublishedFile | None = None
     stand_in: Source | None = None
+    means: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
 
     def addresses(self, file: PublishedFile) -> tuple[str, ...]:
         """Where the file, or the archive that holds it, is downloaded."""
@@ -73,6 +77,8 @@ def _idx_files(
 
 _DIGITS = Source(
     name="digits",
+    means=(0.3054,),
+    deviations=(0.3761,),
     home="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
     licence="CC BY 4.0",
     num_examples=1_797,
@@ -82,6 +88,8 @@ _DIGITS = Source(
 
 _MNIST = Source(
     name="mnist",
+    means=(0.1307,),
+    deviations=(0.3081,),
     home="http://yann.lecun.com/exdb/mnist/",
     licence="none stated; often quoted as CC BY-SA 3.0",
     num_examples=70_000,
@@ -118,6 +126,8 @@ _MNIST = Source(
 
 _FMNIST = Source(
     name="fmnist",
+    means=(0.2860,),
+    deviations=(0.3530,),
     home="https://github.com/zalandoresearch/fashion-mnist",
     licence="MIT",
     num_examples=70_000,
@@ -156,6 +166,8 @@ _FMNIST = Source(
 
 _CIFAR10 = Source(
     name="cifar10",
+    means=(0.4914, 0.4822, 0.4465),
+    deviations=(0.2470, 0.2435, 0.2616),
     home="https://www.cs.toronto.edu/~kriz/cifar.html",
     licence="none stated",
     num_examples=60_000,

@@ -12,12 +12,12 @@ from fedldp.systems.fedavg import FedAvgConfig
 from fedldp.systems.ldp_fl import LdpFlConfig
 
 _MNIST: dict[str, Any] = {
-    "dataset": "mnist", "model": "cnn", "num_clients": 100, "rounds": 10,
+    "dataset": "mnist", "standardise": True, "model": "cnn", "num_clients": 100, "rounds": 10,
     "local_epochs": 5, "batch_size": 10, "learning_rate": 0.03,
 }  # fmt: skip
 _FMNIST: dict[str, Any] = {**_MNIST, "dataset": "fmnist", "num_clients": 200, "rounds": 15}
 _CIFAR10: dict[str, Any] = {
-    "dataset": "cifar10", "model": "vgg", "num_clients": 500, "rounds": 15,
+    "dataset": "cifar10", "standardise": True, "model": "vgg", "num_clients": 500, "rounds": 15,
     "local_epochs": 5, "batch_size": 10, "learning_rate": 0.015,
 }  # fmt: skip
 
@@ -56,14 +56,15 @@ def quickstart() -> SystemConfig:
     """LDP-FL on scikit-learn's digits, which need no download: eps 1 per weight, 100 clients."""
     return LdpFlConfig(
         dataset="digits",
+        standardise=True,
         model="logistic",
         num_clients=100,
-        rounds=20,
+        rounds=15,
         local_epochs=5,
         batch_size=5,
-        learning_rate=0.05,
+        learning_rate=0.3,
         epsilon=1.0,
-        range_radius=0.3,
+        range_radius=0.2,
     )
 
 

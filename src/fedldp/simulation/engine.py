@@ -122,7 +122,14 @@ def simulate(
         raise ConfigError(f"workers = {workers}: give 1 or more")
     check_participation(config)
     if dataset is None:
-        dataset = load_dataset(config.dataset, data_dir=data_dir, label_column=config.label_column)
+        dataset = load_dataset(
+            config.dataset,
+            data_dir=data_dir,
+            label_column=config.label_column,
+            standardise=config.standardise,
+        )
+    elif config.standardise:
+        raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
     stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="partition")
     members = partition(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()

@@ -132,6 +132,9 @@ class SystemConfig(BaseModel, ABC):
     system: str
     dataset: str = Field(description="a name from `fedldp list datasets`, or a .npz or .csv file")
     label_column: str = Field("label", description="the label's column in a .csv file")
+    standardise: bool = Field(
+        False, description="shift and scale images by the data set's published constants"
+    )
     partition: str = Field(
         "iid", description="iid, dirichlet:ALPHA, shards:PER_CLIENT or power-law:EXPONENT"
     )
