@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedldp.data.datasets import Dataset
+from fedldp.data import Dataset
 from fedldp.recipes import find_recipe
 from fedldp.reporting.record import RunFolder
 from fedldp.settings import from_mapping

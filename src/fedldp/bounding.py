@@ -1,5 +1,6 @@
-"""Bounds on what a client may send. A bound is public: it comes with the broadcast or the configuration.
+"""Bounds on what a client may send.
 
+A bound is public: it comes with the broadcast or the configuration.
 Sensitivity is computed here, by the code that clips, and never passed in.
 """
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from fedldp.errors import ConfigError, PrivacyError
 
 LARGEST = 1e6
-"""The largest centre or radius. Float32 keeps seven digits, so larger ones would swallow the weights."""
+"""The largest centre or radius: float32 has seven digits, and more would swallow the weights."""
 SMALLEST_RADIUS = 1e-9
 
 

@@ -1,9 +1,9 @@
 """Every random number of fedldp comes from here: one AES-256-CTR keystream for each purpose.
 
-In deployment a stream is keyed with 32 fresh bytes from the operating system. In simulation its key
-is derived from (seed, round, client, purpose), so that a draw depends on what it is for and never on
-which process made it or when: any number of workers gives the same bits. The generator is the same
-in both cases, and faster than numpy's own, so no fast and insecure mode exists.
+In deployment a stream is keyed with 32 fresh bytes from the operating system. In simulation its
+key is derived from (seed, round, client, purpose), so that a draw depends on what it is for and
+never on which process made it or when: any number of workers gives the same bits. The generator is
+the same in both cases, and faster than numpy's own, so no fast and insecure mode exists.
 """
 
 from __future__ import annotations

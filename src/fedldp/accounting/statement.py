@@ -8,7 +8,10 @@ from typing import Any
 from fedldp.systems import SystemConfig
 
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
-NO_ACCOUNTING = "accounting is not in this version yet: no guarantee is stated, so assume none (epsilon = infinity)"
+NO_ACCOUNTING = (
+    "accounting is not in this version yet: no guarantee is stated, "
+    "so assume none (epsilon = infinity)"
+)
 
 
 def statement(config: SystemConfig) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Local randomisers: one file each, found by a scan of this package.
 
-A mechanism is one frozen object. It works on normalised coordinates (see ``bounding.Ranges``), bounds
-them itself, and turns them into bytes whose distribution it answers for.
+A mechanism is one frozen object. It works on normalised coordinates (see ``bounding.Ranges``),
+bounds them itself, and turns them into bytes whose distribution it answers for.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def payload_bits(self, size: int) -> int:
-        """Return the length in bits, before padding to whole bytes, of a report of ``size`` values."""
+        """Return the bits of a report of ``size`` values, before padding to whole bytes."""
 
     @abstractmethod
     def aggregate(self, size: int) -> Aggregate:
@@ -59,7 +59,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values`` as the mechanism bounds them: what a report is an unbiased estimate of."""
+        """Return ``values`` as bounded: what a report is an unbiased estimate of, shape (d,)."""
 
     @abstractmethod
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -73,4 +73,4 @@ class Mechanism(ABC):
 
 def mechanisms() -> dict[str, type[Mechanism]]:
     """Return every mechanism by its name."""
-    return {m.name: m for m in scan(__name__, Mechanism)}
+    return {m.name: m for m in scan(__name__, Mechanism)}  # type: ignore[type-abstract]

@@ -24,7 +24,7 @@ from fedldp.randomness import Stream
 _BLOCK = 1 << 15
 
 LARGEST_EPSILON = {64: 32.0, 32: 10.0}
-"""By the bits of the comparison. Beyond it the smaller probability would hold too few of its steps."""
+"""By the bits of the comparison: beyond it the smaller probability has too few of its steps."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ class TwoPoint(Mechanism):
 
     def _scaled(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         # In units of 2^32 (of one for B = 32): the integer part is compared with a random word.
-        return np.clip(values, -1, 1) * values.dtype.type(math.ldexp(self._half, self._shift))
+        half = values.dtype.type(math.ldexp(self._half, self._shift))
+        scaled: NDArray[np.floating] = np.clip(values, -1, 1) * half
+        return scaled
 
     @property
     def _shift(self) -> int:

@@ -1,7 +1,7 @@
-"""Models: one file each, found by a scan; and any torch module of the user's as "module:callable".
+"""Models: one file each, found by a scan; and any module of the user's as "module:callable".
 
-Each file holds one ``build(input_shape, num_classes) -> nn.Module``; its first docstring line is the
-model's description.
+Each file holds one ``build(input_shape, num_classes) -> nn.Module``; its first docstring line is
+the model's description.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def find_model(name: str) -> ModelBuilder:
     found = models()
     if name not in found:
         raise ConfigError(
-            f'model = {name}: there is no such model; choose {", ".join(found)} or "module:callable"'
+            f"model = {name}: there is no such model; choose {', '.join(found)} "
+            'or "module:callable"'
         )
     return found[name]
 

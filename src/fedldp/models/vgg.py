@@ -1,7 +1,7 @@
 """A small VGG without batch norm for 32x32 colour images; d = 357,706.
 
 Sun, Qian, Chen 2021 train "a small VGG" on CIFAR-10 and do not say which; this one is ours. Three
-blocks of two 3x3 convolutions (32, 64, 128 channels) with max-pooling, one hidden dense layer of 64.
+blocks of two 3x3 convolutions (32, 64, 128 channels) with max-pooling, a hidden dense layer of 64.
 """
 
 from torch import nn
@@ -32,5 +32,6 @@ def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     for layer in model:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
     return model

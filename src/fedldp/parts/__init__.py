@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedldp.data.datasets import Examples
+from fedldp.data import Examples
 from fedldp.randomness import Stream
 
 

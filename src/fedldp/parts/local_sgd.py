@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedldp.data.datasets import Examples
+from fedldp.data import Examples
 from fedldp.parts import Client
 from fedldp.randomness import torch_seeded
 from fedldp.wire import Broadcast, Layout, Sensitive, Vector
@@ -82,31 +83,33 @@ class LocalSgd:
     device: torch.device
 
     def __post_init__(self) -> None:
-        self.model.to(self.device, memory_format=torch.channels_last)
+        self.model.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
         """Return the client's weights after training, float32, shape (d,)."""
         load_weights(self.model, layout_of(self.model), broadcast.weights)
         self.model.train()
-        parameters = list(self.model.parameters())
+        parameters: list[Tensor] = list(self.model.parameters())
+        features = torch.from_numpy(client.examples.features)
+        labels = torch.from_numpy(client.examples.labels)
         with torch_seeded(client.stream("model")):
-            for features, labels in self._batches(client):
-                loss = functional.cross_entropy(self.model(features), labels)
+            for places in map(torch.from_numpy, self.batches(client)):
+                batch = to_device(features.index_select(0, places), self.device)
+                answers = labels.index_select(0, places).to(self.device)
+                loss = functional.cross_entropy(self.model(batch), answers)
                 gradients = torch.autograd.grad(loss, parameters)
                 with torch.no_grad():
                     torch._foreach_add_(parameters, gradients, alpha=-self.learning_rate)
         return Sensitive(read_weights(self.model))
 
-    def _batches(self, client: Client) -> Iterator[tuple[Tensor, Tensor]]:
-        features = to_device(torch.from_numpy(client.examples.features), self.device)
-        labels = torch.from_numpy(client.examples.labels).to(self.device)
+    def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
+        """Yield the places of each step's examples among the client's own."""
         generator = client.stream("batches").generator()
+        size = len(client.examples)
         for _ in range(self.local_epochs):
-            order = torch.from_numpy(generator.permutation(len(labels))).to(self.device)
-            shuffled = to_device(features[order], self.device)
-            yield from zip(
-                shuffled.split(self.batch_size), labels[order].split(self.batch_size), strict=True
-            )
+            order = generator.permutation(size)
+            for start in range(0, size, self.batch_size):
+                yield order[start : start + self.batch_size]
 
 
 def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> tuple[int, float]:

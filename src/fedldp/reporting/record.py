@@ -105,7 +105,7 @@ class RunFolder:
 
     def write_round(self, broadcast: Broadcast, rounds: Sequence[Round]) -> None:
         """Record a complete round: the line of metrics and the checkpoint."""
-        tensors = {"weights": broadcast.weights}
+        tensors: dict[str, np.ndarray[Any, Any]] = {"weights": broadcast.weights}
         metadata = {
             "round": str(broadcast.round),
             "rounds": json.dumps([asdict(r) for r in rounds]),

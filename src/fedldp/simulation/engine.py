@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.statement import statement
-from fedldp.data.datasets import Dataset, load_dataset
-from fedldp.data.partition import partition
+from fedldp.data import Dataset, load_dataset, partition
 from fedldp.errors import ConfigError, RunError
 from fedldp.randomness import SERVER, Stream
 from fedldp.reporting.html import page
@@ -120,6 +119,8 @@ def simulate(
     chosen = choose_device(device)
     if workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
+    if workers > 1 and chosen.type == "cuda":
+        workers = 1  # one process trains many clients at once there
     check_participation(config)
     if dataset is None:
         dataset = load_dataset(

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -25,10 +26,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.data.datasets import Dataset, Examples
+from fedldp.data import Dataset, Examples
 from fedldp.errors import FedldpError, RunError
 from fedldp.parts import Client
-from fedldp.parts.local_sgd import PIECE, evaluate, load_weights, one_thread
+from fedldp.parts.batched_sgd import GROUP, train_together
+from fedldp.parts.local_sgd import PIECE, LocalSgd, evaluate, load_weights, one_thread
 from fedldp.randomness import Stream
 from fedldp.systems import Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Report
@@ -70,11 +72,20 @@ class Population:
 
     def report(self, broadcast: Broadcast, index: int) -> Report:
         """Return the report of client ``index``; an error says whose it was."""
-        try:
+        with _naming(broadcast.round, index):
             return self.system.report(broadcast, self.client(broadcast.round, index))
-        except FedldpError as error:
-            message = f"round {broadcast.round}, client {index}: {error}"
-            raise type(error)(message) from error
+
+    def reports_together(self, broadcast: Broadcast, indices: Sequence[int]) -> list[Report]:
+        """Return the reports of clients that train at once, where their client step can."""
+        step = self.system.client_step
+        if not isinstance(step, LocalSgd):
+            return [self.report(broadcast, index) for index in indices]
+        clients = [self.client(broadcast.round, index) for index in indices]
+        reports = []
+        for client, update in zip(clients, train_together(step, broadcast, clients), strict=True):
+            with _naming(broadcast.round, client.index):
+                reports.append(self.system.encoder(update, broadcast, client))
+        return reports
 
     def evaluate(self, broadcast: Broadcast, piece: int) -> tuple[int, float]:
         """Return the right answers and the summed loss on piece ``piece`` of the test set."""
@@ -84,6 +95,15 @@ class Population:
         return evaluate(model, Examples(test.features[part], test.labels[part]), self.device)
 
 
+@contextmanager
+def _naming(round: int, client: int) -> Iterator[None]:
+    """Let an error say in which round and for which client it arose."""
+    try:
+        yield
+    except FedldpError as error:
+        raise type(error)(f"round {round}, client {client}: {error}") from error
+
+
 class InProcess:
     """The transport of simulated clients; use it as a context.
 
@@ -91,7 +111,7 @@ class InProcess:
         config: the run's configuration.
         dataset: the data.
         members: for each client the indices of its training examples.
-        device: where to train and evaluate.
+        device: where to train and evaluate. On a GPU many clients train at once.
         workers: processes; 1 is this one.
     """
 
@@ -139,7 +159,11 @@ class InProcess:
 
     def exchange(self, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
         """Yield the reports of ``clients``, in their order."""
-        return self._map(Population.report, broadcast, clients)
+        if self.population.device.type == "cpu":
+            yield from self._map(Population.report, broadcast, clients)
+            return
+        for start in range(0, len(clients), GROUP):
+            yield from self.population.reports_together(broadcast, clients[start : start + GROUP])
 
     def evaluate(self, broadcast: Broadcast) -> tuple[float, float]:
         """Return accuracy (0 to 1) and mean loss of the broadcast's weights on the test set."""

@@ -1,0 +1,53 @@
+"""Clients that train at once get the weights that each gets on its own, to float rounding."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedldp.data import Examples, load_dataset
+from fedldp.errors import ConfigError
+from fedldp.models import build_model
+from fedldp.parts import Client
+from fedldp.parts.batched_sgd import train_together
+from fedldp.parts.local_sgd import LocalSgd, read_weights
+from fedldp.randomness import Stream
+from fedldp.wire import Broadcast
+
+SIZES = (14, 3, 20)
+
+
+def clients_of(data, sizes=SIZES):
+    stops = np.cumsum(sizes)
+    return [
+        Client(
+            index=index,
+            examples=Examples(data.features[stop - size : stop], data.labels[stop - size : stop]),
+            stream=lambda purpose, index=index: Stream.simulation(
+                seed=1, round=1, client=index, purpose=purpose
+            ),
+        )
+        for index, (size, stop) in enumerate(zip(sizes, stops, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("name", ["mlp", "vgg"])
+def test_training_together_agrees_with_training_alone(name: str) -> None:
+    torch.manual_seed(0)
+    model = build_model(name, (1, 8, 8), 10)
+    step = LocalSgd(model, 2, 5, 0.1, torch.device("cpu"))
+    broadcast = Broadcast(round=1, weights=read_weights(model))
+    clients = clients_of(load_dataset("digits").train)
+    together = train_together(step, broadcast, clients)
+    for client, update in zip(clients, together, strict=True):
+        alone = step(broadcast, client).open()
+        np.testing.assert_allclose(update.open(), alone, atol=2e-5)
+        assert np.abs(alone - broadcast.weights).max() > 1e-2
+
+
+def test_a_model_with_dropout_is_refused() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+    step = LocalSgd(model, 1, 5, 0.1, torch.device("cpu"))
+    broadcast = Broadcast(round=1, weights=read_weights(model))
+    with pytest.raises(ConfigError, match="--device cpu"):
+        train_together(step, broadcast, clients_of(load_dataset("digits").train))
