@@ -7,6 +7,7 @@ Sensitivity is computed here, by the code that clips, and never passed in.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ class Ranges:
         if values.shape != (sum(self.sizes),):
             raise PrivacyError(f"the ranges cover {sum(self.sizes)} weights, not {values.shape}")
         out = np.empty(values.shape, np.float32)
-        for start, stop, center, radius in self._segments():
+        for start, stop, center, radius in self._segments:
             np.subtract(values[start:stop], np.float32(center), out=out[start:stop])
             out[start:stop] *= np.float32(1.0 / radius)
         return out
@@ -133,10 +134,11 @@ class Ranges:
     def restore(self, estimate: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return centre + radius * estimate, float32, shape (d,)."""
         out = np.empty(estimate.shape, np.float32)
-        for start, stop, center, radius in self._segments():
+        for start, stop, center, radius in self._segments:
             out[start:stop] = center + radius * estimate[start:stop]
         return out
 
+    @cached_property
     def _segments(self) -> list[tuple[int, int, float, float]]:
         stops = np.cumsum(self.sizes).tolist()
         starts = [0, *stops[:-1]]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 SERVER = -1
 """The client index under which the server and the simulator draw."""
 
-_ZEROS = bytes(1 << 16)
+_ZEROS = bytes(1 << 18)
 
 
 class Stream:
@@ -50,21 +50,19 @@ class Stream:
         label = f"fedldp simulation/{seed}/{round}/{client}/{purpose}"
         return cls(hashlib.blake2b(label.encode(), digest_size=32).digest(), simulated=True)
 
-    def bytes(self, count: int) -> bytearray:
-        """Return the next ``count`` bytes of the keystream."""
+    def bytes(self, count: int) -> NDArray[np.uint8]:
+        """Return the next ``count`` bytes of the keystream, shape (count,)."""
         # cryptography asks for room for one block, less a byte, beyond what it writes.
-        buffer = bytearray(count + 15)
-        view = memoryview(buffer)
+        buffer = np.empty(count + 15, np.uint8)
+        view = buffer.data
         for start in range(0, count, len(_ZEROS)):
             piece = min(len(_ZEROS), count - start)
             self._encryptor.update_into(_ZEROS[:piece], view[start:])
-        view.release()
-        del buffer[count:]
-        return buffer
+        return buffer[:count]
 
     def integers(self, count: int, dtype: type[np.signedinteger | np.unsignedinteger]) -> NDArray:  # type: ignore[type-arg]
         """Return ``count`` integers, uniform over the whole range of ``dtype``, shape (count,)."""
-        return np.frombuffer(self.bytes(count * np.dtype(dtype).itemsize), dtype=dtype)
+        return self.bytes(count * np.dtype(dtype).itemsize).view(dtype)
 
     def generator(self) -> np.random.Generator:
         """Return a numpy generator seeded from this stream: for batches, samples and partitions.

@@ -21,7 +21,7 @@ from fedldp.mechanisms import Aggregate, Mechanism
 from fedldp.randomness import Stream
 
 # Coordinates randomised at a time: the working arrays stay in the second-level cache.
-_BLOCK = 1 << 15
+_BLOCK = 1 << 16
 
 LARGEST_EPSILON = {64: 32.0, 32: 10.0}
 """By the bits of the comparison: beyond it the smaller probability has too few of its steps."""
@@ -96,7 +96,8 @@ class TwoPoint(Mechanism):
     def _scaled(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         # In units of 2^32 (of one for B = 32): the integer part is compared with a random word.
         half = values.dtype.type(math.ldexp(self._half, self._shift))
-        scaled: NDArray[np.floating] = np.clip(values, -1, 1) * half
+        scaled: NDArray[np.floating] = np.clip(values, -1, 1)
+        scaled *= half
         return scaled
 
     @property
@@ -125,12 +126,13 @@ class TwoPoint(Mechanism):
         """
         scaled = self._scaled(values)
         words = stream.integers(values.size, np.int32)
-        low, up = -self._half >> -self._shift, self._half >> -self._shift
+        up = self._half >> -self._shift
         high = _to_int32(np.floor(scaled), largest=up)
-        np.clip(high, low, up, out=high)
+        np.clip(high, -self._half >> -self._shift, up, out=high)
         ones = words < high
         if self.integer_bits > 32:
-            for i in np.flatnonzero(words == high):
+            ties = words == high
+            for i in np.flatnonzero(ties) if ties.any() else ():
                 offset = self._offset(float(scaled[i]))
                 drawn = (int(words[i]) << 32) + int(stream.integers(1, np.uint32)[0])
                 ones[i] = drawn < offset
@@ -160,9 +162,9 @@ class TwoPoint(Mechanism):
 
 def _to_int32(whole: NDArray[np.floating], largest: int) -> NDArray[np.int32]:
     # The threshold of the very top may be rounded up to 2^31, which int32 does not hold.
-    over = whole >= 2**31
-    if not over.any():
+    if whole.dtype.type(largest) < 2**31:
         return whole.astype(np.int32)
+    over = whole >= 2**31
     result = np.where(over, 0, whole).astype(np.int32)
     result[over] = largest
     return result

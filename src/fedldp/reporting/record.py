@@ -8,6 +8,7 @@ checkpoint         the state after the last complete round, replaced atomically
 model.safetensors  the final weights
 summary.json       the result, as `fedldp run --json` prints it
 report.html        the same for people
+arrivals/          every message's position and time, where record_arrivals is on
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from safetensors.numpy import save, save_file
 
 from fedldp.bounding import Ranges
 from fedldp.errors import RunError
-from fedldp.wire import Broadcast, Layout
+from fedldp.wire import Broadcast, Layout, Shuffled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,8 @@ class Round:
         loss: its mean cross-entropy there.
         uplink_bits_per_client: mean bits that a client sent, position labels included.
         seconds: wall-clock time.
-        arrivals: for shuffled rounds the agreed T and T_S, and the first, median and last arrival.
+        arrivals: for shuffled rounds, in seconds: T (delay), T_S (response), the first and last of
+            the clients' T_W (wait) and of all arrivals.
     """
 
     round: int
@@ -118,6 +120,16 @@ class RunFolder:
         # Rewritten whole: after a kill between the two files, metrics follow the checkpoint.
         lines = "".join(json.dumps(asdict(r)) + "\n" for r in rounds)
         replace_file(self.path / "metrics.jsonl", lines.encode())
+
+    def write_arrivals(self, block: int, messages: Shuffled) -> None:
+        """Record which position arrived when, in one block of a round's messages."""
+        place = self.path / "arrivals"
+        place.mkdir(exist_ok=True)
+        np.savez(
+            place / f"round-{messages.round:04}-block-{block:04}.npz",
+            positions=messages.positions.astype(np.int32),
+            arrival_seconds=messages.arrival_seconds.astype(np.float32),
+        )
 
     def read_checkpoint(self) -> tuple[Broadcast, list[Round]] | None:
         """Return the state after the last complete round, or None where there is none.

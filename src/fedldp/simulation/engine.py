@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +122,7 @@ def simulate(
     if workers > 1 and chosen.type == "cuda":
         workers = 1  # one process trains many clients at once there
     check_participation(config)
-    if dataset is None:
-        dataset = load_dataset(
-            config.dataset,
-            data_dir=data_dir,
-            label_column=config.label_column,
-            standardise=config.standardise,
-        )
-    elif config.standardise:
-        raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
+    dataset = _load(config, dataset, data_dir)
     stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="partition")
     members = partition(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
@@ -146,14 +138,9 @@ def simulate(
         for record in records:
             after_round(record)
         try:
-            while broadcast.round <= config.rounds:
-                broadcast, record = _one_round(config, clients, broadcast)
-                records.append(record)
-                if folder is not None:
-                    folder.write_round(broadcast, records)
-                after_round(record)
+            broadcast = _rounds(config, clients, broadcast, records, folder, after_round)
         except BaseException:
-            if folder is not None and not records:
+            if out is not None and folder is not None and not records:
                 folder.discard()
             raise
         layout = clients.population.system.layout
@@ -171,6 +158,19 @@ def simulate(
     return result
 
 
+def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) -> Dataset:
+    if dataset is None:
+        return load_dataset(
+            config.dataset,
+            data_dir=data_dir,
+            label_column=config.label_column,
+            standardise=config.standardise,
+        )
+    if config.standardise:
+        raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
+    return dataset
+
+
 def _document(recipe: str | None, config: SystemConfig) -> dict[str, Any]:
     return {"recipe": recipe, "config": config.model_dump()}
 
@@ -181,8 +181,26 @@ def _finish(folder: RunFolder, result: Result, layout: Layout, broadcast: Broadc
     replace_file(folder.path / "report.html", page(result.summary()).encode())
 
 
+def _rounds(
+    config: SystemConfig,
+    clients: InProcess,
+    broadcast: Broadcast,
+    records: list[Round],
+    folder: RunFolder | None,
+    after_round: Callable[[Round], None],
+) -> Broadcast:
+    """Run the rounds that are left; add their records and return the last broadcast."""
+    while broadcast.round <= config.rounds:
+        broadcast, record = _one_round(config, clients, broadcast, folder)
+        records.append(record)
+        if folder is not None:
+            folder.write_round(broadcast, records)
+        after_round(record)
+    return broadcast
+
+
 def _one_round(
-    config: SystemConfig, clients: InProcess, broadcast: Broadcast
+    config: SystemConfig, clients: InProcess, broadcast: Broadcast, folder: RunFolder | None
 ) -> tuple[Broadcast, Round]:
     started = time.monotonic()
     chosen = participants(config, broadcast.round)
@@ -190,7 +208,7 @@ def _one_round(
     delays = config.delays()
     if delays is not None:
         transport = Shuffler(clients, delays, clients.population.stream)
-    tally = _Tally()
+    tally = _Tally(folder if delays is not None and delays.record_arrivals else None)
     system = clients.population.system
     following = system.server_step(broadcast, tally.watch(transport.exchange(broadcast, chosen)))
     if not np.isfinite(following.weights).all():
@@ -212,24 +230,32 @@ def _one_round(
 
 @dataclass(eq=False)
 class _Tally:
-    """Counts what passes on its way to the server step, without holding its content."""
+    """Counts what passes on its way to the server step, without holding it."""
 
+    folder: RunFolder | None
     bits: int = 0
-    arrivals: list[NDArray[np.float64]] = field(default_factory=list)
+    blocks: int = 0
+    first: float = np.inf
+    last: float = -np.inf
 
     def watch(self, reports: Incoming) -> Iterator[Report | Shuffled]:
         for report in reports:
             self.bits += report.uplink_bits
             if isinstance(report, Shuffled):
-                self.arrivals.append(report.arrival_seconds)
+                self.blocks += 1
+                self.first = min(self.first, float(report.arrival_seconds[0]))
+                self.last = max(self.last, float(report.arrival_seconds[-1]))
+                if self.folder is not None:
+                    self.folder.write_arrivals(self.blocks, report)
             yield report
 
     def summarise(self, schedule: Schedule) -> dict[str, float]:
-        arrivals = np.concatenate(self.arrivals)
+        """Return T, T_S, and the least and largest T_W and arrival, in seconds."""
         return {
-            "delay_seconds": schedule.delay,
-            "response_seconds": schedule.response,
-            "first": float(arrivals.min()),
-            "median": float(np.median(arrivals)),
-            "last": float(arrivals.max()),
+            "delay": schedule.delay,
+            "response": schedule.response,
+            "first_wait": float(schedule.waits.min()),
+            "last_wait": float(schedule.waits.max()),
+            "first_arrival": self.first,
+            "last_arrival": self.last,
         }

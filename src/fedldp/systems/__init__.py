@@ -111,6 +111,7 @@ class Delays:
     spread: float
     delay_seconds: float
     prediction_error: float
+    record_arrivals: bool
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,9 @@ class LdpFlConfig(SystemConfig):
     prediction_error: NotNegative = Field(
         0.0, description="error of a client's prediction of its times, as a log-normal sigma"
     )
+    record_arrivals: bool = Field(
+        False, description="keep the time of every message in the run folder"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -123,6 +126,7 @@ class LdpFlConfig(SystemConfig):
             spread=self.latency_spread,
             delay_seconds=self.delay_seconds,
             prediction_error=self.prediction_error,
+            record_arrivals=self.record_arrivals,
         )
 
 

@@ -38,11 +38,13 @@ class Schedule:
     Attributes:
         delay: T, the median of the clients' proposals: one dishonest client cannot move it far.
         response: T_S, the slowest client's predicted t_LC + t_C.
+        waits: T_W of each client, shape (n,).
         offsets: for each client, t_LC + T_W + t_C: when its window of arrivals opens, shape (n,).
     """
 
     delay: float
     response: float
+    waits: NDArray[np.float64]
     offsets: NDArray[np.float64]
 
 
@@ -57,11 +59,12 @@ def draw_schedule(delays: Delays, clients: int, generator: np.random.Generator) 
     predicted = (training + communication) * around(1.0, delays.prediction_error)
     proposals = around(delays.delay_seconds, delays.spread)
     response = float(predicted.max())
-    wait = np.maximum(response - predicted, 0.0)
+    waits = np.maximum(response - predicted, 0.0)
     return Schedule(
         delay=float(np.median(proposals)),
         response=response,
-        offsets=training + wait + communication,
+        waits=waits,
+        offsets=training + waits + communication,
     )
 
 

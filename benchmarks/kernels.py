@@ -1,0 +1,95 @@
+"""Encoding and aggregation of two-point reports on one core, beside a plain torch implementation.
+
+    python benchmarks/kernels.py
+
+The two encoders take turns in one process, so that the machine's speed cancels out of the ratio;
+medians over the repetitions are printed.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from fedldp.bounding import Ranges
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.randomness import Stream
+
+EPSILON, CENTER, RADIUS = 1.0, 0.0, 0.075
+REPETITIONS = 15
+
+
+def plain_torch(weights: torch.Tensor) -> torch.Tensor:
+    """Eq. 2 of Sun, Qian, Chen 2021 as one writes it down in torch."""
+    e = math.exp(EPSILON)
+    scale = (e + 1) / (e - 1)
+    probability = ((weights - CENTER) * (e - 1) + RADIUS * (e + 1)) / (2 * RADIUS * (e + 1))
+    return torch.where(
+        torch.rand(weights.shape) < probability,
+        CENTER + RADIUS * scale,
+        CENTER - RADIUS * scale,
+    )
+
+
+def seconds(task: Callable[[], object], times: int) -> float:
+    """Return the seconds of one call, averaged over ``times`` calls."""
+    started = time.perf_counter()
+    for _ in range(times):
+        task()
+    return (time.perf_counter() - started) / times
+
+
+def encoding(size: int) -> None:
+    """Print the throughput of both encoders on ``size`` weights and their ratio."""
+    generator = np.random.default_rng(0)
+    weights = generator.normal(0, 0.05, size).astype(np.float32)
+    tensor = torch.from_numpy(weights)
+    ranges = Ranges.fixed(CENTER, RADIUS, (size,))
+    mechanism, stream = TwoPoint(EPSILON), Stream.fresh()
+    times = max(1, 4_000_000 // size)
+
+    def ours() -> object:
+        return mechanism.encode(ranges.normalise(weights), stream)
+
+    def theirs() -> object:
+        return plain_torch(tensor)
+
+    ours(), theirs()
+    pairs = [(seconds(ours, times), seconds(theirs, times)) for _ in range(REPETITIONS)]
+    mine, plain = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ratio = statistics.median(t / o for o, t in pairs)
+    print(
+        f"encode {size:>10,} weights: {size / mine / 1e6:6.0f} M/s to packed bits, "
+        f"{size / plain / 1e6:6.0f} M/s plain torch, ratio {ratio:.1f}"
+    )
+
+
+def aggregation(size: int, reports: int = 256) -> None:
+    """Print the throughput of counting the ones of packed reports."""
+    mechanism = TwoPoint(EPSILON)
+    payload = mechanism.encode(np.zeros(size, np.float32), Stream.fresh())
+
+    def count() -> object:
+        counts = mechanism.aggregate(size)
+        for _ in range(reports):
+            counts.add(payload)
+        return counts.mean()
+
+    count()
+    median = statistics.median(seconds(count, 3) for _ in range(REPETITIONS))
+    print(f"aggregate {size:>10,} bits a report: {size * reports / median / 1e9:.1f} Gbit/s")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, one thread")
+    for length in (21_840, 357_706, 4_000_000):
+        encoding(length)
+    for length in (21_840, 357_706, 4_000_000):
+        aggregation(length)

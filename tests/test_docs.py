@@ -1,0 +1,267 @@
+"""The documentation: its links resolve, its commands exist, its examples and guides run."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import math
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from fedldp.cli import app
+from fedldp.errors import FedldpError
+from fedldp.mechanisms import mechanisms
+from fedldp.randomness import Stream
+from fedldp.recipes import recipes
+from fedldp.settings import resolve
+from fedldp.systems import systems
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+DOCTESTED = [page for page in PAGES if ">>> " in page.read_text()]
+
+GUIDE_FILE = re.compile(r"^`src/fedldp/(\w+)/(\w+)\.py`:\n\n```python\n(.*?)^```", re.M | re.S)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+REPOSITORY_PATH = re.compile(r"`((?:src|tests|docs|benchmarks|\.ci)/[\w./-]+)`")
+MACHINE_PATH = re.compile(r"(?<![\w./:~-])/(?:home|root|tmp|work|Users|mnt|opt|var|usr|srv|data)\b")
+
+
+def page_id(page: Path) -> str:
+    return page.name
+
+
+def guide_files() -> dict[tuple[str, str], str]:
+    """Return what the guides tell their reader to write, by package and module."""
+    return {
+        (package, module): source
+        for page in PAGES
+        for package, module, source in GUIDE_FILE.findall(page.read_text())
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def guides_followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Put the guides' files where the scans look, as their reader does, and take them out again."""
+    with pytest.MonkeyPatch.context() as patch:
+        for (package, module), source in guide_files().items():
+            folder = tmp_path_factory.getbasetemp() / f"guide-{package}"
+            folder.mkdir(exist_ok=True)
+            (folder / f"{module}.py").write_text(source)
+            parent = importlib.import_module(f"fedldp.{package}")
+            if str(folder) not in parent.__path__:
+                patch.setattr(parent, "__path__", [*parent.__path__, str(folder)])
+        importlib.invalidate_caches()
+        yield
+    for package, module in guide_files():
+        sys.modules.pop(f"fedldp.{package}.{module}", None)
+        vars(importlib.import_module(f"fedldp.{package}")).pop(module, None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_resolve(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if not target.startswith(("https://", "http://")):
+            path, _, anchor = target.partition("#")
+            linked = page.parent / path if path else page
+            assert linked.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(linked), f"{page.name} links to {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_files_that_are_named_exist(page: Path) -> None:
+    from_guides = {f"src/fedldp/{package}/{module}.py" for package, module in guide_files()}
+    for name in REPOSITORY_PATH.findall(page.read_text()):
+        assert name in from_guides or (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CITATION.cff"], ids=page_id)
+def test_no_path_of_a_machine_is_named(page: Path) -> None:
+    text = page.read_text()
+    assert not MACHINE_PATH.findall(text)
+    assert not re.findall(r"\b[A-Za-z]:\\", text)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Return the words after ``fedldp`` of every command line in a page's code."""
+    text = page.read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    lines = [line for block in blocks for line in block.splitlines()]
+    lines += [code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", prose)]
+    found = []
+    for line in lines:
+        for part in line.split("&&"):
+            if re.match(r"\s*(?:\S*/)?fedldp(?:\s|$)", part):
+                found.append(shlex.split(part, comments=True)[1:])
+    return found
+
+
+def test_commands_are_found_in_the_readme() -> None:
+    found = commands(ROOT / "README.md")
+    assert ["run"] in found, "the first of the two commands"
+    assert ["run", "ldp-fl-mnist"] in found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_commands_exist(page: Path) -> None:
+    for words in commands(page):
+        if words:
+            check_command(words, f"{page.name}: fedldp {' '.join(words)}")
+
+
+def check_command(words: list[str], where: str) -> None:
+    command = typer.main.get_command(app)
+    rest = list(words)
+    while rest and hasattr(command, "commands"):
+        assert rest[0] in command.commands, where
+        command = command.commands[rest.pop(0)]
+    options = {name: option for option in command.params for name in option.opts}
+    values: dict[str, list[str]] = {}
+    arguments = []
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            arguments.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        assert name in options or name == "--help", where
+        if name != "--help" and not options[name].is_flag:
+            assert equals or rest, f"{where}: {name} needs a value"
+            values.setdefault(name, []).append(value if equals else rest.pop(0))
+    slots = sum(parameter.param_type_name == "argument" for parameter in command.params)
+    assert len(arguments) <= slots, where
+    if words[0] == "run" and "--resume" not in words:
+        check_run(arguments, values.get("--set", []), where)
+
+
+def check_run(arguments: list[str], assignments: list[str], where: str) -> None:
+    """Check the recipe and its settings, unless they are placeholders such as KEY=VALUE."""
+    recipe = arguments[0] if arguments else "quickstart"
+    if recipe.isupper() or recipe.endswith(".toml"):
+        return
+    try:
+        resolve(recipe, [text for text in assignments if not text.isupper()])
+    except FedldpError as error:
+        pytest.fail(f"{where}: {error}")
+
+
+class FencedParser(doctest.DocTestParser):
+    """Reads examples in Markdown: the fence that ends one is no output of it."""
+
+    def parse(self, string: str, name: str = "<string>") -> list[str | doctest.Example]:
+        return super().parse(re.sub(r"^```.*$", "", string, flags=re.M), name)
+
+
+@pytest.mark.parametrize("page", DOCTESTED, ids=page_id)
+def test_python_examples_run(page: Path) -> None:
+    result = doctest.testfile(
+        str(page), module_relative=False, encoding="utf-8", parser=FencedParser()
+    )
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_the_guides_files_are_found() -> None:
+    assert "two_point_subset" in mechanisms()
+    assert "ldp_update" in systems()
+    assert "ldp-update-digits" in recipes()
+
+
+def test_the_guides_file_names_are_new() -> None:
+    for package, module in guide_files():
+        assert not (ROOT / "src" / "fedldp" / package / f"{module}.py").exists()
+
+
+def test_the_guides_sources_keep_to_the_line_length() -> None:
+    for source in guide_files().values():
+        ast.parse(source)
+        assert max(map(len, source.splitlines())) <= 100
+
+
+class TestTheGuidesMechanism:
+    """What adding_a_mechanism.md claims of its example."""
+
+    VALUES = np.array([-1.0, -0.3, 0.0, 0.6, 1.0])
+
+    def mechanism(self, epsilon: float = 1.0, share: float = 0.4):
+        return mechanisms()["two_point_subset"](epsilon, share)
+
+    def stream(self, client: int) -> Stream:
+        return Stream.simulation(seed=3, round=1, client=client, purpose="mechanism")
+
+    def test_positions_do_not_depend_on_the_values(self) -> None:
+        for client in range(20):
+            one = self.mechanism().encode(self.VALUES, self.stream(client))
+            other = self.mechanism().encode(-self.VALUES, self.stream(client))
+            assert one[:32] == other[:32]
+            assert len(one) == len(other) == 33
+
+    def test_every_subset_is_as_likely(self) -> None:
+        positions = sys.modules["fedldp.mechanisms.two_point_subset"]._positions
+        count = 5000
+        seen = Counter(
+            tuple(positions(bytes(self.stream(client).bytes(32)), 5, 2)) for client in range(count)
+        )
+        assert len(seen) == math.comb(5, 2)
+        # The largest of ten deviations exceeds 5 of its own with probability below 1e-5.
+        deviation = math.sqrt(count * 0.1 * 0.9)
+        assert all(abs(times - count / 10) < 5 * deviation for times in seen.values())
+
+    def test_the_expectation_over_all_outputs_is_the_value(self) -> None:
+        """Exact: over the subsets with equal weight, and both bits with their probabilities."""
+        mechanism = self.mechanism()
+        bits = mechanism.bits()
+        size, sent = len(self.VALUES), mechanism.num_sent(len(self.VALUES))
+        ones = np.array(bits.thresholds(self.VALUES), dtype=object) / 2**64
+        factor = size / sent * bits.scale
+        mean = sent / size * factor * (2 * ones - 1)
+        second = sent / size * factor**2
+        np.testing.assert_allclose(mean.astype(float), self.VALUES, atol=1e-12)
+        np.testing.assert_allclose(
+            second - self.VALUES**2, mechanism.variance(self.VALUES), rtol=1e-12
+        )
+
+    def test_the_mean_has_the_stated_variance(self) -> None:
+        mechanism, count = self.mechanism(), 4000
+        estimates = []
+        for client in range(count):
+            aggregate = mechanism.aggregate(len(self.VALUES))
+            aggregate.add(mechanism.encode(self.VALUES, self.stream(client)))
+            estimates.append(aggregate.mean())
+        stated = mechanism.variance(self.VALUES)
+        # Beyond five deviations at one of five coordinates: probability below 3e-6.
+        assert np.all(np.abs(np.mean(estimates, 0) - self.VALUES) < 5 * np.sqrt(stated / count))
+        np.testing.assert_allclose(np.var(estimates, 0), stated, rtol=0.1)
+
+
+def test_the_guides_system_estimates_the_mean_change() -> None:
+    """With a large budget, one round gives nearly what plain averaging of the changes gives."""
+    import fedldp
+
+    exact = fedldp.run(fedldp.recipe("fedavg-quickstart", rounds=1, num_clients=20))
+    shared = {
+        key: getattr(exact.config, key)
+        for key in type(exact.config).model_fields
+        if key not in ("system", "weighting")
+    }
+    noisy = fedldp.run(systems()["ldp_update"](**shared, epsilon=30.0, range_radius=2.0))
+    for name, weights in exact.weights.items():
+        # A bit of radius 2 from 20 clients has a deviation of at most 2/sqrt(20).
+        error = noisy.weights[name] - weights
+        assert np.abs(error).mean() < 2 / math.sqrt(20)
+        assert abs(error.mean()) < 5 * 2 / math.sqrt(20 * error.size)
