@@ -8,13 +8,35 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.events import Event
 from fedldp.randomness import Stream
 from fedldp.registry import scan
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismSettings:
+    """What a run's configuration says about its mechanism.
+
+    Attributes:
+        epsilon: the budget, of one weight or of a client's report in one round; see
+            ``Mechanism.epsilon_unit``.
+        delta: for mechanisms with an approximate guarantee.
+        clip: the norm bound on the normalised vector; which norm is the mechanism's.
+        size: the number of coordinates, d.
+        integer_bits: of a random comparison, where the mechanism makes them.
+    """
+
+    epsilon: float
+    delta: float
+    clip: float
+    size: int
+    integer_bits: Literal[64, 32] = 64
 
 
 class Aggregate(ABC):
@@ -40,6 +62,24 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]]
+    """What the setting ``epsilon`` is the budget of."""
+
+    @classmethod
+    @abstractmethod
+    def from_settings(cls, settings: MechanismSettings) -> Self:
+        """Return the mechanism that a run's settings ask for.
+
+        Raises:
+            ConfigError: a setting is out of range for this mechanism.
+        """
+
+    @abstractmethod
+    def event(self, size: int) -> Event:
+        """Return what a report of ``size`` values releases: the mechanism's privacy claim as data.
+
+        It must hold for every value of whatever ranges the broadcast carries.
+        """
 
     @abstractmethod
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:

@@ -15,9 +15,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.events import TwoValuedBits
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, RunError
-from fedldp.mechanisms import Aggregate, Mechanism
+from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.randomness import Stream
 
 # Coordinates randomised at a time: the working arrays stay in the second-level cache.
@@ -47,6 +48,7 @@ class TwoPoint(Mechanism):
     """
 
     name: ClassVar[str] = "two_point"
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "weight"
 
     epsilon_per_weight: float
     integer_bits: Literal[64, 32] = 64
@@ -65,6 +67,15 @@ class TwoPoint(Mechanism):
                 f"epsilon_per_weight = {self.epsilon_per_weight} is too small to tell the two "
                 "outcomes apart: give a larger one"
             )
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> TwoPoint:
+        """Return the mechanism of ``settings.epsilon`` per weight."""
+        return cls(settings.epsilon, settings.integer_bits)
+
+    def event(self, size: int) -> TwoValuedBits:
+        """Return ``size`` independent bits of ``epsilon_per_weight`` each (Theorem 1)."""
+        return TwoValuedBits(epsilon=self.epsilon_per_weight, coordinates=size)
 
     @cached_property
     def threshold_min(self) -> int:
