@@ -1,7 +1,7 @@
 """What one client releases in one report, as data that accountants interpret.
 
 An event says what a mechanism did, never how safe that is. An accountant that does not know an
-event raises; it never counts it as nothing. All events are about replacing the client's whole input.
+event raises; it never counts it as nothing. Neighbours differ in one client's whole input.
 """
 
 from __future__ import annotations

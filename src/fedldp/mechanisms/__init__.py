@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
+from fedldp.errors import RunError
 from fedldp.randomness import Stream
 from fedldp.registry import scan
 
@@ -109,6 +110,93 @@ class Mechanism(ABC):
     @abstractmethod
     def examples(cls) -> Sequence[Mechanism]:
         """Return instances, with extreme parameters among them, for the contract tests."""
+
+
+class Counts(Aggregate):
+    """Counts of ones for each coordinate; with the scale K they give the mean.
+
+    Reports of several budgets may follow each other: a change of scale folds the counts so far
+    into a float64 sum, so memory stays O(d).
+    """
+
+    def __init__(self, size: int, scale: float) -> None:
+        self.size = size
+        self.reports = np.zeros(size, np.int64)
+        self._scale = scale
+        self._sum = np.zeros(size)
+        self._ones = np.zeros(size, np.int64)
+        self._seen = np.zeros(size, np.int64)
+        # Whole reports are first counted in bytes, which hold 255 of them.
+        self._bytes = np.zeros(size, np.uint8)
+        self._pending = 0
+
+    def use_scale(self, scale: float) -> None:
+        """Decode what follows with this scale."""
+        if scale != self._scale:
+            self._fold()
+            self._scale = scale
+
+    def add(self, payload: bytes) -> None:
+        """Take in one whole report: packed bits, most significant first.
+
+        Raises:
+            RunError: the payload has not the length of a report.
+        """
+        if len(payload) != -(-self.size // 8):
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self.size} coordinates: "
+                "client and server run different models"
+            )
+        packed = np.frombuffer(payload, np.uint8)
+        self._bytes += np.unpackbits(packed, count=self.size)
+        self._pending += 1
+        if self._pending == 255:
+            self._flush()
+
+    def add_bits(self, positions: NDArray[np.int64], bits: NDArray[np.uint8]) -> None:
+        """Take in single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,)."""
+        self._seen += np.bincount(positions, minlength=self.size)
+        self._ones += np.bincount(positions[bits != 0], minlength=self.size)
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the estimate K (2 ones/n - 1) of each coordinate's mean, shape (d,)."""
+        self._fold()
+        if not self.reports.all():
+            raise RunError("no report came in for some coordinates: there is no mean to estimate")
+        return self._sum / self.reports
+
+    def _flush(self) -> None:
+        self._ones += self._bytes
+        self._seen += self._pending
+        self._bytes[:] = 0
+        self._pending = 0
+
+    def _fold(self) -> None:
+        self._flush()
+        self._sum += self._scale * (2 * self._ones - self._seen)
+        self.reports += self._seen
+        self._ones[:] = 0
+        self._seen[:] = 0
+
+
+class BitMechanism(Mechanism):
+    """A mechanism whose report is one bit for each coordinate, so that it can travel in pieces.
+
+    A bit b estimates its coordinate by scale * (2 b - 1).
+    """
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """K, the size of the two values that a bit stands for."""
+
+    def payload_bits(self, size: int) -> int:
+        """Return ``size``: one bit for each coordinate."""
+        return size
+
+    def aggregate(self, size: int) -> Counts:
+        """Return an empty count of ones of reports of ``size`` coordinates."""
+        return Counts(size, self.scale)
 
 
 def mechanisms() -> dict[str, type[Mechanism]]:

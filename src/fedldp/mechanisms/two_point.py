@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import TwoValuedBits
 from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError, RunError
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.errors import ConfigError
+from fedldp.mechanisms import BitMechanism, MechanismSettings
 from fedldp.randomness import Stream
 
 # Coordinates randomised at a time: the working arrays stay in the second-level cache.
@@ -29,7 +29,7 @@ LARGEST_EPSILON = {64: 32.0, 32: 10.0}
 
 
 @dataclass(frozen=True)
-class TwoPoint(Mechanism):
+class TwoPoint(BitMechanism):
     """Report a coordinate x in [-1, 1] as the bit 1 with probability 1/2 + x/(2K), else 0.
 
     K = (e^eps + 1)/(e^eps - 1), so K (2 bit - 1) estimates x without bias, with variance K^2 - x^2.
@@ -149,14 +149,6 @@ class TwoPoint(Mechanism):
                 ones[i] = drawn < offset
         return np.packbits(ones).tobytes()
 
-    def payload_bits(self, size: int) -> int:
-        """Return ``size``: one bit for each coordinate."""
-        return size
-
-    def aggregate(self, size: int) -> Counts:
-        """Return an empty count of ones of reports of ``size`` coordinates."""
-        return Counts(size, self.scale)
-
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values`` clipped to [-1, 1]."""
         return np.clip(values.astype(np.float64), -1, 1)
@@ -186,70 +178,3 @@ def _ceil_of_share(epsilon: float, bits: int) -> int:
     context = Context(prec=60)
     share = context.divide(Decimal(2**bits), 1 + context.exp(Decimal(epsilon)))
     return int(share.to_integral_value(rounding=ROUND_CEILING))
-
-
-class Counts(Aggregate):
-    """Counts of ones for each coordinate; with the scale K they give the mean.
-
-    Reports of several budgets may follow each other: a change of scale folds the counts so far
-    into a float64 sum, so memory stays O(d).
-    """
-
-    def __init__(self, size: int, scale: float) -> None:
-        self.size = size
-        self.reports = np.zeros(size, np.int64)
-        self._scale = scale
-        self._sum = np.zeros(size)
-        self._ones = np.zeros(size, np.int64)
-        self._seen = np.zeros(size, np.int64)
-        # Whole reports are first counted in bytes, which hold 255 of them.
-        self._bytes = np.zeros(size, np.uint8)
-        self._pending = 0
-
-    def use_scale(self, scale: float) -> None:
-        """Decode what follows with this scale."""
-        if scale != self._scale:
-            self._fold()
-            self._scale = scale
-
-    def add(self, payload: bytes) -> None:
-        """Take in one whole report: packed bits, most significant first.
-
-        Raises:
-            RunError: the payload has not the length of a report.
-        """
-        if len(payload) != -(-self.size // 8):
-            raise RunError(
-                f"a report of {len(payload)} bytes for {self.size} coordinates: "
-                "client and server run different models"
-            )
-        packed = np.frombuffer(payload, np.uint8)
-        self._bytes += np.unpackbits(packed, count=self.size)
-        self._pending += 1
-        if self._pending == 255:
-            self._flush()
-
-    def add_bits(self, positions: NDArray[np.int64], bits: NDArray[np.uint8]) -> None:
-        """Take in single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,)."""
-        self._seen += np.bincount(positions, minlength=self.size)
-        self._ones += np.bincount(positions[bits != 0], minlength=self.size)
-
-    def mean(self) -> NDArray[np.float64]:
-        """Return the estimate K (2 ones/n - 1) of each coordinate's mean, shape (d,)."""
-        self._fold()
-        if not self.reports.all():
-            raise RunError("no report came in for some coordinates: there is no mean to estimate")
-        return self._sum / self.reports
-
-    def _flush(self) -> None:
-        self._ones += self._bytes
-        self._seen += self._pending
-        self._bytes[:] = 0
-        self._pending = 0
-
-    def _fold(self) -> None:
-        self._flush()
-        self._sum += self._scale * (2 * self._ones - self._seen)
-        self.reports += self._seen
-        self._ones[:] = 0
-        self._seen[:] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedldp.accounting.releases import Releases
 from fedldp.errors import ConfigError
 from fedldp.randomness import SERVER, Stream
 from fedldp.systems import SystemConfig
@@ -31,3 +32,12 @@ def participants(config: SystemConfig, round: int) -> list[int]:
         config.num_clients, size=config.clients_per_round, replace=False
     )
     return sorted(drawn.tolist())
+
+
+def planned_releases(config: SystemConfig, size: int) -> Releases:
+    """Return what every client will release, for a model of ``size`` weights."""
+    events = [config.release(client, size) for client in range(config.num_clients)]
+    return {
+        round: {client: events[client] for client in participants(config, round)}
+        for round in range(1, config.rounds + 1)
+    }

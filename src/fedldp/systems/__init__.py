@@ -28,6 +28,7 @@ from pydantic import (
 )
 from torch import nn
 
+from fedldp.accounting.events import Event
 from fedldp.errors import ConfigError
 from fedldp.models import build_model
 from fedldp.parts import Client
@@ -38,6 +39,8 @@ from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Vector
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+Unit = Literal["weight", "record", "client-round", "client-run"]
+Adversary = Literal["server", "shuffled-server", "downlink"]
 
 
 class ClientStep(Protocol):
@@ -73,7 +76,7 @@ class Claim:
 
     epsilon: float
     delta: float
-    unit: Literal["weight", "record", "client-round", "client-run"]
+    unit: Unit
     source: str
 
 
@@ -104,7 +107,12 @@ class System:
 
 @dataclass(frozen=True, kw_only=True)
 class Delays:
-    """The time model of a simulated shuffler (see ``transport.shuffler``), in seconds."""
+    """The messages of a simulated shuffler and its time model, in seconds.
+
+    See ``transport.shuffler``; ``chunk`` is the coordinates in one message.
+    """
+
+    chunk: int
 
     compute_seconds: float
     communication_seconds: float
@@ -120,6 +128,17 @@ class Problem:
 
     input_shape: tuple[int, ...]
     num_classes: int
+
+
+class Target(BaseModel):
+    """A guarantee to meet: the run's ``epsilon`` is solved so that the statement does."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: Unit = Field(description="what to protect")
+    epsilon: Positive = Field(description="the guarantee's epsilon, at most")
+    delta: float = Field(1e-5, ge=0, lt=1, description="its delta")
+    adversary: Adversary = Field("server", description="against whom")
 
 
 class SystemConfig(BaseModel, ABC):
@@ -148,6 +167,15 @@ class SystemConfig(BaseModel, ABC):
     local_epochs: Count = Field(1, description="passes over a client's examples in one round")
     batch_size: Count = Field(10, description="examples in one SGD step")
     learning_rate: Positive = Field(description="SGD step size")
+    delta: float = Field(
+        1e-5, gt=0, lt=1, description="delta of the approximate guarantees, and of the mechanism"
+    )
+    untrusted_clients: int = Field(
+        0, ge=0, description="participants of a round that may collude with the server or drop out"
+    )
+    target: Target | None = Field(
+        None, description="solve for epsilon: target.unit, .epsilon, .delta, .adversary"
+    )
     seed: int = Field(0, ge=0, description="the simulation's seed")
 
     @model_validator(mode="wrap")
@@ -169,6 +197,10 @@ class SystemConfig(BaseModel, ABC):
     @abstractmethod
     def claim(self) -> Claim | None:
         """Return what the source claims of this configuration, if it claims anything."""
+
+    @abstractmethod
+    def release(self, client: int, size: int) -> Event:
+        """Return what one report of ``client`` releases, for a model of ``size`` weights."""
 
     def delays(self) -> Delays | None:
         """Return the shuffler's time model where reports are shuffled, else None."""

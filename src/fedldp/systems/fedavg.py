@@ -21,6 +21,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
+from fedldp.accounting.events import InClear
 from fedldp.parts.averaging import SendPlain, WeightedMean
 from fedldp.systems import Claim, Problem, System, SystemConfig
 from fedldp.wire import Broadcast
@@ -44,6 +45,12 @@ class FedAvgConfig(SystemConfig):
             server_step=WeightedMean(),
             model=model,
             layout=layout,
+        )
+
+    def release(self, client: int, size: int) -> InClear:
+        """Return the release of the weights, and of the example count where it is sent."""
+        return InClear(
+            what="weights and number of examples" if self.weighting == "examples" else "weights"
         )
 
     def claim(self) -> Claim | None:

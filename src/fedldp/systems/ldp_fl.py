@@ -23,15 +23,24 @@ there; clients' ranges are taken from the server's weights only, never from priv
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 
+from fedldp.accounting.events import Event
 from fedldp.bounding import Ranges, check_releasable
 from fedldp.errors import ConfigError, RunError
-from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.mechanisms import (
+    Aggregate,
+    BitMechanism,
+    Counts,
+    Mechanism,
+    MechanismSettings,
+    mechanisms,
+)
 from fedldp.parts import Client
 from fedldp.systems import Claim, Count, Delays, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Shuffled, Vector
@@ -43,8 +52,18 @@ class LdpFlConfig(SystemConfig):
     """Settings of LDP-FL."""
 
     system: Literal["ldp_fl"] = "ldp_fl"
+    mechanism: str = Field(
+        "two_point", description="the local randomiser; the paper's is two_point"
+    )
     epsilon: Positive | list[Positive] = Field(
-        description="budget of one weight of one report; a list gives each client its own"
+        description="budget of one weight (two_point) or of a client's report in one round (the "
+        "other mechanisms); a list gives each client its own"
+    )
+    clip: Positive = Field(
+        1.0, description="norm bound on the normalised vector, for mechanisms of whole vectors"
+    )
+    send: Literal["weights", "update"] = Field(
+        "weights", description="send weights (the paper), or their change from the broadcast"
     )
     integer_bits: Literal[64, 32] = Field(64, description="bits of a random comparison")
     ranges: Literal["fixed", "adaptive"] = Field(
@@ -58,7 +77,9 @@ class LdpFlConfig(SystemConfig):
     )
     range_floor: Positive = Field(1e-3, description="smallest adaptive radius")
     range_margin: Positive = Field(1.0, description="factor on the adaptive radius")
-    shuffle: bool = Field(True, description="send through the shuffler")
+    shuffle: bool | Literal["auto"] = Field(
+        "auto", description="send through the shuffler; auto: where a report is one bit a weight"
+    )
     chunk: Count = Field(1, description="coordinates in one shuffled message, 1 to d")
     compute_seconds: NotNegative = Field(60.0, description="simulated training time of a client")
     communication_seconds: NotNegative = Field(1.0, description="simulated time of a message")
@@ -80,14 +101,50 @@ class LdpFlConfig(SystemConfig):
                 f"epsilon has {len(self.epsilon)} values for num_clients = {self.num_clients}: "
                 "give one for all, or one for each client"
             )
-        for client in range(self.num_clients if isinstance(self.epsilon, list) else 1):
-            self.mechanism(client)
+        known = mechanisms()
+        if self.mechanism not in known:
+            raise ConfigError(f"mechanism = {self.mechanism}: choose {', '.join(known)}")
+        if self.shuffle is True and not self.sends_bits:
+            raise ConfigError(
+                f"shuffle = true: a report of {self.mechanism} is not one bit a weight, and "
+                "cannot travel as messages of single weights; set shuffle = false"
+            )
+        if isinstance(self.epsilon, list) and not self.sends_bits:
+            raise ConfigError(
+                f"epsilon is a list, and {self.mechanism} takes one budget for all clients: "
+                "give one number"
+            )
+        if self.send == "update" and self.ranges == "adaptive":
+            raise ConfigError(
+                "send = update: adaptive ranges follow the weights, not their change; "
+                "set ranges = fixed"
+            )
         return self
 
-    def mechanism(self, client: int) -> TwoPoint:
-        """Return the randomiser of one client."""
-        epsilon = self.epsilon[client] if isinstance(self.epsilon, list) else self.epsilon
-        return TwoPoint(epsilon, self.integer_bits)
+    @property
+    def sends_bits(self) -> bool:
+        """Whether a report is one bit for each weight."""
+        return issubclass(mechanisms()[self.mechanism], BitMechanism)
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether a shuffler is in the path."""
+        return self.sends_bits if self.shuffle == "auto" else self.shuffle
+
+    def budget(self, client: int) -> float:
+        """Return the epsilon of one client."""
+        return self.epsilon[client] if isinstance(self.epsilon, list) else self.epsilon
+
+    def randomiser(self, epsilon: float, size: int) -> Mechanism:
+        """Return the mechanism with a budget, for a model of ``size`` weights."""
+        settings = MechanismSettings(
+            epsilon=epsilon,
+            delta=self.delta,
+            clip=self.clip,
+            size=size,
+            integer_bits=self.integer_bits,
+        )
+        return _randomiser(self.mechanism, settings)
 
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put LDP-FL together; see the module's diagram."""
@@ -97,18 +154,26 @@ class LdpFlConfig(SystemConfig):
                 f"chunk = {self.chunk}: the model has {layout.size} weights; give 1 to "
                 f"{layout.size}"
             )
+        for epsilon in {self.budget(client) for client in range(self.num_clients)}:
+            self.randomiser(epsilon, layout.size)
         agree = AgreeRanges(self, layout)
         return System(
             initial=lambda: Broadcast(round=1, weights=weights, ranges=agree(weights)),
             client_step=training,
-            encoder=SendBits(self),
+            encoder=Randomise(self),
             server_step=EstimateMean(self, agree),
             model=model,
             layout=layout,
         )
 
-    def claim(self) -> Claim:
-        """Return the paper's claim: epsilon per weight is enough."""
+    def release(self, client: int, size: int) -> Event:
+        """Return what one report of ``client`` releases: its mechanism's event."""
+        return self.randomiser(self.budget(client), size).event(size)
+
+    def claim(self) -> Claim | None:
+        """Return the paper's claim, epsilon per weight; it has none on other mechanisms."""
+        if self.mechanism != "two_point":
+            return None
         return Claim(
             epsilon=max(self.epsilon) if isinstance(self.epsilon, list) else self.epsilon,
             delta=0.0,
@@ -117,10 +182,11 @@ class LdpFlConfig(SystemConfig):
         )
 
     def delays(self) -> Delays | None:
-        """Return the time model of Algorithm 3 where ``shuffle`` is on."""
-        if not self.shuffle:
+        """Return the time model of Algorithm 3 where reports are shuffled."""
+        if not self.shuffles:
             return None
         return Delays(
+            chunk=self.chunk,
             compute_seconds=self.compute_seconds,
             communication_seconds=self.communication_seconds,
             spread=self.latency_spread,
@@ -128,6 +194,11 @@ class LdpFlConfig(SystemConfig):
             prediction_error=self.prediction_error,
             record_arrivals=self.record_arrivals,
         )
+
+
+@lru_cache(maxsize=4096)
+def _randomiser(name: str, settings: MechanismSettings) -> Mechanism:
+    return mechanisms()[name].from_settings(settings)
 
 
 @dataclass(frozen=True)
@@ -151,50 +222,68 @@ class AgreeRanges:
 
 
 @dataclass(frozen=True)
-class SendBits:
+class Randomise:
     """The client's encoder (Algorithm 2): the only place where LDP-FL opens a sensitive value."""
 
     config: LdpFlConfig
 
     def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
         """Return the report of one client."""
-        if broadcast.ranges is None:
-            raise RunError("LDP-FL needs ranges in the broadcast")
-        weights = update.open()
-        check_releasable(weights)
-        mechanism = self.config.mechanism(client.index)
-        normalised = broadcast.ranges.normalise(weights)
+        config, ranges = self.config, _ranges(broadcast)
+        values = update.open()
+        check_releasable(values)
+        if config.send == "update":
+            values = values - broadcast.weights
+        mechanism = config.randomiser(config.budget(client.index), values.size)
         return Report(
             round=broadcast.round,
-            size=weights.size,
-            payload=mechanism.encode(normalised, client.stream("mechanism")),
-            chunk=self.config.chunk if self.config.shuffle else weights.size,
-            epsilon=mechanism.epsilon_per_weight if isinstance(self.config.epsilon, list) else None,
+            size=values.size,
+            payload=mechanism.encode(ranges.normalise(values), client.stream("mechanism")),
+            chunk=config.chunk if config.shuffles else values.size,
+            epsilon=config.budget(client.index) if isinstance(config.epsilon, list) else None,
         )
 
 
 @dataclass(frozen=True)
 class EstimateMean:
-    """The server step: weights and ranges of the next round from counts of ones, O(d) memory."""
+    """The server step: weights and ranges of the next round, in O(d) memory."""
 
     config: LdpFlConfig
     agree: AgreeRanges
 
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast."""
-        if broadcast.ranges is None:
-            raise RunError("LDP-FL needs ranges in the broadcast")
-        counts = self.config.mechanism(0).aggregate(broadcast.weights.size)
+        size = broadcast.weights.size
+        aggregate = self.config.randomiser(self.config.budget(0), size).aggregate(size)
         for report in reports:
-            if report.epsilon is not None:
-                counts.use_scale(TwoPoint(report.epsilon, self.config.integer_bits).scale)
-            if isinstance(report, Shuffled):
-                coordinates = report.positions[:, None] * report.chunk + np.arange(report.chunk)
-                inside = coordinates < report.size
-                counts.add_bits(coordinates[inside], report.bits[inside])
-            else:
-                counts.add(report.payload)
-        weights = broadcast.ranges.restore(counts.mean())
+            self._add(aggregate, report)
+        weights = _ranges(broadcast).restore(aggregate.mean())
+        if self.config.send == "update":
+            weights += broadcast.weights
         return replace(
             broadcast, round=broadcast.round + 1, weights=weights, ranges=self.agree(weights)
         )
+
+    def _add(self, aggregate: Aggregate, report: Report | Shuffled) -> None:
+        if isinstance(aggregate, Counts):
+            if report.epsilon is not None:
+                aggregate.use_scale(self._scale(report.epsilon, report.size))
+            if isinstance(report, Shuffled):
+                coordinates = report.positions[:, None] * report.chunk + np.arange(report.chunk)
+                inside = coordinates < report.size
+                aggregate.add_bits(coordinates[inside], report.bits[inside])
+                return
+        if isinstance(report, Shuffled):
+            raise RunError("this server reads whole reports, not shuffled messages")
+        aggregate.add(report.payload)
+
+    def _scale(self, epsilon: float, size: int) -> float:
+        mechanism = self.config.randomiser(epsilon, size)
+        assert isinstance(mechanism, BitMechanism)
+        return mechanism.scale
+
+
+def _ranges(broadcast: Broadcast) -> Ranges:
+    if broadcast.ranges is None:
+        raise RunError("LDP-FL needs ranges in the broadcast")
+    return broadcast.ranges

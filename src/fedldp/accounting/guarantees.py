@@ -1,0 +1,318 @@
+"""From what a client released to what that guarantees: the accountants of a statement's lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon, two_valued_epsilon_mixed
+from fedldp.accounting.events import Event, GaussianReport, InClear, PureReport, TwoValuedBits
+from fedldp.accounting.gaussian import compose_mu, compose_rho, gaussian_epsilon, zcdp_epsilon
+from fedldp.accounting.shuffle import (
+    clones_epsilon,
+    shuffled_composed_lower,
+    shuffled_composed_upper,
+)
+from fedldp.accounting.shuffle_one import shuffled_one_epsilon
+from fedldp.errors import ConfigError
+
+History = Counter[Event]
+"""How often a client released which event."""
+
+IDEALISED = "idealised real arithmetic: simulation only"
+DISCRETE = "deployment: discrete Gaussian noise on a public grid"
+FRESH = "every report is randomised on the client, with randomness that no one else knows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """One line of a statement.
+
+    Attributes:
+        unit: what is protected.
+        adversary: against whom.
+        neighbours: which change of the input the guarantee is about.
+        kind: "pure" (delta 0), "approximate", or "none": nothing can be proven.
+        epsilon: an upper bound that is proven, or None for none.
+        delta: 0 for pure.
+        lower: a proven lower bound on the true epsilon; equal to ``epsilon`` where that is exact.
+        assumptions: what the guarantee rests on.
+        method: how it was computed, with the source.
+    """
+
+    unit: Literal["weight", "record", "client-round", "client-run"]
+    adversary: Literal["server", "shuffled-server", "downlink"]
+    neighbours: Literal["replace-client", "replace-record"] = "replace-client"
+    kind: Literal["pure", "approximate", "none"]
+    epsilon: float | None
+    delta: float
+    lower: float | None = None
+    assumptions: list[str] = field(default_factory=lambda: [FRESH])
+    method: str
+
+
+def local_guarantees(
+    history: History, unit: Literal["client-round", "client-run"], delta: float
+) -> list[Guarantee]:
+    """Return what holds against a server that sees every report of ``history`` and its sender.
+
+    Raises:
+        ConfigError: the history holds an event that no accountant here knows.
+    """
+    for event in history:
+        if not isinstance(event, TwoValuedBits | PureReport | GaussianReport | InClear):
+            raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
+    clear = [event.what for event in history if isinstance(event, InClear)]
+    if clear:
+        return [
+            Guarantee(
+                unit=unit,
+                adversary="server",
+                kind="none",
+                epsilon=None,
+                delta=0.0,
+                assumptions=[],
+                method=f"none: {', '.join(sorted(set(clear)))} sent in clear",
+            )
+        ]
+    if all(isinstance(event, TwoValuedBits | PureReport) for event in history):
+        return list(_pure_reports(history, unit, delta))
+    if all(isinstance(event, GaussianReport) for event in history):
+        return list(_gaussian_reports(history, unit, delta))
+    return [_zcdp(history, unit, delta)]
+
+
+def _pure_reports(
+    history: History, unit: Literal["client-round", "client-run"], delta: float
+) -> Iterator[Guarantee]:
+    idealised = any(isinstance(e, PureReport) and e.idealised for e in history)
+    assumptions = [FRESH, IDEALISED] if idealised else [FRESH]
+    reports = _whole_reports(history)
+    bits = _independent_bits(history)
+    pure = pure_epsilon(reports)
+    exact = bits is not None and pure_epsilon(bits) <= pure
+    yield Guarantee(
+        unit=unit,
+        adversary="server",
+        kind="pure",
+        epsilon=pure,
+        delta=0.0,
+        lower=pure if exact else None,
+        assumptions=assumptions,
+        method="sum of pure epsilons over coordinates and rounds"
+        if exact
+        else "sum over rounds of the pure epsilon of a whole report",
+    )
+    if delta == 0:
+        return
+    composed = _epsilon_of_pure(reports, delta)
+    if bits is not None:
+        composed = min(composed, _epsilon_of_pure(bits, delta))
+    tight = exact and bits is not None and len(bits) == 1
+    yield Guarantee(
+        unit=unit,
+        adversary="server",
+        kind="approximate",
+        epsilon=composed,
+        delta=delta,
+        lower=composed if tight else None,
+        assumptions=assumptions,
+        method="optimal composition (Kairouz, Oh, Viswanath 2015)"
+        + (", exact for two-valued reports" if tight else ", an upper bound"),
+    )
+
+
+def _whole_reports(history: History) -> dict[float, int]:
+    """Return how many whole reports there are of each pure epsilon."""
+    counts: Counter[float] = Counter()
+    for event, reports in history.items():
+        if isinstance(event, TwoValuedBits):
+            counts[_whole(event)] += reports
+        elif isinstance(event, PureReport):
+            counts[event.epsilon] += reports
+    return dict(counts)
+
+
+def _whole(event: TwoValuedBits) -> float:
+    each = pure_epsilon({event.epsilon: event.coordinates})
+    return each if event.whole is None else min(each, event.whole)
+
+
+def _independent_bits(history: History) -> dict[float, int] | None:
+    """Return how many bits there are of each epsilon, or None where not all reports are bits."""
+    counts: Counter[float] = Counter()
+    for event, reports in history.items():
+        if not isinstance(event, TwoValuedBits):
+            return None
+        counts[event.epsilon] += reports * event.coordinates
+    return dict(counts)
+
+
+def _epsilon_of_pure(counts: Mapping[float, int], delta: float) -> float:
+    if len(counts) == 1:
+        ((epsilon, count),) = counts.items()
+        return two_valued_epsilon(epsilon, count, delta)
+    return two_valued_epsilon_mixed(counts, delta)
+
+
+def _gaussian_reports(
+    history: History, unit: Literal["client-round", "client-run"], delta: float
+) -> Iterator[Guarantee]:
+    mus = [e.mu for e, n in history.items() if isinstance(e, GaussianReport) for _ in range(n)]
+    if delta > 0:
+        yield Guarantee(
+            unit=unit,
+            adversary="server",
+            kind="approximate",
+            epsilon=gaussian_epsilon(compose_mu(mus), delta),
+            delta=delta,
+            assumptions=[FRESH, IDEALISED],
+            method="Gaussian mechanism, closed form (Balle, Wang 2018)",
+        )
+    yield _zcdp(history, unit, delta)
+
+
+def _zcdp(
+    history: History, unit: Literal["client-round", "client-run"], delta: float
+) -> Guarantee:
+    """Return what zero-concentrated privacy gives for any mixture of events."""
+    if delta == 0:
+        return Guarantee(
+            unit=unit,
+            adversary="server",
+            kind="none",
+            epsilon=None,
+            delta=0.0,
+            method="none: Gaussian noise gives no pure guarantee",
+        )
+    rhos = [_rho(event) for event, count in history.items() for _ in range(count)]
+    return Guarantee(
+        unit=unit,
+        adversary="server",
+        kind="approximate",
+        epsilon=zcdp_epsilon(compose_rho(rhos), delta),
+        delta=delta,
+        assumptions=[FRESH, DISCRETE],
+        method="zero-concentrated privacy, summed over rounds (Canonne, Kamath, Steinke 2020)",
+    )
+
+
+def _rho(event: Event) -> float:
+    if isinstance(event, GaussianReport):
+        return event.rho
+    epsilon = _whole(event) if isinstance(event, TwoValuedBits) else None
+    if isinstance(event, PureReport):
+        epsilon = event.epsilon
+    if epsilon is None:
+        raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
+    return epsilon**2 / 2  # Bun, Steinke 2016, Proposition 1.4
+
+
+def shuffled_guarantees(
+    event: TwoValuedBits, rounds: int, *, crowd: int, chunk: int, delta: float
+) -> list[Guarantee]:
+    """Return what holds against a server behind a shuffler.
+
+    Args:
+        event: what a client releases in each round.
+        rounds: in how many rounds, at most.
+        crowd: honest participants of every such round that release the same event, at least 1.
+        chunk: coordinates in one shuffled message.
+        delta: positive.
+    """
+    if chunk == 1:
+        return list(_shuffled_bits(event, rounds, crowd, delta))
+    return list(_shuffled_chunks(event, rounds, crowd, chunk, delta))
+
+
+def _honest(crowd: int) -> list[str]:
+    return [
+        FRESH,
+        "a shuffler that the server does not control puts out only the messages",
+        f"{crowd} honest participants in every round, each sending every position once",
+    ]
+
+
+def _shuffled_bits(
+    event: TwoValuedBits, rounds: int, crowd: int, delta: float
+) -> Iterator[Guarantee]:
+    one = min(event.epsilon, shuffled_one_epsilon(event.epsilon, crowd, delta))
+    yield Guarantee(
+        unit="weight",
+        adversary="shuffled-server",
+        kind="approximate",
+        epsilon=one,
+        delta=delta,
+        lower=one,
+        assumptions=_honest(crowd),
+        method="one coordinate of one round: exact, worst case over the other clients",
+    )
+    units: tuple[tuple[Literal["client-round", "client-run"], int], ...] = (
+        ("client-round", 1),
+        ("client-run", rounds),
+    )
+    for unit, times in units:
+        messages = event.coordinates * times
+        local = _local_approximate(Counter({event: times}), unit, delta)
+        upper = shuffled_composed_upper(event.epsilon, crowd, messages, delta)
+        lower = shuffled_composed_lower(event.epsilon, crowd, messages, delta)
+        if event.whole is not None:
+            upper = min(upper, _clones_composed(event.whole, crowd, times, delta))
+        yield Guarantee(
+            unit=unit,
+            adversary="shuffled-server",
+            kind="approximate",
+            epsilon=min(upper, local),
+            delta=delta,
+            lower=min(lower, upper, local) if event.whole is None else None,
+            assumptions=_honest(crowd),
+            method=f"{messages:,} messages: clone pair composed (Feldman, McMillan, Talwar 2021); "
+            "lower: exact pair composed",
+        )
+
+
+def _shuffled_chunks(
+    event: TwoValuedBits, rounds: int, crowd: int, chunk: int, delta: float
+) -> Iterator[Guarantee]:
+    """Messages link the coordinates of one chunk: the unit that is shuffled is the chunk."""
+    messages = -(-event.coordinates // chunk)
+    units: tuple[tuple[Literal["client-round", "client-run"], int], ...] = (
+        ("client-round", 1),
+        ("client-run", rounds),
+    )
+    for unit, times in units:
+        local = _local_approximate(Counter({event: times}), unit, delta)
+        upper = _clones_composed(chunk * event.epsilon, crowd, messages * times, delta)
+        if event.whole is not None:
+            upper = min(upper, _clones_composed(event.whole, crowd, times, delta))
+        yield Guarantee(
+            unit=unit,
+            adversary="shuffled-server",
+            kind="approximate",
+            epsilon=min(upper, local),
+            delta=delta,
+            assumptions=_honest(crowd),
+            method=f"{messages * times:,} messages of {chunk:,} coordinates: numeric bound for any "
+            "randomiser (Feldman, McMillan, Talwar 2021), composed",
+        )
+
+
+def _clones_composed(epsilon: float, crowd: int, count: int, delta: float) -> float:
+    """Compose ``count`` shuffled messages that are each pure ``epsilon`` before the shuffler.
+
+    Half of delta goes to the messages, half to their composition (Kairouz, Oh, Viswanath 2015,
+    Theorem 3.4 for approximate mechanisms: 1 - (1 - d)^m (1 - d') <= m d + d').
+    """
+    if count == 1:
+        return clones_epsilon(epsilon, crowd, delta)
+    each = clones_epsilon(epsilon, crowd, delta / (2 * count))
+    return two_valued_epsilon(each, count, delta / 2)
+
+
+def _local_approximate(
+    history: History, unit: Literal["client-round", "client-run"], delta: float
+) -> float:
+    lines = local_guarantees(history, unit, delta)
+    return min(line.epsilon for line in lines if line.epsilon is not None)

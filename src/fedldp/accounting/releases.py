@@ -1,0 +1,45 @@
+"""Who released what in which round: what a statement is computed from.
+
+Before a run this follows from the configuration, whose seed decides who takes part; after it, from
+the clients' ledgers. The two must agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from fedldp.accounting.events import Event
+
+Releases = Mapping[int, Mapping[int, Event]]
+"""The event of every report, by round and then by client."""
+
+
+def histories(releases: Releases) -> list[Counter[Event]]:
+    """Return the histories that clients have: how often each released which event.
+
+    Equal histories are given once, and of clients with one kind of event only those who released
+    it most often: they bear the greatest cost.
+    """
+    by_client: dict[int, Counter[Event]] = {}
+    for round_releases in releases.values():
+        for client, event in round_releases.items():
+            by_client.setdefault(client, Counter())[event] += 1
+    single: Counter[Event] = Counter()
+    mixed: set[frozenset[tuple[Event, int]]] = set()
+    for history in by_client.values():
+        if len(history) == 1:
+            ((event, count),) = history.items()
+            single[event] = max(single[event], count)
+        else:
+            mixed.add(frozenset(history.items()))
+    return [Counter({event: n}) for event, n in single.items()] + [Counter(dict(m)) for m in mixed]
+
+
+def smallest_crowds(releases: Releases) -> dict[Event, int]:
+    """Return for each event the least number of participants of a round that released it."""
+    crowds: dict[Event, int] = {}
+    for round_releases in releases.values():
+        for event, size in Counter(round_releases.values()).items():
+            crowds[event] = min(size, crowds.get(event, size))
+    return crowds

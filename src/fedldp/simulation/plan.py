@@ -1,0 +1,110 @@
+"""What a run will do and cost, before any training and without an example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.releases import Releases
+from fedldp.accounting.solve import solve_largest
+from fedldp.accounting.statement import statement
+from fedldp.data import load_dataset
+from fedldp.data.sources import SOURCES, find_source
+from fedldp.errors import ConfigError
+from fedldp.simulation.participation import check_participation, planned_releases
+from fedldp.systems import Problem, SystemConfig, Target
+
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-4, 32.0
+"""Where a budget is searched for a target."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that is ready to start.
+
+    Attributes:
+        config: the configuration, with ``epsilon`` solved where it has a target.
+        releases: what every client will release.
+        privacy: the statement.
+    """
+
+    config: SystemConfig
+    releases: Releases
+    privacy: dict[str, Any]
+
+
+def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) -> Plan:
+    """Return the plan of a run.
+
+    Args:
+        config: the configuration.
+        problem: the shape of the data.
+        delta: of the statement's approximate lines; else ``config.delta``.
+
+    Raises:
+        ConfigError: a setting does not fit the others, or no budget meets the target.
+    """
+    check_participation(config)
+    size = config.build(problem, device=torch.device("cpu")).layout.size
+    if config.target is not None:
+        config = _solved(config, config.target, size)
+    releases = planned_releases(config, size)
+    return Plan(config, releases, statement(config, releases, delta=delta))
+
+
+def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
+    """Return the shape of the configuration's data: of built-in data sets without reading them."""
+    if config.dataset in SOURCES:
+        source = find_source(config.dataset)
+        return Problem(source.input_shape, source.num_classes)
+    dataset = load_dataset(config.dataset, data_dir=data_dir, label_column=config.label_column)
+    return Problem(dataset.input_shape, dataset.num_classes)
+
+
+def _solved(config: SystemConfig, target: Target, size: int) -> SystemConfig:
+    """Return ``config`` with the largest epsilon whose statement meets the target."""
+    if "epsilon" not in type(config).model_fields:
+        raise ConfigError(
+            f"target: {config.name()} has no epsilon to solve for; choose another system"
+        )
+
+    def reached(epsilon: float) -> float:
+        candidate = config.changed(epsilon=epsilon)
+        lines = statement(candidate, planned_releases(candidate, size), delta=target.delta)
+        return _epsilon_of(lines["guarantees"], target)
+
+    low, high = SMALLEST_EPSILON, LARGEST_EPSILON
+    if reached(low) > target.epsilon:
+        raise ConfigError(
+            f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "
+            f"at delta {target.delta:g}: even epsilon = {low:g} gives {reached(low):.4g}; choose a "
+            "larger target, fewer rounds, a smaller model or another mechanism"
+        )
+    precision = 1e-10 if target.adversary == "server" else 1e-4
+    epsilon = solve_largest(reached, target.epsilon, low, high, precision)
+    return config.changed(epsilon=epsilon)
+
+
+def _epsilon_of(guarantees: list[dict[str, Any]], target: Target) -> float:
+    """Return the best epsilon that is proven for the target's unit, adversary and delta.
+
+    Idealised noise does not count where the statement has a line for deployment.
+    """
+    fitting = [
+        line
+        for line in guarantees
+        if (line["unit"], line["adversary"]) == (target.unit, target.adversary)
+        and line["delta"] <= target.delta
+    ]
+    real = [line for line in fitting if IDEALISED not in line["assumptions"]]
+    known = [line["epsilon"] for line in real or fitting]
+    if not known or None in known:
+        raise ConfigError(
+            f"target: nothing is proven per {target.unit} against the {target.adversary} at delta "
+            f"{target.delta:g}, whatever epsilon is; choose another unit, adversary or mechanism"
+        )
+    return min(known)
