@@ -1,0 +1,236 @@
+"""Closed forms: randomised bits, randomised signs, and whole-vector bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtri
+
+from fedldp.accounting.check import (
+    check_count,
+    check_delta,
+    check_not_negative,
+    check_positive,
+)
+from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon
+from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.errors import ConfigError
+
+# Relative; covers the few roundings of each closed form.
+_ROUNDING = 2.0**-49
+
+
+def bit_losses(one_to_one: float, zero_to_one: float) -> tuple[float, float]:
+    """Return the losses of a randomised bit when 1 becomes 0, and when 0 becomes 1.
+
+    With p = P(1 -> 1) and q = P(0 -> 1): the largest ln of the ratio of the outcomes'
+    probabilities, (max(ln(p/q), ln((1-p)/(1-q))), max(ln(q/p), ln((1-q)/(1-p)))), rounded up.
+    Both are 0 if p = q.
+
+    Args:
+        one_to_one: p, above 0 and below 1.
+        zero_to_one: q, above 0 and below 1.
+
+    Raises:
+        ConfigError: a probability is out of range.
+    """
+    for name, value in (("one_to_one", one_to_one), ("zero_to_one", zero_to_one)):
+        if not 0 < value < 1:
+            raise ConfigError(
+                f"{name} = {value}: give a probability above 0 and below 1; "
+                "an outcome that is certain for one input protects nothing"
+            )
+    # log1p of the relative difference, so that two close probabilities keep their digits.
+    of_one = _log_ratio(one_to_one, zero_to_one)
+    of_zero = _log_ratio_of_complements(one_to_one, zero_to_one)
+    return _up(max(of_one, of_zero)), _up(max(-of_one, -of_zero))
+
+
+def bits_epsilon(
+    one_to_one: Sequence[float] | NDArray[np.float64],
+    zero_to_one: Sequence[float] | NDArray[np.float64],
+) -> float:
+    """Return the pure epsilon of independent randomised bits, all of which may change.
+
+    The sum over bits of the larger loss of ``bit_losses``.
+
+    Args:
+        one_to_one: P(1 -> 1) of each bit, length l.
+        zero_to_one: P(0 -> 1) of each bit, length l.
+
+    Raises:
+        ConfigError: the lengths differ, or a probability is not above 0 and below 1.
+
+    >>> round(bits_epsilon([0.75], [0.25]), 12)  # ln 3
+    1.098612288668
+    """
+    if len(one_to_one) != len(zero_to_one):
+        raise ConfigError(
+            f"one_to_one has {len(one_to_one)} and zero_to_one {len(zero_to_one)} values: "
+            "give one of each for each bit"
+        )
+    pairs = zip(one_to_one, zero_to_one, strict=True)
+    return _up(math.fsum(max(bit_losses(float(p), float(q))) for p, q in pairs))
+
+
+def ldpfl_epsilon(alpha: float, epsilon: float, num_bits: int, *, alternating: bool) -> float:
+    """Return the pure epsilon, for one record's features, of LDPFL's randomised bits.
+
+    What the paper's probabilities prove, not the ``epsilon`` that it claims. With
+    x = 2 epsilon/num_bits, P(0 -> 0) = alpha e^x/(1 + alpha e^x) everywhere, and P(1 -> 1) is
+    1/(1 + alpha) in Theorem 1; in Theorem 2 it alternates between alpha/(1 + alpha) and
+    1/(1 + alpha^3). From log-odds, so that P(1 -> 1) close to P(0 -> 1) loses no digits.
+
+    Args:
+        alpha: the privacy budget coefficient, positive.
+        epsilon: the paper's budget, positive.
+        num_bits: length of the code, positive.
+        alternating: True for Theorem 2, False for Theorem 1.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Source: Chamikara et al., LDPFL, Theorems 1 and 2 (eq. 13), for the probabilities; the loss of
+    a bit is that of ``bit_losses``.
+    """
+    check_positive("alpha", alpha)
+    check_positive("epsilon", epsilon)
+    check_count("num_bits", num_bits, least=1)
+    log_alpha, x = math.log(alpha), 2 * epsilon / num_bits
+    zero_odds = -log_alpha - x
+    if not alternating:
+        return _up(num_bits * _logistic_loss(zero_odds, x))
+    odd = num_bits // 2
+    first = _logistic_loss(zero_odds, 2 * log_alpha + x)
+    second = _logistic_loss(zero_odds, -2 * log_alpha + x)
+    return _up((num_bits - odd) * first + odd * second)
+
+
+def sign_epsilon_per_coordinate(clip: float, sigma: float) -> float:
+    """Return the pure epsilon of a randomised sign: +1 with probability Phi(x/sigma), |x| <= clip.
+
+    ln(Phi(clip/sigma)/Phi(-clip/sigma)), rounded up.
+
+    Args:
+        clip: bound of the coordinate, positive.
+        sigma: standard deviation, positive.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_positive("clip", clip)
+    check_positive("sigma", sigma)
+    ratio = clip / sigma
+    if ratio < 1:
+        # ln((1 + t)/(1 - t)), t = 2 Phi(ratio) - 1, keeps the digits that the logarithms cancel.
+        return _up(2 * math.atanh(math.erf(ratio / math.sqrt(2))))
+    return _up(float(log_ndtr(ratio) - log_ndtr(-ratio)))
+
+
+def sign_sigma(clip: float, epsilon_per_coordinate: float) -> float:
+    """Return the sigma at which a randomised sign costs ``epsilon_per_coordinate``: closed form.
+
+    Args:
+        clip: bound of the coordinate, positive.
+        epsilon_per_coordinate: above 0 and up to 700.
+
+    Returns:
+        clip/Phi^-1(e^eps/(1 + e^eps)), rounded up.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_positive("clip", clip)
+    check_positive("epsilon_per_coordinate", epsilon_per_coordinate)
+    if epsilon_per_coordinate > 700:
+        raise ConfigError(f"epsilon_per_coordinate = {epsilon_per_coordinate}: give at most 700")
+    smaller = 1 / (1 + math.exp(epsilon_per_coordinate))
+    # 1/2 - smaller has lost its digits for a tiny epsilon; more noise covers the loss.
+    sigma = clip / -float(ndtri(smaller)) * (1 + 1e-10)
+    while sign_epsilon_per_coordinate(clip, sigma) > epsilon_per_coordinate:
+        sigma *= 1 + 1e-8
+    return sigma
+
+
+def sign_epsilon(
+    clip: float, sigma: float, count: int, delta: float, *, mu: float | None = None
+) -> float:
+    """Return the epsilon at ``delta`` of ``count`` randomised signs.
+
+    Each is a two-valued mechanism, so they compose exactly as such. Where the vectors are also
+    clipped in L2 norm, the signs are a post-processing of Gaussian noise with ``mu`` over all
+    rounds, and the smaller epsilon holds.
+
+    Args:
+        clip: bound of each coordinate, positive.
+        sigma: standard deviation, positive.
+        count: coordinates times rounds, from 0.
+        delta: from 0 to below 1.
+        mu: of the noise of all rounds (``compose_mu``), or None without an L2 clip.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_delta(delta)
+    check_count("count", count)
+    as_bits = two_valued_epsilon(sign_epsilon_per_coordinate(clip, sigma), count, delta)
+    return as_bits if mu is None else min(as_bits, gaussian_epsilon(mu, delta))
+
+
+def one_bit_l1_epsilon(epsilon_per_weight: float, num_weights: int, norm: float) -> float:
+    """Return the pure epsilon of a whole one-bit report whose normalised vector is L1-clipped.
+
+    min(d eps0, S (a - ln(1 - a))) with a = (e^eps0 - 1)/(e^eps0 + 1), rounded up. Proof: a bit's
+    losses are ln((1 + a x)/(1 + a y)) and the like; ln(1 + t) <= t, and
+    -ln(1 - a t) <= -t ln(1 - a) on [0, 1], so summed over coordinates they are at most
+    a ||x||_1 - ln(1 - a) ||y||_1.
+
+    Args:
+        epsilon_per_weight: eps0 of one coordinate, positive.
+        num_weights: d.
+        norm: S, the bound on ||x||_1 of x in [-1, 1]^d.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    >>> round(one_bit_l1_epsilon(1.0, 100, 1.0), 12)
+    1.082231664218
+    """
+    pure = pure_epsilon({epsilon_per_weight: num_weights})
+    check_not_negative("norm", norm)
+    # -ln(1 - a) = ln((1 + e^eps0)/2), which for a large eps0 is eps0 - ln 2 + ln(1 + e^-eps0).
+    log_term = epsilon_per_weight + math.log1p(math.expm1(-epsilon_per_weight) / 2)
+    return min(pure, _up(norm * (math.tanh(epsilon_per_weight / 2) + log_term)))
+
+
+def _log_ratio(p: float, q: float) -> float:
+    return math.log1p((p - q) / q) if 0.5 < p / q < 2 else math.log(p / q)
+
+
+def _log_ratio_of_complements(p: float, q: float) -> float:
+    if 0.5 < (1 - p) / (1 - q) < 2:
+        return math.log1p((q - p) / (1 - q))
+    return math.log1p(-p) - math.log1p(-q)
+
+
+def _logistic_loss(zero_odds: float, gap: float) -> float:
+    """Return the larger loss of a bit.
+
+    Args:
+        zero_odds: log-odds of P(0 -> 1).
+        gap: log-odds of P(1 -> 1) less ``zero_odds``, which alone keeps the digits of a small one.
+    """
+
+    def log_ratio(sign: float) -> float:
+        # ln of s(sign (zero + gap))/s(sign zero), with s(t) = 1/(1 + e^-t)
+        complement = 1 / (1 + math.exp(sign * zero_odds))
+        return -math.log1p(complement * math.expm1(-sign * gap))
+
+    return max(abs(log_ratio(1.0)), abs(log_ratio(-1.0)))
+
+
+def _up(value: float) -> float:
+    return value * (1 + _ROUNDING)

@@ -1,0 +1,272 @@
+"""Gaussian noise: exact guarantees of the continuous, and zCDP of the discrete one.
+
+A release with noise N(0, S) is as private as telling N(0, 1) from N(mu, 1), with mu the largest
+||S^(-1/2) v|| over the differences v of neighbouring inputs; many releases, even adaptive ones, as
+one with mu the root of the sum of squares. The results hold for real arithmetic: noise in floating
+point is a simulation, and a deployment adds the discrete Gaussian.
+
+Source: Balle, Wang, "Improving the Gaussian Mechanism for Differential Privacy: Analytical
+Calibration and Optimal Denoising", ICML 2018, Theorem 8 (delta) and Algorithm 1; Dong, Roth, Su,
+"Gaussian Differential Privacy", 2022, for composition; Canonne, Kamath, Steinke, "The Discrete
+Gaussian for Differential Privacy", NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from scipy.optimize import minimize_scalar
+from scipy.special import erfcx, ndtr
+
+from fedldp.accounting.check import (
+    SMALLEST_DELTA,
+    check_delta,
+    check_not_negative,
+    check_positive,
+    round_up,
+)
+from fedldp.accounting.solve import solve_largest, solve_smallest
+from fedldp.errors import ConfigError
+
+_ROUNDING = 2.0**-50
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Return delta at ``epsilon`` of telling N(0, 1) from N(mu, 1).
+
+    Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu), rounded up: by a relative 1e-9 at most for mu from
+    1e-4 to 1e4, plus 1e-320.
+
+    Args:
+        mu: sensitivity in standard deviations, at least 0.
+        epsilon: at least 0.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Source: Balle, Wang 2018, Theorem 8.
+
+    >>> round(gaussian_delta(1.0, 1.0), 9)
+    0.126936737
+    """
+    check_not_negative("mu", mu)
+    check_not_negative("epsilon", epsilon)
+    if mu == 0:
+        return 0.0
+    # Delta decreases in epsilon, so an epsilon lowered by all roundings of what follows is safe.
+    lowered = epsilon - _ROUNDING * (epsilon + mu * mu / 2)
+    near, far = lowered / mu - mu / 2, lowered / mu + mu / 2
+    # e^e phi(far) = phi(near), so neither factor overflows; the tails as ratios to the density.
+    density = math.exp(-0.5 * near * near) / math.sqrt(2 * math.pi)
+    if near > -1:
+        tail = _tail_ratio(near)
+        value = density * (tail - _tail_ratio(far) + 1e-15 * tail)
+    else:
+        value = float(ndtr(-near)) * (1 + 1e-15) - density * _tail_ratio(far) * (1 - 1e-15)
+    return min(1.0, max(value, 0.0) * (1 + 1e-14) + 1e-320)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the smallest epsilon at ``delta`` of telling N(0, 1) from N(mu, 1).
+
+    Rounded up, by a relative 1e-9 at most. Infinite for delta = 0 unless mu = 0: the Gaussian has
+    no pure guarantee. So, too, below 1e-300, where nothing is computed.
+
+    Args:
+        mu: sensitivity in standard deviations, at least 0.
+        delta: from 0 to below 1.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Source: Balle, Wang 2018, Theorem 8, inverted.
+
+    >>> round(gaussian_epsilon(1.0, 1e-5), 9)
+    4.377178096
+    """
+    check_not_negative("mu", mu)
+    check_delta(delta)
+    if mu == 0:
+        return 0.0
+    if delta < SMALLEST_DELTA:
+        return math.inf
+    # delta(e) <= Phi(mu/2 - e/mu) <= exp(-(e/mu - mu/2)^2/2)
+    bound = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))
+    high = bound * (1 + 1e-9)
+    return solve_smallest(lambda epsilon: gaussian_delta(mu, epsilon), delta, 0.0, high)
+
+
+def gaussian_sigma(epsilon: float, delta: float) -> float:
+    """Return the least noise per unit of sensitivity that is (epsilon, delta)-DP.
+
+    Args:
+        epsilon: above 0.
+        delta: from 1e-300 to below 1.
+
+    Returns:
+        sigma/Delta, rounded up; the noise's standard deviation is this times the sensitivity.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Source: Balle, Wang 2018, Algorithm 1 (analytic calibration), by bisection.
+
+    >>> round(gaussian_sigma(1.0, 1e-5), 9)
+    3.730631635
+    """
+    check_positive("epsilon", epsilon)
+    check_delta(delta)
+    if delta < SMALLEST_DELTA:
+        raise ConfigError(f"delta = {delta}: give at least {SMALLEST_DELTA:g} for Gaussian noise")
+    high = 1.0
+    while gaussian_delta(high, epsilon) <= delta:
+        high *= 2
+    low = high / 2
+    while gaussian_delta(low, epsilon) > delta:
+        low /= 2
+    mu = solve_largest(lambda mu: gaussian_delta(mu, epsilon), delta, low, high)
+    return math.nextafter(1 / mu, math.inf)
+
+
+def compose_mu(mus: Iterable[float]) -> float:
+    """Return the mu of all releases together: the root of the sum of squares, rounded up.
+
+    Args:
+        mus: one for each release, at least 0; adaptive composition is covered.
+
+    Raises:
+        ConfigError: a mu is negative or not finite.
+
+    Source: Dong, Roth, Su 2022, Corollary 3.3.
+
+    >>> compose_mu([3.0, 4.0]) >= 5.0
+    True
+    """
+    total = Fraction(0)
+    for mu in mus:
+        check_not_negative("mu", mu)
+        total += Fraction(mu) ** 2
+    root = math.sqrt(round_up(total))
+    return root if Fraction(root) ** 2 >= total else math.nextafter(root, math.inf)
+
+
+def mahalanobis_mu(sensitivities: Sequence[float], sigmas: Sequence[float]) -> float:
+    """Return the mu of a vector whose blocks are clipped separately.
+
+    mu^2 = sum over blocks of sensitivity^2/sigma^2: all blocks may differ at once.
+
+    Args:
+        sensitivities: L2 sensitivity of each block (replacing a vector of norm at most C: 2 C).
+        sigmas: standard deviation of the noise of each block, positive.
+
+    Raises:
+        ConfigError: the lengths differ, or a value is out of range.
+    """
+    if len(sensitivities) != len(sigmas):
+        raise ConfigError(
+            f"sensitivities has {len(sensitivities)} and sigmas {len(sigmas)} values: "
+            "give one of each for each block"
+        )
+    return compose_mu(
+        joint_clip_mu(sensitivity, [sigma])
+        for sensitivity, sigma in zip(sensitivities, sigmas, strict=True)
+    )
+
+
+def joint_clip_mu(sensitivity: float, sigmas: Sequence[float]) -> float:
+    """Return the mu of a vector that is clipped as a whole: sensitivity/min(sigmas), rounded up.
+
+    All of the difference may lie where the noise is least.
+
+    Args:
+        sensitivity: L2 sensitivity of the whole vector.
+        sigmas: standard deviations of the noise of its parts, positive.
+
+    Raises:
+        ConfigError: there are no sigmas, or a value is out of range.
+    """
+    check_not_negative("sensitivity", sensitivity)
+    if not sigmas:
+        raise ConfigError("sigmas is empty: give the noise of at least one block")
+    for sigma in sigmas:
+        check_positive("sigma", sigma)
+    return round_up(Fraction(sensitivity) / Fraction(min(sigmas)))
+
+
+def discrete_gaussian_rho(sensitivity: float, sigma: float) -> float:
+    """Return the rho of zCDP of discrete Gaussian noise: sensitivity^2/(2 sigma^2), rounded up.
+
+    Args:
+        sensitivity: L2 sensitivity of the integer vector, at least 0, in steps of the grid.
+        sigma: parameter of the noise of every coordinate, positive, in steps of the grid.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Source: Canonne, Kamath, Steinke 2020, Theorem 14 (in one dimension, Theorem 4).
+    """
+    check_not_negative("sensitivity", sensitivity)
+    check_positive("sigma", sigma)
+    return round_up(Fraction(sensitivity) ** 2 / (2 * Fraction(sigma) ** 2))
+
+
+def compose_rho(rhos: Iterable[float]) -> float:
+    """Return the rho of all releases together, even adaptive ones: the sum, rounded up.
+
+    Raises:
+        ConfigError: a rho is negative or not finite.
+
+    Source: Bun, Steinke, "Concentrated Differential Privacy", TCC 2016, Lemma 1.7.
+    """
+    total = Fraction(0)
+    for rho in rhos:
+        check_not_negative("rho", rho)
+        total += Fraction(rho)
+    return round_up(total)
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Return an epsilon at ``delta`` of a rho-zCDP mechanism.
+
+    The least over alpha > 1 of alpha rho + (ln(1/delta) + alpha ln(1 - 1/alpha) - ln(alpha - 1))
+    / (alpha - 1). Every alpha is valid, so the search cannot make it too small.
+
+    Args:
+        rho: at least 0.
+        delta: from 0 to below 1.
+
+    Returns:
+        An epsilon of at least 0, infinite for delta = 0 unless rho = 0.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Source: Canonne, Kamath, Steinke 2020, section 2.3 (their conversion from Renyi divergences).
+    """
+    check_not_negative("rho", rho)
+    check_delta(delta)
+    if rho == 0:
+        return 0.0
+    if delta == 0:
+        return math.inf
+    log_inverse = -math.log(delta)
+
+    def bound(log_excess: float) -> float:
+        excess = math.exp(log_excess)  # alpha - 1
+        # alpha ln(1 - 1/alpha) - ln(alpha - 1) = -excess ln(1 + 1/excess) - ln(alpha)
+        gain = excess * math.log1p(1 / excess) + math.log1p(excess)
+        return (1 + excess) * rho + (log_inverse - gain) / excess
+
+    guess = 0.5 * math.log((log_inverse + 1) / rho)  # of the excess, but for the gain
+    best = minimize_scalar(
+        bound, bounds=(guess - 20, guess + 20), method="bounded", options={"xatol": 1e-9}
+    )
+    value = float(best.fun)
+    return max(value * (1 + 1e-14), 0.0)
+
+
+def _tail_ratio(x: float) -> float:
+    """Return (1 - Phi(x))/phi(x) (Mills's ratio)."""
+    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))

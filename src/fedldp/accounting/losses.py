@@ -1,0 +1,98 @@
+"""Privacy losses of one mechanism: finite pairs of laws P and Q, listed outcome by outcome.
+
+The exact answers here are for one release; ``losses_grid`` composes many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.binomial import log_pmf, window
+
+Floats = NDArray[np.float64]
+
+# Losses are computed to a few units in the last place; this moves each to the larger side.
+_LOSS_ROUNDING = 2.0**-50
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """The outcomes of a mechanism under two neighbouring inputs with laws P and Q.
+
+    Attributes:
+        values: privacy losses ln(P/Q), shape (k,).
+        log_masses: ln P, shape (k,).
+        errors: bounds on the errors of ``log_masses``, shape (k,).
+        missing: a bound on the P-mass of the outcomes that are not listed.
+    """
+
+    values: Floats
+    log_masses: Floats
+    errors: Floats
+    missing: float = 0.0
+
+    def delta(self, at_epsilon: float) -> float:
+        """Return an upper bound, tight to rounding, of the sum of (P - e^e Q)+.
+
+        Every mass, loss and sum is rounded up, and the unlisted mass is added.
+        """
+        gaps = self.values - at_epsilon + _LOSS_ROUNDING * np.abs(self.values)
+        above = gaps > 0
+        masses = np.exp(self.log_masses[above] + self.errors[above])
+        total = float(np.sum(masses * -np.expm1(-gaps[above])))
+        return min(1.0, total * (1 + 1e-14) + self.missing)
+
+    def epsilon(self, delta: float) -> float:
+        """Return an upper bound of the smallest e >= 0 with delta(e) <= delta.
+
+        By the Neyman-Pearson lemma that is the largest ln((P(S) - delta)/Q(S)) over the sets S of
+        the outcomes with losses above a threshold. All of it is rounded up.
+        """
+        left = delta - self.missing
+        largest = float(self.values.max())
+        if left <= 0:
+            return max(largest, 0.0) if self.missing == 0 else math.inf
+        order = np.argsort(-self.values, kind="stable")
+        values = self.values[order]
+        masses = np.exp(self.log_masses[order] + self.errors[order])
+        rounding = 1 + len(values) * 2.0**-51  # of a running sum of positive terms
+        p_sets = np.cumsum(masses) * rounding
+        # Relative to the smallest loss so far, so that e^-loss neither over- nor underflows.
+        shrink = np.exp(np.maximum(values - largest, -700.0))
+        q_sets = np.cumsum(masses / shrink)
+        exceeding = p_sets > left
+        ratios = np.log((p_sets[exceeding] - left) / q_sets[exceeding] * rounding) + largest
+        if not len(ratios):
+            return 0.0
+        return min(max(float(ratios.max()) + _LOSS_ROUNDING * abs(largest), 0.0), largest)
+
+
+def two_valued_losses(epsilon: float, count: int) -> Losses:
+    """Return the losses of ``count`` two-valued ``epsilon``-mechanisms.
+
+    With j of them truthful the loss is (2j - count) epsilon, and j ~ Bin(count, p) under P, with
+    p = e^epsilon/(1 + e^epsilon). Values of j of probability below 2e-321 are left out.
+    """
+    p, q = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
+    low, high = window(count, p, exponent=740.0)
+    truthful = np.arange(low, high + 1)
+    log_masses, errors = log_pmf(count, p, q, truthful)
+    missing = 0.0 if (low, high) == (0, count) else 1e-320
+    values = np.asarray((2.0 * truthful - count) * epsilon, np.float64)
+    return Losses(values, log_masses, errors, missing)
+
+
+def product(parts: Sequence[Losses]) -> Losses:
+    """Return the losses of all ``parts`` together, outcome by outcome."""
+    values, log_masses, errors, missing = np.zeros(1), np.zeros(1), np.zeros(1), 0.0
+    for part in parts:
+        values = np.add.outer(values, part.values).reshape(-1)
+        log_masses = np.add.outer(log_masses, part.log_masses).reshape(-1)
+        errors = np.add.outer(errors, part.errors).reshape(-1)
+        missing += part.missing
+    return Losses(values, log_masses, errors + 1e-15 * len(parts), missing)

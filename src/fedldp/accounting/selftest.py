@@ -1,0 +1,55 @@
+"""The self-test of the accounting: known answers, before a guarantee is printed.
+
+A broken special function or transform in a dependency would make guarantees silently wrong. The
+known answers were computed independently of this package; the tests hold many more of them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from fedldp.accounting.bits import ldpfl_epsilon, one_bit_l1_epsilon, sign_epsilon_per_coordinate
+from fedldp.accounting.compose import two_valued_delta, two_valued_epsilon
+from fedldp.accounting.gaussian import gaussian_epsilon, gaussian_sigma
+from fedldp.accounting.losses import two_valued_losses
+from fedldp.accounting.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.privunit import privunit_epsilon
+from fedldp.accounting.shuffle_one import shuffled_one_epsilon
+from fedldp.errors import FedldpError
+
+
+@cache
+def selftest() -> None:
+    """Compare a few results with known answers; about 0.1 s, and only the first call does it.
+
+    Raises:
+        FedldpError: one differs, so that no guarantee can be trusted.
+    """
+    single = [(two_valued_losses(1.0, 1), 100)]
+    checks = {
+        "two_valued_epsilon": (two_valued_epsilon(1.0, 100, 1e-5), 79.8413223649645, 1e-10),
+        "two_valued_delta": (two_valued_delta(1.0, 10, 5.0), 0.36359118271451957, 1e-10),
+        "compose_upper": (compose_upper(single, 1e-5), 79.8413223649645, 1e-5),
+        "compose_lower": (compose_lower(single, 1e-5), 79.8413223649645, 1e-5),
+        "gaussian_epsilon": (gaussian_epsilon(1.0, 1e-5), 4.37717809568122, 1e-10),
+        "gaussian_sigma": (gaussian_sigma(1.0, 1e-5), 3.73063163481594, 1e-10),
+        "shuffled_one_epsilon": (shuffled_one_epsilon(1.0, 100, 1e-5), 0.407817894709581, 1e-9),
+        "sign_epsilon": (
+            sign_epsilon_per_coordinate(4, 7.75168842016862),
+            0.833424791950697,
+            1e-10,
+        ),
+        "one_bit_l1_epsilon": (one_bit_l1_epsilon(1.0, 100, 1.0), 1.082231664218287, 1e-10),
+        "privunit_epsilon": (privunit_epsilon(64, 0.75, 0.25), 4.87938561496994, 1e-10),
+        "ldpfl_epsilon": (
+            ldpfl_epsilon(10.0, 0.5, 10240, alternating=True),
+            34884.836349495786,
+            1e-10,
+        ),
+    }
+    for name, (computed, known, tolerance) in checks.items():
+        if not abs(computed - known) <= tolerance * known:
+            raise FedldpError(
+                f"the accounting self-test failed: {name} gave {computed!r} instead of {known!r}; "
+                "no guarantee can be trusted: reinstall numpy and scipy"
+            )
