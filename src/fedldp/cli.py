@@ -19,6 +19,7 @@ from fedldp.reporting.progress import RunProgress
 from fedldp.reporting.record import RunFolder
 from fedldp.settings import from_mapping, resolve, to_toml
 from fedldp.simulation.engine import Result, simulate
+from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import SystemConfig
 
 app = typer.Typer(
@@ -79,6 +80,27 @@ def run(
         _print_json(result.summary())
     else:
         text.print_result(Console(), result.summary())
+
+
+@app.command()
+def account(
+    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a setting")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="delta of the approximate lines")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a run would protect: no training, and for built-in data sets no data."""
+    if delta is not None and not 0 <= delta < 1:
+        raise ConfigError(f"delta = {delta}: give a number from 0, and below 1")
+    config = resolve(recipe, set_ or [])
+    planned = plan(config, problem_of(config, data_dir), delta=delta)
+    if as_json:
+        _print_json(planned.privacy)
+    else:
+        text.print_statement(Console(), planned.privacy)
 
 
 def _assignments(given: list[str], rounds: int | None, seed: int | None) -> list[str]:

@@ -25,8 +25,16 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> SystemConfig:
         ConfigError: the recipe, a key or a value is wrong.
     """
     config = read_toml(Path(recipe)) if recipe.endswith(".toml") else find_recipe(recipe)
-    changes = dict(_assignment(text) for text in assignments)
+    changes: dict[str, Any] = {}
+    for key, value in map(_assignment, assignments):
+        _put(changes, key.split("."), value)
     return config.changed(**changes) if changes else config
+
+
+def _put(settings: dict[str, Any], keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        settings = settings.setdefault(key, {})
+    settings[keys[-1]] = value
 
 
 def from_mapping(settings: Mapping[str, Any]) -> SystemConfig:

@@ -23,6 +23,8 @@ History = Counter[Event]
 
 IDEALISED = "idealised real arithmetic: simulation only"
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
+LARGEST_COMPOSED = 700.0
+"""Reports of a larger pure epsilon are summed: composing them in delta would gain nothing."""
 FRESH = "every report is randomised on the client, with randomness that no one else knows"
 
 
@@ -151,6 +153,8 @@ def _independent_bits(history: History) -> dict[float, int] | None:
 
 
 def _epsilon_of_pure(counts: Mapping[float, int], delta: float) -> float:
+    if max(counts) > LARGEST_COMPOSED:
+        return pure_epsilon(counts)
     if len(counts) == 1:
         ((epsilon, count),) = counts.items()
         return two_valued_epsilon(epsilon, count, delta)
@@ -174,9 +178,7 @@ def _gaussian_reports(
     yield _zcdp(history, unit, delta)
 
 
-def _zcdp(
-    history: History, unit: Literal["client-round", "client-run"], delta: float
-) -> Guarantee:
+def _zcdp(history: History, unit: Literal["client-round", "client-run"], delta: float) -> Guarantee:
     """Return what zero-concentrated privacy gives for any mixture of events."""
     if delta == 0:
         return Guarantee(

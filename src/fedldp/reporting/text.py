@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fedldp.accounting.guarantees import IDEALISED
 from fedldp.data import list_datasets
 from fedldp.mechanisms import mechanisms
 from fedldp.models import models
@@ -21,19 +23,80 @@ Rows = list[dict[str, Any]]
 
 
 def print_statement(console: Console, privacy: dict[str, Any]) -> None:
-    """Print a privacy statement."""
-    claim = privacy["claim"]
+    """Print a privacy statement: the claim, the table of guarantees, what they mean, warnings."""
+    console.print(f"claim      {claim_text(privacy['claim'])}", highlight=False, soft_wrap=True)
+    table = Table("protected", "against", "epsilon", "delta", "true epsilon is at least")
+    for line in privacy["guarantees"]:
+        table.add_row(
+            line["unit"] + (" (idealised)" if IDEALISED in line["assumptions"] else ""),
+            line["adversary"],
+            number(line["epsilon"]),
+            f"{line['delta']:g}",
+            "" if line["lower"] is None else number(line["lower"], up=False),
+        )
+    console.print(table)
+    console.print(explain(privacy), highlight=False)
+    for warning in privacy["warnings"]:
+        console.print(f"warning    {warning}", highlight=False, soft_wrap=True)
+
+
+def claim_text(claim: dict[str, Any] | None) -> str:
+    """Return what the source claims, as a claim."""
     if claim is None:
-        lines = ["claim      none: the source claims no privacy"]
-    else:
-        delta = f", delta {claim['delta']:g}" if claim["delta"] else ""
-        lines = [
-            f"claim      epsilon {claim['epsilon']:g}{delta} per {claim['unit']}",
-            f"           {claim['source']}",
-        ]
-    lines += [f"warning    {warning}" for warning in privacy["warnings"]]
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+        return "none: the source claims no privacy for this configuration"
+    delta = f", delta {claim['delta']:g}" if claim["delta"] else ""
+    return f"epsilon {claim['epsilon']:g}{delta} per {claim['unit']} ({claim['source']})"
+
+
+def number(epsilon: float | None, *, up: bool = True) -> str:
+    """Return an epsilon for people, never too small: rounded up, or down for a lower bound."""
+    if epsilon is None:
+        return "infinity"
+    decimals = 2 if epsilon >= 100 else 4
+    nearest = round(epsilon, decimals)
+    step = 10.0**-decimals
+    # A float that is a rounding error away from a round number is that number.
+    if abs(nearest - epsilon) > 1e-9 * max(1.0, epsilon):
+        nearest += step if up and nearest < epsilon else 0
+        nearest -= step if not up and nearest > epsilon else 0
+    return f"{nearest:,.{decimals}f}".rstrip("0").rstrip(".")
+
+
+def explain(privacy: dict[str, Any]) -> str:
+    """Return a statement's guarantees in plain words, as one paragraph."""
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in privacy["guarantees"]:
+        key = (line["unit"], line["adversary"])
+        if key not in best or _size(line) < _size(best[key]):
+            best[key] = line
+    sentences = []
+    for (unit, adversary), line in best.items():
+        delta = f" at delta {line['delta']:g}" if line["delta"] else ""
+        strength = "" if _size(line) <= _MEANINGLESS else ", which is no protection to speak of"
+        sentences.append(
+            f"{_WHO[adversary]} {_LEARNS[unit]} up to epsilon {number(line['epsilon'])}"
+            f"{delta}{strength}."
+        )
+    return " ".join(sentences)
+
+
+def _size(line: dict[str, Any]) -> float:
+    return math.inf if line["epsilon"] is None else float(line["epsilon"])
+
+
+_LEARNS = {
+    "weight": "learns from one weight of one report",
+    "record": "learns about one training example",
+    "client-round": "learns from all that one client sends in a round",
+    "client-run": "learns from all that one client sends in the run",
+}
+_WHO = {
+    "server": "A server that can link a client's messages",
+    "shuffled-server": "A server behind an honest shuffler",
+    "downlink": "Whoever sees only the broadcasts",
+}
+_MEANINGLESS = 20.0
+"""With such an epsilon an attacker may be wrong once in e^20 cases, half a billion."""
 
 
 def print_result(console: Console, summary: dict[str, Any]) -> None:

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.statement import statement
 from fedldp.data import Dataset, load_dataset, partition
 from fedldp.errors import ConfigError, RunError
 from fedldp.randomness import SERVER, Stream
 from fedldp.reporting.html import page
 from fedldp.reporting.record import Round, RunFolder, replace_file
-from fedldp.simulation.participation import check_participation, participants
-from fedldp.systems import SystemConfig
+from fedldp.simulation.participation import participants
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem, SystemConfig
 from fedldp.transport import Transport
 from fedldp.transport.in_process import InProcess
 from fedldp.transport.shuffler import Schedule, Shuffler
@@ -121,13 +121,14 @@ def simulate(
         raise ConfigError(f"workers = {workers}: give 1 or more")
     if workers > 1 and chosen.type == "cuda":
         workers = 1  # one process trains many clients at once there
-    check_participation(config)
     dataset = _load(config, dataset, data_dir)
+    problem = Problem(dataset.input_shape, dataset.num_classes)
+    planned = plan(config, problem)
+    config, privacy = planned.config, planned.privacy
     stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="partition")
     members = partition(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
     )
-    privacy = statement(config)
     with InProcess(config, dataset, members, device=chosen, workers=workers) as clients:
         saved = resume.read_checkpoint() if resume else None
         broadcast, records = saved or (clients.population.system.initial(), [])

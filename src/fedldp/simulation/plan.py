@@ -107,4 +107,4 @@ def _epsilon_of(guarantees: list[dict[str, Any]], target: Target) -> float:
             f"target: nothing is proven per {target.unit} against the {target.adversary} at delta "
             f"{target.delta:g}, whatever epsilon is; choose another unit, adversary or mechanism"
         )
-    return min(known)
+    return float(min(known))
