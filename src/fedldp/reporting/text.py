@@ -69,14 +69,18 @@ def explain(privacy: dict[str, Any]) -> str:
         key = (line["unit"], line["adversary"])
         if key not in best or _size(line) < _size(best[key]):
             best[key] = line
-    sentences = []
+    by_adversary: dict[str, list[str]] = {}
     for (unit, adversary), line in best.items():
-        delta = f" at delta {line['delta']:g}" if line["delta"] else ""
-        strength = "" if _size(line) <= _MEANINGLESS else ", which is no protection to speak of"
-        sentences.append(
-            f"{_WHO[adversary]} {_LEARNS[unit]} up to epsilon {number(line['epsilon'])}"
-            f"{delta}{strength}."
+        delta = f" (delta {line['delta']:g})" if line["delta"] else ""
+        by_adversary.setdefault(adversary, []).append(
+            f"epsilon {number(line['epsilon'])}{delta} {_FROM[unit]}"
         )
+    sentences = [
+        f"{_WHO[adversary]} learns up to {'; '.join(parts)}."
+        for adversary, parts in by_adversary.items()
+    ]
+    if any(_size(line) > MEANINGLESS for line in best.values()):
+        sentences.append(f"An epsilon above {MEANINGLESS:g} is no protection to speak of.")
     return " ".join(sentences)
 
 
@@ -84,18 +88,18 @@ def _size(line: dict[str, Any]) -> float:
     return math.inf if line["epsilon"] is None else float(line["epsilon"])
 
 
-_LEARNS = {
-    "weight": "learns from one weight of one report",
-    "record": "learns about one training example",
-    "client-round": "learns from all that one client sends in a round",
-    "client-run": "learns from all that one client sends in the run",
+_FROM = {
+    "weight": "from one weight of one report",
+    "record": "about one training example",
+    "client-round": "from all that one client sends in a round",
+    "client-run": "from all that one client sends in the run",
 }
 _WHO = {
     "server": "A server that can link a client's messages",
     "shuffled-server": "A server behind an honest shuffler",
     "downlink": "Whoever sees only the broadcasts",
 }
-_MEANINGLESS = 20.0
+MEANINGLESS = 20.0
 """With such an epsilon an attacker may be wrong once in e^20 cases, half a billion."""
 
 
