@@ -16,6 +16,8 @@ import pytest
 
 from fedldp import cli
 
+pytest.register_assert_rewrite("documents", "folders")
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -60,9 +60,10 @@ def test_a_model_that_cannot_be_federated_is_one_line(
 
 
 def test_a_model_whose_module_is_broken_is_one_line(
-    fedldp_command: Any, own_models: str, tmp_path_factory: pytest.TempPathFactory,
+    fedldp_command: Any,
+    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     folder = tmp_path_factory.mktemp("broken")
     (folder / "broken_models.py").write_text("def build(:\n")
     (folder / "failing_models.py").write_text("raise RuntimeError('at import')\n")

@@ -179,7 +179,7 @@ def test_torch_is_restored_after_an_error_too() -> None:
     torch.manual_seed(123)
     expected = torch.rand(3)
     torch.manual_seed(123)
-    with pytest.raises(RuntimeError, match="shape"), torch_seeded(simulated()):
+    with pytest.raises(RuntimeError, match="size"), torch_seeded(simulated()):
         torch.rand(3) @ torch.rand(4)
     assert torch.equal(torch.rand(3), expected)
 

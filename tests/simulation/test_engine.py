@@ -303,7 +303,7 @@ def test_more_clients_per_round_than_clients_are_refused() -> None:
 @pytest.fixture(scope="module")
 def runs() -> dict[tuple[str, int], Result]:
     shared: dict[str, Any] = {
-        "num_clients": 23, "clients_per_round": 19, "partition": "dirichlet:0.5",
+        "num_clients": 13, "clients_per_round": 11, "partition": "dirichlet:0.5",
         "local_epochs": 2, "batch_size": 8, "model": "mlp", "seed": 3,
     }  # fmt: skip
     configs = {"fedavg": fedavg(**shared), "ldp_fl": ldp_fl(**shared, ranges="adaptive")}
