@@ -27,7 +27,8 @@ def check_releasable(values: Any) -> None:
         PrivacyError: ``values`` is no floating-point array with at least one axis and one element,
             or holds NaN or infinity.
     """
-    if not isinstance(values, np.ndarray):
+    # No subclass either: a masked array would hide its NaN from the check.
+    if type(values) is not np.ndarray:
         raise PrivacyError(f"cannot release a {type(values).__name__}: pass a floating-point array")
     if values.dtype not in (np.float32, np.float64):
         raise PrivacyError(
@@ -116,6 +117,8 @@ class Ranges:
                 f"ranges come from public weights, not from a {type(weights).__name__}: "
                 "measure them on the server's own weights"
             )
+        if weights.shape != (sum(sizes),):
+            raise PrivacyError(f"the layers have {sum(sizes)} weights, not {weights.shape}")
         pieces = np.split(weights.astype(np.float64), np.cumsum(sizes)[:-1])
         low = np.array([piece.min() for piece in pieces])
         high = np.array([piece.max() for piece in pieces])

@@ -40,7 +40,9 @@ stderr = Console(stderr=True)
 
 @app.command()
 def run(
-    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
+    recipe: Annotated[
+        str | None, typer.Argument(help="a recipe's name or a .toml file; else quickstart")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a setting")
     ] = None,
@@ -57,24 +59,26 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train a model over simulated clients, and say what that protected."""
-    name: str | None = recipe
     folder = None
     if resume is not None:
-        if set_ or rounds is not None or seed is not None or out is not None:
+        if recipe or set_ or rounds is not None or seed is not None or out is not None:
             raise ConfigError(
                 f"resume = {resume}: a run continues with its own settings; "
-                "leave out --set, --rounds, --seed and --out"
+                "leave out RECIPE, --set, --rounds, --seed and --out"
             )
         folder = RunFolder(resume)
         document = folder.read_config()
         name, config = document["recipe"], from_mapping(document["config"])
     else:
-        config = resolve(recipe, _assignments(set_ or [], rounds, seed))
+        name = recipe or "quickstart"
+        config = resolve(name, _assignments(set_ or [], rounds, seed))
+    if print_config and as_json:
+        raise ConfigError("--print-config prints TOML: leave out --json")
     if print_config:
         typer.echo(to_toml(config), nl=False)
         return
     if out is None and folder is None:
-        out = api.new_run_dir(Path(recipe).stem, config.seed)
+        out = api.new_run_dir(Path(name or config.system).stem, config.seed)
     result = _simulate(config, name, device, workers, out, folder, data_dir)
     if as_json:
         _print_json(result.summary())

@@ -45,7 +45,7 @@ def from_mapping(settings: Mapping[str, Any]) -> SystemConfig:
     """
     known = systems()
     name = settings.get("system")
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ConfigError(f"system = {name}: choose {', '.join(known)}")
     return known[name].model_validate(dict(settings))
 

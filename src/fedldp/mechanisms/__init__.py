@@ -154,7 +154,16 @@ class Counts(Aggregate):
             self._flush()
 
     def add_bits(self, positions: NDArray[np.int64], bits: NDArray[np.uint8]) -> None:
-        """Take in single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,)."""
+        """Take in single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,).
+
+        Raises:
+            RunError: a position is not one of 0 to d - 1.
+        """
+        if positions.size and not 0 <= positions.min() <= positions.max() < self.size:
+            raise RunError(
+                f"a message for a position outside 0 to {self.size - 1}: "
+                "client and server run different models"
+            )
         self._seen += np.bincount(positions, minlength=self.size)
         self._ones += np.bincount(positions[bits != 0], minlength=self.size)
 

@@ -24,8 +24,11 @@ from fedldp.randomness import Stream
 # Coordinates randomised at a time: the working arrays stay in the second-level cache.
 _BLOCK = 1 << 16
 
-LARGEST_EPSILON = {64: 32.0, 32: 10.0}
-"""By the bits of the comparison: beyond it the smaller probability has too few of its steps."""
+_EXACT = Context(prec=60)
+
+LIMITS = {64: (1e-12, 32.0), 32: (1e-6, 10.0)}
+"""The least and the largest epsilon by the bits of the comparison: beyond them too few integers lie
+between the two probabilities, or below the smaller one."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class TwoPoint(BitMechanism):
     probabilities lie between Tmin/2^B and 1 - Tmin/2^B for every input.
 
     Args:
-        epsilon_per_weight: positive, at most 32 (10 with 32 bits).
+        epsilon_per_weight: from 1e-12 to 32 (1e-6 to 10 with 32 bits).
         integer_bits: B, 64 or 32.
 
     Raises:
@@ -54,18 +57,13 @@ class TwoPoint(BitMechanism):
     integer_bits: Literal[64, 32] = 64
 
     def __post_init__(self) -> None:
-        if self.integer_bits not in LARGEST_EPSILON:
+        if self.integer_bits not in LIMITS:
             raise ConfigError(f"integer_bits = {self.integer_bits}: choose 64 or 32")
-        largest = LARGEST_EPSILON[self.integer_bits]
-        if not (math.isfinite(self.epsilon_per_weight) and 0 < self.epsilon_per_weight <= largest):
+        least, largest = LIMITS[self.integer_bits]
+        if not least <= self.epsilon_per_weight <= largest:
             raise ConfigError(
-                f"epsilon_per_weight = {self.epsilon_per_weight}: give a finite number above 0 "
-                f"and up to {largest:g} (with integer_bits = {self.integer_bits})"
-            )
-        if self.threshold_min * 2 >= 1 << self.integer_bits:
-            raise ConfigError(
-                f"epsilon_per_weight = {self.epsilon_per_weight} is too small to tell the two "
-                "outcomes apart: give a larger one"
+                f"epsilon_per_weight = {self.epsilon_per_weight}: give a number from {least:g} "
+                f"to {largest:g} (with integer_bits = {self.integer_bits})"
             )
 
     @classmethod
@@ -85,8 +83,11 @@ class TwoPoint(BitMechanism):
     @property
     def realised_epsilon(self) -> float:
         """The pure epsilon that the integers really give: ln((2^B - Tmin)/Tmin) <= epsilon."""
-        full = 1 << self.integer_bits
-        return math.log((full - self.threshold_min) / self.threshold_min)
+        odds = _EXACT.divide(
+            Decimal((1 << self.integer_bits) - self.threshold_min), Decimal(self.threshold_min)
+        )
+        # The exact value is no larger than epsilon, so a rounding to a float may not make it so.
+        return min(float(_EXACT.ln(odds)), self.epsilon_per_weight)
 
     @property
     def scale(self) -> float:
@@ -175,6 +176,5 @@ def _to_int32(whole: NDArray[np.floating], largest: int) -> NDArray[np.int32]:
 
 def _ceil_of_share(epsilon: float, bits: int) -> int:
     """Return ceil(2^bits / (1 + e^epsilon)), by decimals that leave no doubt about the ceiling."""
-    context = Context(prec=60)
-    share = context.divide(Decimal(2**bits), 1 + context.exp(Decimal(epsilon)))
+    share = _EXACT.divide(Decimal(2**bits), _EXACT.add(1, _EXACT.exp(Decimal(epsilon))))
     return int(share.to_integral_value(rounding=ROUND_CEILING))

@@ -46,7 +46,7 @@ class WeightedMean:
         for report in reports:
             if not isinstance(report, Report) or report.weight is None:
                 raise RunError("this server averages whole reports that carry a weight")
-            total += report.weight * np.frombuffer(report.payload, "<f4")
+            total += report.weight * np.frombuffer(report.payload, "<f4").astype(np.float64)
             weight += report.weight
         if weight == 0:
             raise RunError("no report came in: there is no mean to take")

@@ -53,6 +53,15 @@ def load_weights(model: nn.Module, layout: Layout, weights: Vector) -> None:
             parameter.copy_(torch.from_numpy(pieces[name]))
 
 
+def as_tensors(examples: Examples) -> tuple[Tensor, Tensor]:
+    """Return features and labels as tensors, without a copy where the arrays may be written."""
+    # Torch has no read-only tensors and warns of arrays that are.
+    features, labels = (
+        np.require(a, requirements="W") for a in (examples.features, examples.labels)
+    )
+    return torch.from_numpy(features), torch.from_numpy(labels)
+
+
 def to_device(features: Tensor, device: torch.device) -> Tensor:
     """Return examples on ``device``; images channels-last, which convolutions are faster on."""
     moved = features.to(device)
@@ -90,8 +99,7 @@ class LocalSgd:
         load_weights(self.model, layout_of(self.model), broadcast.weights)
         self.model.train()
         parameters: list[Tensor] = list(self.model.parameters())
-        features = torch.from_numpy(client.examples.features)
-        labels = torch.from_numpy(client.examples.labels)
+        features, labels = as_tensors(client.examples)
         with torch_seeded(client.stream("model")):
             for places in map(torch.from_numpy, self.batches(client)):
                 batch = to_device(features.index_select(0, places), self.device)
@@ -116,9 +124,9 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> tupl
     """Return the number of examples that ``model`` classifies rightly and its summed loss."""
     model.eval()
     with torch.no_grad():
-        features = to_device(torch.from_numpy(examples.features), device)
-        labels = torch.from_numpy(examples.labels).to(device)
-        logits = model(features)
+        features, labels = as_tensors(examples)
+        labels = labels.to(device)
+        logits = model(to_device(features, device))
         loss = functional.cross_entropy(logits, labels, reduction="sum")
         right = (logits.argmax(1) == labels).sum()
     return int(right), float(loss)

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save, save_file
+from safetensors.numpy import save
 
 from fedldp.bounding import Ranges
-from fedldp.errors import RunError
+from fedldp.errors import ConfigError, RunError
 from fedldp.wire import Broadcast, Layout, Shuffled
 
 
@@ -60,8 +60,9 @@ class Round:
 class RunFolder:
     """A run's folder on disk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, found: bool = True) -> None:
         self.path = path
+        self._found = found
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], privacy: Mapping[str, Any]) -> RunFolder:
@@ -75,35 +76,50 @@ class RunFolder:
                 raise RunError(
                     f"out = {path}: it exists already; choose another folder, or --resume {path}"
                 )
+            folder = cls(path, found=path.exists())
             path.mkdir(parents=True, exist_ok=True)
-            folder = cls(path)
-            folder.write_json("config.json", config)
-            folder.write_json("environment.json", environment())
-            folder.write_json("privacy.json", privacy)
         except OSError as error:
             raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
+        folder.write_json("config.json", config)
+        folder.describe(privacy)
         return folder
 
+    def describe(self, privacy: Mapping[str, Any]) -> None:
+        """Write what else is known before training: where the run takes place, and its privacy."""
+        self.write_json("environment.json", environment())
+        self.write_json("privacy.json", privacy)
+
     def discard(self) -> None:
-        """Remove the folder: for a run that ended before its first round was complete."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Leave the place as it was: for a run that ended before its first round was complete."""
+        for entry in self.path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        if not self._found:
+            self.path.rmdir()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write ``content`` atomically."""
-        replace_file(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        document = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        replace_file(self.path / name, document.encode())
 
     def read_config(self) -> dict[str, Any]:
-        """Return the configuration of the run.
+        """Return the document that the run started from: "recipe", "config" and "own_data".
 
         Raises:
-            RunError: this is no run folder.
+            RunError: this is no run folder, or its config.json is damaged.
         """
+        path = self.path / "config.json"
         try:
-            return dict(json.loads((self.path / "config.json").read_text()))
-        except (OSError, ValueError) as error:
+            document: Any = json.loads(path.read_text())
+        except OSError as error:
             raise RunError(
                 f"resume = {self.path}: no run folder with a config.json; give the folder of a run"
             ) from error
+        except ValueError as error:
+            raise RunError(f"{path} is damaged: start the run anew") from error
+        whole = isinstance(document, dict) and {"recipe", "config", "own_data"} <= set(document)
+        if not whole or not isinstance(document["config"], dict):
+            raise RunError(f"{path} is damaged: start the run anew")
+        return dict(document)
 
     def write_round(self, broadcast: Broadcast, rounds: Sequence[Round]) -> None:
         """Record a complete round: the line of metrics and the checkpoint."""
@@ -117,8 +133,11 @@ class RunFolder:
             tensors["radii"] = broadcast.ranges.radii
             metadata["sizes"] = json.dumps(broadcast.ranges.sizes)
         replace_file(self.path / "checkpoint", save(tensors, metadata))
-        # Rewritten whole: after a kill between the two files, metrics follow the checkpoint.
-        lines = "".join(json.dumps(asdict(r)) + "\n" for r in rounds)
+        self.write_metrics(rounds)
+
+    def write_metrics(self, rounds: Sequence[Round]) -> None:
+        """Write the metrics of all rounds; after a kill they follow the checkpoint."""
+        lines = "".join(json.dumps(asdict(r), allow_nan=False) + "\n" for r in rounds)
         replace_file(self.path / "metrics.jsonl", lines.encode())
 
     def write_arrivals(self, block: int, messages: Shuffled) -> None:
@@ -156,29 +175,40 @@ class RunFolder:
                     ranges=ranges,
                 )
             rounds = [Round(**r) for r in json.loads(metadata["rounds"])]
-        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        except (SafetensorError, KeyError, ValueError, TypeError, OSError, ConfigError) as error:
             raise RunError(f"{path} is damaged ({error}): start the run anew") from error
+        weights = broadcast.weights
+        sound = weights.dtype == np.float32 and weights.ndim == 1 and np.isfinite(weights).all()
+        if not sound or len(rounds) != broadcast.round - 1:
+            raise RunError(f"{path} is damaged: start the run anew")
         return broadcast, rounds
 
     def write_model(self, layout: Layout, weights: np.ndarray[Any, Any]) -> None:
         """Write the weights by parameter name."""
         tensors = {name: piece.copy() for name, piece in layout.split(weights).items()}
-        save_file(tensors, self.path / "model.safetensors")
+        replace_file(self.path / "model.safetensors", save(tensors))
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path`` so that a crash leaves the old or the new file, whole."""
+    """Write ``content`` to ``path`` so that a crash leaves the old or the new file, whole.
+
+    Raises:
+        RunError: the folder is not there, not writable, or full.
+    """
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}; see to the folder") from error
 
 
 def environment() -> dict[str, Any]:

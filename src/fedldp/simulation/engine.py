@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.data import Dataset, load_dataset, partition
+from fedldp.data.sources import SOURCES
 from fedldp.errors import ConfigError, RunError
 from fedldp.randomness import SERVER, Stream
 from fedldp.reporting.html import page
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, SystemConfig
+from fedldp.systems import Problem, System, SystemConfig
 from fedldp.transport import Transport
 from fedldp.transport.in_process import InProcess
 from fedldp.transport.shuffler import Schedule, Shuffler
@@ -122,6 +124,11 @@ def simulate(
     if workers > 1 and chosen.type == "cuda":
         workers = 1  # one process trains many clients at once there
     dataset = _load(config, dataset, data_dir)
+    if resume is not None and resume.read_config()["own_data"] != _own_data(dataset):
+        raise RunError(
+            f"resume = {resume.path}: that run had other data; resume it with the same, "
+            "from Python: fedldp.resume(..., dataset=...)"
+        )
     problem = Problem(dataset.input_shape, dataset.num_classes)
     planned = plan(config, problem)
     config, privacy = planned.config, planned.privacy
@@ -130,11 +137,12 @@ def simulate(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
     )
     with InProcess(config, dataset, members, device=chosen, workers=workers) as clients:
-        saved = resume.read_checkpoint() if resume else None
-        broadcast, records = saved or (clients.population.system.initial(), [])
+        broadcast, records = clients.population.system.initial(), list[Round]()
         folder = resume
-        if out is not None:
-            folder = RunFolder.create(out, _document(recipe, config), privacy)
+        if resume is not None:
+            broadcast, records = _resumed(resume, clients.population.system, privacy)
+        elif out is not None:
+            folder = RunFolder.create(out, _document(recipe, config, dataset), privacy)
         before(privacy)
         for record in records:
             after_round(record)
@@ -172,8 +180,37 @@ def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) 
     return dataset
 
 
-def _document(recipe: str | None, config: SystemConfig) -> dict[str, Any]:
-    return {"recipe": recipe, "config": config.model_dump()}
+def _document(recipe: str | None, config: SystemConfig, dataset: Dataset) -> dict[str, Any]:
+    return {"recipe": recipe, "config": config.model_dump(), "own_data": _own_data(dataset)}
+
+
+def _own_data(dataset: Dataset) -> str | None:
+    """Return a digest of the user's own data, or None for a published data set."""
+    if dataset.name in SOURCES:
+        return None
+    digest = hashlib.sha256()
+    for examples in (dataset.train, dataset.test):
+        for array in (examples.features, examples.labels):
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _resumed(
+    folder: RunFolder, system: System, privacy: dict[str, Any]
+) -> tuple[Broadcast, list[Round]]:
+    """Return where a run was cut short, and repair what was not written any more."""
+    saved = folder.read_checkpoint()
+    broadcast, records = saved or (system.initial(), [])
+    layout = system.layout
+    fits = broadcast.ranges is None or broadcast.ranges.sizes == layout.sizes
+    if broadcast.weights.size != layout.size or not fits:
+        raise RunError(
+            f"{folder.path / 'checkpoint'} is damaged: it holds another model; start the run anew"
+        )
+    folder.describe(privacy)
+    folder.write_metrics(records)
+    return broadcast, records
 
 
 def _finish(folder: RunFolder, result: Result, layout: Layout, broadcast: Broadcast) -> None:
@@ -217,6 +254,8 @@ def _one_round(
             f"round {broadcast.round}: the new weights hold NaN or infinity; lower learning_rate"
         )
     accuracy, loss = clients.evaluate(following)
+    if not np.isfinite(loss):
+        raise RunError(f"round {broadcast.round}: the loss is {loss}; lower learning_rate")
     schedule = transport.schedule if isinstance(transport, Shuffler) else None
     return following, Round(
         round=broadcast.round,

@@ -37,7 +37,7 @@ from fedldp.randomness import SERVER, Stream, torch_seeded
 from fedldp.registry import scan
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Vector
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Unit = Literal["weight", "record", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "downlink"]
@@ -147,7 +147,7 @@ class SystemConfig(BaseModel, ABC):
     Subclasses set ``system`` to a Literal of their name and add their own settings.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), strict=True)
 
     system: str
     dataset: str = Field(description="a name from `fedldp list datasets`, or a .npz or .csv file")

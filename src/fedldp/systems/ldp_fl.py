@@ -31,7 +31,7 @@ import torch
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event
-from fedldp.bounding import Ranges, check_releasable
+from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges, check_releasable
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms import (
     Aggregate,
@@ -45,7 +45,8 @@ from fedldp.parts import Client
 from fedldp.systems import Claim, Count, Delays, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Shuffled, Vector
 
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 
 class LdpFlConfig(SystemConfig):
@@ -75,19 +76,21 @@ class LdpFlConfig(SystemConfig):
     range_radius: Positive | list[Positive] = Field(
         0.1, description="r of the fixed range, for all layers or a list with one for each"
     )
-    range_floor: Positive = Field(1e-3, description="smallest adaptive radius")
+    range_floor: Positive = Field(
+        1e-3, ge=SMALLEST_RADIUS, le=LARGEST, description="smallest adaptive radius"
+    )
     range_margin: Positive = Field(1.0, description="factor on the adaptive radius")
     shuffle: bool | Literal["auto"] = Field(
         "auto", description="send through the shuffler; auto: where a report is one bit a weight"
     )
     chunk: Count = Field(1, description="coordinates in one shuffled message, 1 to d")
-    compute_seconds: NotNegative = Field(60.0, description="simulated training time of a client")
-    communication_seconds: NotNegative = Field(1.0, description="simulated time of a message")
-    latency_spread: NotNegative = Field(
+    compute_seconds: Seconds = Field(60.0, description="simulated training time of a client")
+    communication_seconds: Seconds = Field(1.0, description="simulated time of a message")
+    latency_spread: Sigma = Field(
         0.5, description="spread between clients: the sigma of a log-normal factor"
     )
-    delay_seconds: Positive = Field(10.0, description="typical proposal of a client for T")
-    prediction_error: NotNegative = Field(
+    delay_seconds: Seconds = Field(10.0, description="typical proposal of a client for T")
+    prediction_error: Sigma = Field(
         0.0, description="error of a client's prediction of its times, as a log-normal sigma"
     )
     record_arrivals: bool = Field(
@@ -260,9 +263,14 @@ class EstimateMean:
         weights = _ranges(broadcast).restore(aggregate.mean())
         if self.config.send == "update":
             weights += broadcast.weights
-        return replace(
-            broadcast, round=broadcast.round + 1, weights=weights, ranges=self.agree(weights)
-        )
+        try:
+            ranges = self.agree(weights)
+        except ConfigError as error:
+            raise RunError(
+                f"round {broadcast.round}: the adaptive ranges went astray, for the noise of so "
+                "few reports at this epsilon feeds on itself; set ranges = fixed"
+            ) from error
+        return replace(broadcast, round=broadcast.round + 1, weights=weights, ranges=ranges)
 
     def _add(self, aggregate: Aggregate, report: Report | Shuffled) -> None:
         if isinstance(aggregate, Counts):

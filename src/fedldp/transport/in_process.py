@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -147,6 +148,10 @@ class InProcess:
                     self._folder.name,
                 ),
             )
+            # Ctrl-C reaches the whole process group, and the parent alone decides how to end:
+            # workers inherit that it is blocked. They start with the first task.
+            with _interrupts_blocked():
+                self._executor.submit(int)
 
     def __enter__(self) -> InProcess:
         return self
@@ -206,6 +211,27 @@ class InProcess:
                 future.cancel()
 
 
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C, for new processes for good; one that comes meanwhile takes effect at the end.
+
+    Another thread may receive the signal, so that blocking it in this one is not enough here.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
 _population: Population
 """The population of a worker process, set once by its initialiser."""
 
@@ -219,9 +245,7 @@ def _start_worker(
     folder: str,
 ) -> None:
     global _population
-    # Ctrl-C reaches the whole process group; the parent alone decides how to end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     torch.set_num_threads(1)
     dataset = _mapped(name, num_classes, Path(folder))
     problem = Problem(dataset.input_shape, dataset.num_classes)
@@ -229,10 +253,11 @@ def _start_worker(
     _population = Population(config.seed, system, dataset, members, torch.device(device))
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(folder: str) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
 

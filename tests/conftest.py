@@ -1,0 +1,141 @@
+"""What the tests of the core share: the command line in this process, and a small configuration."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fedldp import cli
+
+pytest.register_assert_rewrite("documents", "folders")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    def assert_refused(self) -> str:
+        """Check that a user's error is one line and exit status 2; return the line."""
+        assert self.status == 2, self
+        assert self.out == ""
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("error: ")
+        assert "Traceback" not in lines[0]
+        return lines[0]
+
+
+@pytest.fixture
+def fedldp_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    """Run the command line in this process, as its script does; anything that escapes fails."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["fedldp", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed = capsys.readouterr()
+        code = end.value.code
+        return Outcome(code if isinstance(code, int) else 0, printed.out, printed.err)
+
+    return call
+
+
+class Command:
+    """The installed script as a process in a session of its own."""
+
+    def __init__(self, *arguments: object, folder: Path) -> None:
+        self.folder = folder
+        script = Path(sysconfig.get_path("scripts")) / "fedldp"
+        self._err = (folder / f"stderr-{time.monotonic_ns()}").open("w+")
+        self.process = subprocess.Popen(
+            [str(script), *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=self._err,
+            text=True,
+            start_new_session=True,
+            cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+
+    def errors(self) -> str:
+        """Return what it has written to stderr so far."""
+        return Path(self._err.name).read_text()
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait for a state of the command, which must not end before."""
+        for _ in range(2400):
+            if ready():
+                return
+            assert self.process.poll() is None, self.errors()
+            time.sleep(0.025)
+        raise AssertionError(f"the command hangs: {self.errors()}")
+
+    def end(self) -> Outcome:
+        """Wait for its end."""
+        out, _ = self.process.communicate(timeout=60)
+        return Outcome(self.process.returncode, out, self.errors())
+
+    def family(self) -> list[int]:
+        """Return the living processes of its session."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, _, session = place.read_text().rpartition(")")[2].split()[:4]
+            except OSError:  # it has ended meanwhile
+                continue
+            if int(session) == self.process.pid and state != "Z":
+                found.append(int(place.parent.name))
+        return found
+
+    def shared_data(self) -> list[Path]:
+        """Return the copies of the data that it has made for its workers."""
+        return list(self.folder.glob("fedldp-*"))
+
+    def interrupt(self) -> None:
+        """Send Ctrl-C, which a terminal sends to every process of its foreground group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def assert_no_one_is_left(self) -> None:
+        """Check that its workers end too."""
+        for _ in range(800):
+            if not self.family():
+                return
+            time.sleep(0.025)
+        raise AssertionError(f"left behind: {self.family()}")
+
+    def close(self) -> None:
+        """End whatever is left of it."""
+        for process in self.family():
+            os.kill(process, signal.SIGKILL)
+        self.process.communicate()
+        self._err.close()
+
+
+@pytest.fixture
+def fedldp_process(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """Start the installed script with some arguments, in the test's own folder."""
+    started: list[Command] = []
+
+    def start(*arguments: object) -> Command:
+        started.append(Command(*arguments, folder=tmp_path))
+        return started[-1]
+
+    yield start
+    for command in started:
+        command.close()

@@ -1,0 +1,62 @@
+"""What the tests of the command line share: short runs, and the JSON that they must print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHORT = ("--rounds", "1", "--workers", "1", "--set", "num_clients=5", "--set", "local_epochs=1")
+
+
+def document(text: str) -> Any:
+    """Return the one JSON document that a text is, and refuse NaN."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def run_folders(where: Path) -> list[Path]:
+    return [path.parent for path in where.rglob("config.json")]
+
+
+RUN_KEYS = ["recipe", "system", "seed", "config", "rounds", "final", "privacy", "seconds",
+            "run_dir"]  # fmt: skip
+ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds"]
+GUARANTEE_KEYS = ["unit", "adversary", "neighbours", "kind", "epsilon", "delta", "lower",
+                  "assumptions", "method"]  # fmt: skip
+UNITS = {"weight", "record", "client-round", "client-run"}
+
+
+def check_statement(statement: Any) -> None:
+    assert list(statement) == ["claim", "guarantees", "warnings"]
+    claim = statement["claim"]
+    if claim is not None:
+        assert sorted(claim) == ["delta", "epsilon", "source", "unit"]
+        assert claim["unit"] in UNITS
+    for guarantee in statement["guarantees"]:
+        assert sorted(guarantee) == sorted(GUARANTEE_KEYS)
+        assert guarantee["unit"] in UNITS
+        assert guarantee["adversary"] in {"server", "shuffled-server", "downlink"}
+        assert guarantee["neighbours"] in {"replace-client", "replace-record"}
+        assert guarantee["kind"] in {"pure", "approximate", "none"}
+        assert (guarantee["epsilon"] is None) == (guarantee["kind"] == "none")
+        assert all(isinstance(text, str) for text in guarantee["assumptions"])
+        assert isinstance(guarantee["method"], str)
+    assert all(isinstance(text, str) for text in statement["warnings"])
+    assert any("fixed seed" in text for text in statement["warnings"])
+
+
+def check_run(found: Any, rounds: int) -> None:
+    assert list(found) == RUN_KEYS
+    assert [record["round"] for record in found["rounds"]] == list(range(1, rounds + 1))
+    for record in found["rounds"]:
+        assert list(record) == ROUND_KEYS
+        assert 0 <= record["accuracy"] <= 1
+    assert found["final"] == {key: found["rounds"][-1][key] for key in ("accuracy", "loss")}
+    assert found["seconds"] == pytest.approx(sum(r["seconds"] for r in found["rounds"]))
+    check_statement(found["privacy"])

@@ -1,0 +1,115 @@
+"""Short runs whose numbers are recorded: a refactoring must not move them.
+
+Reports for given weights are exact: they hash to the same value on every machine. Training sums
+floats in an order that depends on the processor, so accuracies are held to a tolerance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedldp
+from fedldp.data import Examples
+from fedldp.parts import Client
+from fedldp.randomness import Stream
+from fedldp.systems import Problem
+from fedldp.wire import Report, Sensitive
+
+# Exact in float32 everywhere: integers divided by a thousand, beyond the range at both ends.
+WEIGHTS = ((np.arange(650) * 37 % 1001 - 500) / np.float32(1000)).astype(np.float32)
+
+
+def first_round(name: str, **settings: Any) -> list[Report]:
+    """Return the first round's reports of three clients whose trained weights are given."""
+    config = fedldp.recipe(name, num_clients=3, **settings)
+    system = config.build(Problem((1, 8, 8), 10), device=torch.device("cpu"))
+    broadcast = system.initial()
+    examples = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
+
+    def client(index: int) -> Client:
+        return Client(
+            index=index,
+            examples=examples,
+            stream=lambda purpose: Stream.simulation(
+                seed=config.seed, round=1, client=index, purpose=purpose
+            ),
+        )
+
+    return [
+        system.encoder(Sensitive(WEIGHTS / np.float32(index + 1)), broadcast, client(index))
+        for index in range(3)
+    ]
+
+
+def digest(reports: list[Report]) -> str:
+    return hashlib.sha256(b"".join(report.payload for report in reports)).hexdigest()[:32]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("quickstart", {"range_radius": 0.2}, "2132230fcb5e71b8329ddac2e94ed3c2"),
+        ("quickstart", {"range_radius": 0.2, "seed": 1}, "a105adbbd7ab7a34153e6e14588284b3"),
+        (
+            "quickstart",
+            {"range_radius": 0.2, "integer_bits": 32},
+            "2132230fcb5e71b8329ddac2e94ed3c2",
+        ),
+        (
+            "quickstart",
+            {"range_radius": 0.2, "epsilon": [0.1, 4.0, 32.0]},
+            "2dd76c2c1d0d60e527a6615f5c611e7c",
+        ),
+        (
+            "quickstart",
+            {"range_radius": [0.3, 0.1], "range_center": [0.1, -0.1]},
+            "c55cc48b83dd44b93182ff416a78586a",
+        ),
+        ("fedavg-quickstart", {}, "350df5cff8ff7ee112530cd77f50f1e1"),
+    ],
+)
+def test_the_reports_for_given_weights(name: str, settings: dict[str, Any], expected: str) -> None:
+    assert digest(first_round(name, **settings)) == expected
+
+
+def test_the_first_report_in_full() -> None:
+    report = first_round("quickstart", range_radius=0.2, chunk=10)[0]
+    assert (report.round, report.size, report.chunk) == (1, 650, 10)
+    assert (report.weight, report.epsilon) == (None, None)
+    assert len(report.payload) == 82
+    assert report.payload[:16].hex() == "01047f58f27c9a00376cc203dde466ff"
+
+
+FIXED: dict[str, Any] = {
+    "num_clients": 20, "rounds": 3, "local_epochs": 5, "batch_size": 5, "learning_rate": 0.1,
+    "standardise": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("quickstart", {"epsilon": 2.0, "range_radius": 0.3}, [0.775, 0.8222, 0.8472]),
+        (
+            "quickstart",
+            {"epsilon": 8.0, "ranges": "adaptive", "clients_per_round": 10},
+            [0.7111, 0.7167, 0.8361],
+        ),
+        ("fedavg-quickstart", {}, [0.8722, 0.9056, 0.9056]),
+        (
+            "fedavg-quickstart",
+            {"partition": "shards:2", "clients_per_round": 10},
+            [0.2611, 0.5, 0.5306],
+        ),
+    ],
+)
+def test_the_accuracies_of_three_rounds(
+    name: str, settings: dict[str, Any], expected: list[float]
+) -> None:
+    result = fedldp.run(fedldp.recipe(name, **FIXED, **settings))
+    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.02)

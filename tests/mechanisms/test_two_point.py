@@ -1,0 +1,337 @@
+"""The two-point randomiser against exact arithmetic, published constants and its own definition."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from exact import exact_threshold, exp_bounds
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedldp.bounding import Ranges
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.randomness import Stream
+
+BITS = (64, 32)
+LARGEST = {64: 32.0, 32: 10.0}
+SMALLEST_TESTED = 1e-6
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=3, round=1, client=number, purpose="two point")
+
+
+def test_the_oracle_itself() -> None:
+    low, high = exp_bounds(Fraction(1))
+    e = Decimal("2.7182818284590452353602874713526624977572470936999595749669676")
+    assert low <= Fraction(e) + Fraction(1, 10**60)
+    assert high >= Fraction(e) - Fraction(1, 10**60)
+    assert exp_bounds(Fraction(0))[0] <= 1 <= exp_bounds(Fraction(0))[1]
+
+
+# Constants computed elsewhere
+
+
+@pytest.mark.parametrize(
+    ("bits", "epsilon", "threshold"),
+    [
+        # By mpmath with 60 digits.
+        (32, 1.0, 1155094610),
+        (64, 1.0, 4961093570831980854),
+        (64, 20.0, 38021573292),
+    ],
+)
+def test_known_integer_thresholds(bits: Any, epsilon: float, threshold: int) -> None:
+    assert TwoPoint(epsilon, bits).threshold_min == threshold
+    assert exact_threshold(epsilon, bits) == threshold
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "scale"),
+    [(1.0, 2.1639534137386528), (4.0, 1.0373147207275481), (10.0, 1.0000908039820194)],
+)
+def test_known_scales(epsilon: float, scale: float) -> None:
+    # K = (e^eps + 1)/(e^eps - 1): Duchi, Jordan, Wainwright 2018, eq. 17 with d = 1.
+    assert TwoPoint(epsilon).scale == pytest.approx(scale, rel=1e-15)
+
+
+def test_known_probability_at_the_end() -> None:
+    # p_max = e/(1 + e)
+    (threshold,) = TwoPoint(1.0).thresholds(np.array([1.0]))
+    assert threshold / 2**64 == pytest.approx(0.73105857863000488, rel=1e-15)
+
+
+def test_known_realised_epsilon() -> None:
+    assert TwoPoint(1.0, 32).realised_epsilon == pytest.approx(0.999999999199334493, rel=1e-15)
+
+
+def test_known_report_of_one_weight() -> None:
+    # Sun, Qian, Chen 2021, eq. 2 and Lemma 2 with c = 0, r = 0.075, eps = 1, w = 0.03.
+    mechanism, radius = TwoPoint(1.0), 0.075
+    x = np.array([0.03]) / radius
+    assert mechanism.thresholds(x)[0] / 2**64 == pytest.approx(0.59242343145200195, rel=1e-15)
+    assert radius * mechanism.scale == pytest.approx(0.16229650603039896, rel=1e-15)
+    variance = radius**2 * mechanism.variance(x)[0]
+    assert variance == pytest.approx(0.025440155869675327, rel=1e-14)
+
+
+def test_a_report_restores_to_one_of_the_two_values() -> None:
+    mechanism, ranges = TwoPoint(1.0), Ranges.fixed(0.0, 0.075, (64,))
+    counts = mechanism.aggregate(64)
+    counts.add(mechanism.encode(ranges.normalise(np.full(64, 0.03, np.float32)), stream()))
+    restored = ranges.restore(counts.mean())
+    assert set(restored) == {np.float32(0.16229650603039896), np.float32(-0.16229650603039896)}
+
+
+# The guarantee
+
+
+epsilons = st.floats(math.log(SMALLEST_TESTED), math.log(32.0)).map(math.exp)
+
+
+def within(epsilon: float, bits: int) -> float:
+    return min(epsilon, LARGEST[bits])
+
+
+@settings(max_examples=300, deadline=None)
+@given(epsilon=epsilons, bits=st.sampled_from(BITS))
+@example(epsilon=32.0, bits=64)
+@example(epsilon=10.0, bits=32)
+@example(epsilon=1e-6, bits=64)
+def test_the_smallest_threshold_is_the_exact_ceiling(epsilon: float, bits: Any) -> None:
+    epsilon = within(epsilon, bits)
+    assert TwoPoint(epsilon, bits).threshold_min == exact_threshold(epsilon, bits)
+
+
+@pytest.mark.parametrize("precision", [3, 9, 28])
+@pytest.mark.parametrize("rounding", [decimal.ROUND_DOWN, decimal.ROUND_UP])
+def test_the_threshold_does_not_depend_on_the_callers_decimal_context(
+    precision: int, rounding: str
+) -> None:
+    for epsilon in (0.3, 1.0, 7.7, 32.0):
+        with decimal.localcontext() as context:
+            context.prec = precision
+            context.rounding = rounding
+            found = TwoPoint(epsilon).threshold_min
+        assert found == exact_threshold(epsilon, 64)
+
+
+@settings(max_examples=300, deadline=None)
+@given(epsilon=epsilons, bits=st.sampled_from(BITS))
+@example(epsilon=32.0, bits=64)
+@example(epsilon=1.0, bits=32)
+def test_the_realised_epsilon_is_no_larger_and_right(epsilon: float, bits: Any) -> None:
+    epsilon = within(epsilon, bits)
+    mechanism = TwoPoint(epsilon, bits)
+    low = mechanism.threshold_min
+    with decimal.localcontext(prec=60):
+        exact = (Decimal(2**bits - low) / low).ln()
+    assert exact <= Decimal(epsilon)
+    assert mechanism.realised_epsilon <= epsilon
+    assert mechanism.realised_epsilon == pytest.approx(float(exact), rel=1e-12)
+
+
+EDGES = [1.0, -1.0, 0.0, -0.0, 5e-324, -5e-324, 1e-45, -1e-45, 2.3e-308, 1.7e308, -1.7e308, 3.4e38,
+         1.0 + 2**-52, 1.0 - 2**-53, -1.0 + 2**-53, 1.0 - 2**-24, -1.0 - 2**-23]  # fmt: skip
+inputs = st.lists(
+    st.sampled_from(EDGES) | st.floats(allow_nan=False, allow_infinity=False) | st.floats(-1, 1),
+    min_size=2,
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(epsilon=epsilons, bits=st.sampled_from(BITS), values=inputs, single=st.booleans())
+@example(epsilon=32.0, bits=64, values=EDGES, single=False)
+@example(epsilon=32.0, bits=64, values=EDGES, single=True)
+@example(epsilon=10.0, bits=32, values=EDGES, single=True)
+@example(epsilon=1e-6, bits=32, values=EDGES, single=False)
+@example(epsilon=1.0, bits=64, values=[-1.0, 1.0], single=True)
+def test_no_two_inputs_are_told_apart_by_more_than_epsilon(
+    epsilon: float, bits: Any, values: list[float], single: bool
+) -> None:
+    epsilon = within(epsilon, bits)
+    with np.errstate(over="ignore"):
+        array = np.array(values, np.float32 if single else np.float64)
+    array = array[np.isfinite(array)]
+    full = 2**bits
+    ones = TwoPoint(epsilon, bits).thresholds(array)
+    assert all(isinstance(one, int) and 0 < one < full for one in ones)
+    if ones:
+        bound = exp_bounds(Fraction(epsilon))[0]  # below e^eps, so the test is on the safe side
+        assert max(ones) <= bound * min(ones)
+        assert full - min(ones) <= bound * (full - max(ones))
+
+
+@settings(max_examples=200, deadline=None)
+@given(epsilon=epsilons, bits=st.sampled_from(BITS), values=inputs)
+def test_thresholds_are_monotone_and_near_the_definition(
+    epsilon: float, bits: Any, values: list[float]
+) -> None:
+    epsilon = within(epsilon, bits)
+    ones = TwoPoint(epsilon, bits).thresholds(np.array(sorted(values)))
+    assert ones == sorted(ones)
+    full, low = 2**bits, exact_threshold(epsilon, bits)
+    for value, one in zip(sorted(values), ones, strict=True):
+        # Tmin + x' (Tmax - Tmin) with x' = (x + 1)/2, in rationals.
+        share = (min(max(Fraction(value), Fraction(-1)), Fraction(1)) + 1) / 2
+        assert abs(one - (low + share * (full - 2 * low))) <= 1 + full * Fraction(2) ** -51
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1.0, 32.0])
+def test_the_estimate_is_unbiased_by_its_thresholds(epsilon: float) -> None:
+    # K (2 T/2^B - 1) is the expectation of a report, and should be x to float precision.
+    mechanism = TwoPoint(epsilon)
+    values = np.linspace(-1, 1, 41)
+    found = [
+        float(Fraction(2 * one - 2**64, 2**64 - 2 * mechanism.threshold_min))
+        for one in mechanism.thresholds(values)
+    ]
+    np.testing.assert_allclose(found, values, atol=1e-9)
+
+
+@pytest.mark.parametrize(("bits", "epsilon"), [(32, 1e-3), (32, 1e-8), (64, 1e-9), (64, 1e-17)])
+def test_an_accepted_epsilon_leaves_no_bias_worth_a_thousandth_of_the_range(
+    bits: Any, epsilon: float
+) -> None:
+    # With few steps between the thresholds, rounding down moves the estimate.
+    try:
+        mechanism = TwoPoint(epsilon, bits)
+    except ConfigError:
+        return
+    values = np.array([-0.9999, -0.5001, -1e-4, 1e-4, 0.4999, 0.9999])
+    for value, one in zip(values, mechanism.thresholds(values), strict=True):
+        found = Fraction(2 * one - 2**bits, 2**bits - 2 * mechanism.threshold_min)
+        assert abs(float(found) - value) < 1e-3
+
+
+# The encoder is the definition U < T
+
+
+class Scripted:
+    """A stream whose high words are given, and whose low words are given and counted."""
+
+    def __init__(self, high: list[int], low: list[int]) -> None:
+        self.high: Iterator[int] = iter(high)
+        self.low: Iterator[int] = iter(low)
+        self.low_words_drawn = 0
+
+    def integers(self, count: int, dtype: Any) -> np.ndarray:
+        if dtype is np.int32:
+            return np.array([next(self.high) for _ in range(count)], np.int32)
+        assert dtype is np.uint32
+        self.low_words_drawn += count
+        return np.array([next(self.low) for _ in range(count)], np.uint32)
+
+
+def bits_of(payload: bytes, count: int) -> list[int]:
+    return np.unpackbits(np.frombuffer(payload, np.uint8), count=count).tolist()
+
+
+def around(threshold: int, bits: int) -> list[tuple[int, int]]:
+    """Return (high word, low word) of uniform integers below, at and above a threshold."""
+    full = 2**bits
+    near = [threshold + step for step in (-(2**33), -(2**32), -2, -1, 0, 1, 2, 2**32, 2**33)]
+    pairs = [divmod(u, 2**32) if bits == 64 else (u, 0) for u in (*near, 0, full - 1)
+             if 0 <= u < full]  # fmt: skip
+    if bits == 64:
+        pairs += [(threshold >> 32, 0), (threshold >> 32, 2**32 - 1)]
+    return pairs
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 10.0, 20.0, 32.0])
+def test_the_encoder_compares_as_defined_ties_included(
+    epsilon: float, dtype: type[np.floating], bits: Any
+) -> None:
+    mechanism = TwoPoint(within(epsilon, bits), bits)
+    candidates = np.concatenate([EDGES, np.random.default_rng(5).uniform(-1, 1, 200)])
+    with np.errstate(over="ignore"):
+        candidates = candidates.astype(dtype)
+    candidates = candidates[np.isfinite(candidates)]
+    values, words, lows, expected = [], [], [], []
+    for value, threshold in zip(candidates, mechanism.thresholds(candidates), strict=True):
+        for high, low in around(threshold, bits):
+            uniform = high * 2**32 + low if bits == 64 else high
+            values.append(value)
+            words.append(high - 2**31)
+            expected.append(int(uniform < threshold))
+            if bits == 64 and high == threshold >> 32:
+                lows.append(low)
+    script = Scripted(words, lows)
+    payload = mechanism.encode(np.array(values, dtype), script)  # type: ignore[arg-type]
+    assert bits_of(payload, len(values)) == expected
+    assert 0 < sum(expected) < len(expected)
+    assert script.low_words_drawn == len(lows)
+    assert (len(lows) > 0) == (bits == 64)
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_the_encoder_compares_as_defined_on_a_real_stream(bits: Any) -> None:
+    mechanism = TwoPoint(2.0, bits)
+    values = np.random.default_rng(1).uniform(-1.2, 1.2, 5000)
+    words = stream(4).integers(values.size, np.int32).astype(np.int64) + 2**31
+    highs = [threshold >> (bits - 32) for threshold in mechanism.thresholds(values)]
+    assert all(word != high for word, high in zip(words, highs, strict=True))  # no tie: see above
+    expected = [int(word < high) for word, high in zip(words, highs, strict=True)]
+    assert bits_of(mechanism.encode(values, stream(4)), values.size) == expected
+
+
+def test_low_words_follow_the_high_words_of_their_block() -> None:
+    # A tie early in a vector of many blocks must not shift the high words of its own block.
+    mechanism = TwoPoint(1.0)
+    values = np.zeros(200_000)
+    high = mechanism.thresholds(np.zeros(1))[0] >> 32
+    words = [high - 2**31 - 1] * values.size  # all ones
+    ties = [0, 5, 32_768, 65_536, 131_072, 199_999]
+    for tie in ties:
+        words[tie] = high - 2**31
+    script = Scripted(words, [2**32 - 1] * len(ties))  # and zeros at the ties
+    found = bits_of(mechanism.encode(values, script), values.size)  # type: ignore[arg-type]
+    assert np.flatnonzero(np.array(found) == 0).tolist() == ties
+    assert script.low_words_drawn == len(ties)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -0.0, -1.0, math.nan, math.inf, -math.inf, 1e9, 33.0,
+                                     32.000001, 1e-19, 1e-30, 5e-324])  # fmt: skip
+def test_epsilon_out_of_range_is_refused(epsilon: float) -> None:
+    with pytest.raises(ConfigError, match="epsilon_per_weight") as refusal:
+        TwoPoint(epsilon)
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, 10.000001, 11.0, 1e-10])
+def test_epsilon_out_of_range_of_32_bits_is_refused(epsilon: float) -> None:
+    with pytest.raises(ConfigError, match="epsilon_per_weight"):
+        TwoPoint(epsilon, 32)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 16, 31, 53, 63, 65, 128, -64])
+def test_other_numbers_of_bits_are_refused(bits: Any) -> None:
+    with pytest.raises(ConfigError, match="integer_bits"):
+        TwoPoint(1.0, bits)
+
+
+def test_the_largest_budgets_are_taken_and_keep_both_outcomes_possible() -> None:
+    for bits in BITS:
+        mechanism = TwoPoint(LARGEST[bits], bits)
+        ones = mechanism.thresholds(np.array([-1.0, 1.0], np.float32))
+        assert ones == [mechanism.threshold_min, 2**bits - mechanism.threshold_min]
+        assert mechanism.threshold_min > 1000
+
+
+def test_integers_and_numpy_numbers_are_budgets_too() -> None:
+    assert TwoPoint(1).threshold_min == TwoPoint(1.0).threshold_min
+    assert TwoPoint(np.float64(1.0)).threshold_min == TwoPoint(1.0).threshold_min

@@ -1,0 +1,160 @@
+"""Two-point reports: the distribution of their bits, and the counts that decode them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedldp.errors import PrivacyError, RunError
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.randomness import Stream
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=3, round=1, client=number, purpose="two point")
+
+
+def bits_of(payload: bytes, count: int) -> list[int]:
+    return np.unpackbits(np.frombuffer(payload, np.uint8), count=count).tolist()
+
+
+# The distribution
+
+
+def count_test(mechanism: TwoPoint, x: float, claimed: TwoPoint, dtype: Any = np.float32) -> float:
+    """Return the p-value of the ones in 300,000 bits for x, against a claimed mechanism."""
+    size = 300_000
+    bits = bits_of(mechanism.encode(np.full(size, x, dtype), stream(9)), size)
+    probability = 0.5 + float(np.clip(x, -1, 1)) / (2 * claimed.scale)
+    return float(stats.binomtest(sum(bits), size, probability).pvalue)
+
+
+MECHANISMS = [TwoPoint(0.1), TwoPoint(1.0), TwoPoint(6.0), TwoPoint(1.0, 32), TwoPoint(10.0, 32)]
+
+
+@pytest.mark.parametrize("x", [-2.0, -1.0, -0.5, 0.0, 0.1, 0.9, 1.0])
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+def test_ones_come_with_the_probability_of_equation_2(mechanism: TwoPoint, x: float) -> None:
+    assert count_test(mechanism, x, mechanism) > 1e-7
+    assert count_test(mechanism, x, mechanism, np.float64) > 1e-7
+
+
+def test_the_count_test_rejects_a_wrong_probability() -> None:
+    assert count_test(TwoPoint(1.0), 1.0, TwoPoint(1.05)) < 1e-7
+    assert count_test(TwoPoint(1.0), -0.5, TwoPoint(1.1)) < 1e-7
+    assert count_test(TwoPoint(1.0, 32), 1.0, TwoPoint(0.95)) < 1e-7
+
+
+def test_coordinates_are_drawn_independently() -> None:
+    size = 400_000
+    bits = np.array(bits_of(TwoPoint(1.0).encode(np.zeros(size), stream(2)), size)) * 2 - 1
+    for lag in (1, 2, 7, 8, 31, 32, 64, 32_768, 65_536):
+        correlation = (bits[:-lag] * bits[lag:]).sum() / math.sqrt(size - lag)
+        assert abs(correlation) < 6
+
+
+# Counts
+
+
+def decode(payloads: list[bytes], scales: list[float], size: int) -> np.ndarray:
+    """The plain oracle: decode every bit to +-K and take the mean."""
+    rows = [
+        scale * (2.0 * np.array(bits_of(payload, size)) - 1)
+        for payload, scale in zip(payloads, scales, strict=True)
+    ]
+    return np.mean(rows, axis=0)
+
+
+def reports(mechanism: TwoPoint, count: int, size: int, first: int = 0) -> list[bytes]:
+    values = np.linspace(-1, 1, size)
+    return [mechanism.encode(values, stream(first + number)) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 254, 255, 256, 509, 510, 511, 600])
+@pytest.mark.parametrize("size", [1, 13])
+def test_the_mean_is_the_plain_one_however_many_reports(count: int, size: int) -> None:
+    mechanism = TwoPoint(0.5)
+    payloads = reports(mechanism, count, size)
+    counts = mechanism.aggregate(size)
+    for payload in payloads:
+        counts.add(payload)
+    expected = decode(payloads, [mechanism.scale] * count, size)
+    np.testing.assert_allclose(counts.mean(), expected, rtol=1e-12, atol=1e-12)
+    assert counts.reports.tolist() == [count] * size
+
+
+def test_reports_that_all_agree_do_not_overflow() -> None:
+    mechanism = TwoPoint(1.0)
+    counts = mechanism.aggregate(9)
+    for _ in range(600):
+        counts.add(b"\xff\x80")
+    np.testing.assert_allclose(counts.mean(), np.full(9, mechanism.scale), rtol=1e-12)
+
+
+@pytest.mark.parametrize("pattern", ["blocks", "interleaved"])
+def test_reports_of_several_budgets_are_decoded_each_with_its_own(pattern: str) -> None:
+    size, budgets = 40, [TwoPoint(0.2), TwoPoint(1.0), TwoPoint(8.0)]
+    chosen = [budgets[n % 3 if pattern == "interleaved" else n // 300] for n in range(900)]
+    payloads = [m.encode(np.linspace(-1, 1, size), stream(n)) for n, m in enumerate(chosen)]
+    counts = budgets[0].aggregate(size)
+    for mechanism, payload in zip(chosen, payloads, strict=True):
+        counts.use_scale(mechanism.scale)
+        counts.add(payload)
+    expected = decode(payloads, [m.scale for m in chosen], size)
+    np.testing.assert_allclose(counts.mean(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 300])
+def test_single_bits_add_up_to_whole_reports(count: int) -> None:
+    size, mechanism = 21, TwoPoint(1.0)
+    payloads = reports(mechanism, count, size)
+    whole, single, mixed = (mechanism.aggregate(size) for _ in range(3))
+    for number, payload in enumerate(payloads):
+        whole.add(payload)
+        order = np.random.default_rng(number).permutation(size)
+        bits = np.array(bits_of(payload, size), np.uint8)[order]
+        for half in (slice(0, 5), slice(5, None)):
+            single.add_bits(order[half], bits[half])
+        if number % 2:
+            mixed.add(payload)
+        else:
+            mixed.add_bits(order, bits)
+    np.testing.assert_array_equal(single.mean(), whole.mean())
+    np.testing.assert_array_equal(mixed.mean(), whole.mean())
+
+
+def test_bits_of_the_same_coordinate_in_one_call_all_count() -> None:
+    mechanism = TwoPoint(1.0)
+    counts = mechanism.aggregate(2)
+    counts.add_bits(np.array([0, 0, 0, 1]), np.array([1, 1, 0, 0], np.uint8))
+    np.testing.assert_allclose(counts.mean(), [mechanism.scale / 3, -mechanism.scale])
+
+
+def test_a_coordinate_that_nobody_sent_has_no_mean() -> None:
+    counts = TwoPoint(1.0).aggregate(3)
+    counts.add_bits(np.array([0, 2]), np.array([1, 0], np.uint8))
+    with pytest.raises(RunError, match="no report"):
+        counts.mean()
+
+
+@pytest.mark.parametrize("positions", [[3], [-1], [0, 1, 99]])
+def test_a_position_that_does_not_exist_is_refused(positions: list[int]) -> None:
+    counts = TwoPoint(1.0).aggregate(3)
+    with pytest.raises(RunError):
+        counts.add_bits(np.array(positions), np.ones(len(positions), np.uint8))
+
+
+def test_padding_bits_do_not_count() -> None:
+    clean, dirty = TwoPoint(1.0).aggregate(3), TwoPoint(1.0).aggregate(3)
+    clean.add(b"\xa0")
+    dirty.add(b"\xbf")
+    np.testing.assert_array_equal(clean.mean(), dirty.mean())
+
+
+def test_the_refusal_of_values_comes_from_the_encoder_itself() -> None:
+    with pytest.raises(PrivacyError, match="NaN or infinity"):
+        TwoPoint(1.0).encode(np.array([np.nan]), stream())

@@ -1,0 +1,186 @@
+"""Models as users write them, good ones and ones that cannot be federated."""
+
+import math
+
+import torch
+from torch import nn
+
+
+def dense(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+
+class Base(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.dense = nn.Linear(math.prod(shape), classes)
+
+    def forward(self, x):
+        return self.dense(x.flatten(1))
+
+
+good = Base
+
+
+def dropout(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(math.prod(shape), classes))
+
+
+def tied(shape, classes):
+    model = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, 64),
+        nn.ReLU(),
+        nn.Linear(64, 64),
+        nn.ReLU(),
+        nn.Linear(64, classes),
+    )
+    model[3].weight = model[1].weight
+    return model
+
+
+def batch_norm(shape, classes):
+    return nn.Sequential(dense(shape, classes), nn.BatchNorm1d(classes))
+
+
+class IntegerBuffer(Base):
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.register_buffer("steps", torch.tensor(0))
+
+
+class HiddenBuffer(Base):
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.register_buffer("seen", torch.zeros(3), persistent=False)
+
+
+class WithParameter(Base):
+    def __init__(self, shape, classes, parameter):
+        super().__init__(shape, classes)
+        self.extra = parameter
+
+    def forward(self, x):
+        return super().forward(x) + self.extra.sum().to(torch.float32)
+
+
+def zero_d(shape, classes):
+    return WithParameter(shape, classes, nn.Parameter(torch.tensor(0.5)))
+
+
+def empty(shape, classes):
+    return WithParameter(shape, classes, nn.Parameter(torch.zeros(0, 3)))
+
+
+def nan_start(shape, classes):
+    return WithParameter(shape, classes, nn.Parameter(torch.tensor([float("nan")])))
+
+
+def inf_start(shape, classes):
+    return WithParameter(shape, classes, nn.Parameter(torch.tensor([float("inf")])))
+
+
+def double(shape, classes):
+    return dense(shape, classes).double()
+
+
+def half(shape, classes):
+    return WithParameter(shape, classes, nn.Parameter(torch.zeros(2, dtype=torch.float16)))
+
+
+def complex_one(shape, classes):
+    return WithParameter(shape, classes, nn.Parameter(torch.zeros(2, dtype=torch.complex64)))
+
+
+def integers(shape, classes):
+    parameter = nn.Parameter(torch.zeros(2, dtype=torch.int64), requires_grad=False)
+    return WithParameter(shape, classes, parameter)
+
+
+def frozen(shape, classes):
+    return WithParameter(shape, classes, nn.Parameter(torch.zeros(2), requires_grad=False))
+
+
+class Unused(Base):
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.extra = nn.Parameter(torch.zeros(2))
+
+
+class Detached(Base):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
+class IntegerLogits(Base):
+    def forward(self, x):
+        return super().forward(x).long()
+
+
+def lazy(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+
+
+def meta(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes, device="meta"))
+
+
+def too_many_classes(shape, classes):
+    return dense(shape, classes + 1)
+
+
+def one_logit(shape, classes):
+    return nn.Sequential(dense(shape, classes), nn.Flatten(0))
+
+
+class Pair(Base):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+class Nothing(Base):
+    def forward(self, x):
+        return None
+
+
+def other_shape(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(7, classes))
+
+
+def raising(shape, classes):
+    raise RuntimeError("first line\nsecond line")
+
+
+def raising_quietly(shape, classes):
+    raise ValueError
+
+
+class RaisingForward(Base):
+    def forward(self, x):
+        raise RuntimeError("first line\nsecond line")
+
+
+class RaisingInTraining(Base):
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            raise RuntimeError("first line\nsecond line")
+        return super().forward(x)
+
+
+def batch_of_one(shape, classes):
+    return nn.Sequential(dense(shape, classes), nn.BatchNorm1d(classes, track_running_stats=False))
+
+
+def no_parameters(shape, classes):
+    return nn.Flatten()
+
+
+def number(shape, classes):
+    return 3
+
+
+def no_arguments():
+    return dense((1, 8, 8), 10)
+
+
+three = 3

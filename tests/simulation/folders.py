@@ -1,0 +1,52 @@
+"""What the tests of run folders share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedldp
+from fedldp.reporting.record import Round
+from fedldp.simulation.engine import simulate
+from fedldp.systems import SystemConfig
+
+FILES = {"config.json", "environment.json", "metrics.jsonl", "privacy.json", "summary.json",
+         "model.safetensors", "checkpoint", "report.html"}  # fmt: skip
+
+
+def quick(name: str = "quickstart", **settings: Any) -> SystemConfig:
+    return fedldp.recipe(name, **{"num_clients": 6, "rounds": 4, "local_epochs": 1, **settings})
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return a run's metrics without the times, which differ."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+
+def assert_same_run(folder: Path, whole: Path) -> None:
+    """Check that a folder holds the same finished run as another, times apart."""
+    assert {path.name for path in folder.iterdir()} == FILES
+    model = (folder / "model.safetensors").read_bytes()
+    assert model == (whole / "model.safetensors").read_bytes()
+    assert metrics(folder) == metrics(whole)
+    for name in ("config.json", "privacy.json"):
+        assert (folder / name).read_text() == (whole / name).read_text()
+    found, expected = (json.loads((f / "summary.json").read_text()) for f in (folder, whole))
+    assert found.keys() == expected.keys()
+    for key in found.keys() - {"rounds", "seconds", "run_dir"}:
+        assert found[key] == expected[key]
+
+
+def cut(config: SystemConfig, out: Path, after: int) -> None:
+    """Let a run of ``config`` be interrupted after some rounds."""
+
+    def stop(record: Round) -> None:
+        if record.round == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(config, recipe="quickstart", out=out, after_round=stop)

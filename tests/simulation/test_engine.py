@@ -1,0 +1,386 @@
+"""The round loop against plain loops written here, and the same bits from any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import fedldp
+from fedldp.data import Dataset
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.models import build_model
+from fedldp.randomness import Stream
+from fedldp.reporting.record import Round
+from fedldp.simulation.engine import Result
+from fedldp.simulation.participation import participants
+from fedldp.systems import Problem, SystemConfig
+from fedldp.systems.fedavg import FedAvgConfig
+from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.transport.in_process import InProcess
+from fedldp.wire import Broadcast, Report
+
+FEATURES, CLASSES = 5, 3
+
+
+def small_data(examples: int = 60, seed: int = 0) -> Dataset:
+    generator = np.random.default_rng(seed)
+    features = generator.normal(size=(examples + 20, FEATURES)).astype(np.float32)
+    labels = np.argmax(features[:, :CLASSES] + 0.3 * features[:, 1:4], axis=1)
+    return Dataset.from_arrays(
+        features[:examples],
+        labels[:examples],
+        test_features=features[examples:],
+        test_labels=labels[examples:],
+    )
+
+
+def fedavg(**settings: Any) -> FedAvgConfig:
+    known: dict[str, Any] = {
+        "dataset": "digits", "model": "logistic", "num_clients": 4, "rounds": 2,
+        "local_epochs": 1, "batch_size": 1000, "learning_rate": 0.5,
+    }  # fmt: skip
+    return FedAvgConfig(**known | settings)
+
+
+def ldp_fl(**settings: Any) -> LdpFlConfig:
+    shared = fedavg(**{k: v for k, v in settings.items() if k in SystemConfig.model_fields})
+    known = shared.model_dump(exclude={"system", "weighting"})
+    return LdpFlConfig(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
+
+
+def without_seconds(rounds: Sequence[Round]) -> list[Round]:
+    return [replace(record, seconds=0.0) for record in rounds]
+
+
+def assert_same(one: Result, other: Result) -> None:
+    """Check that two runs agree bit for bit in weights and metrics."""
+    assert one.weights.keys() == other.weights.keys()
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == other.weights[name].tobytes(), name
+    assert without_seconds(one.rounds) == without_seconds(other.rounds)
+
+
+# A plain implementation: softmax regression by its closed-form gradient, in float64
+
+
+def descend(
+    weight: np.ndarray, bias: np.ndarray, x: np.ndarray, y: np.ndarray, rate: float, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return softmax regression's parameters after full-batch gradient steps from the given."""
+    x, target = x.reshape(len(x), -1).astype(np.float64), np.eye(len(bias))[y]
+    for _ in range(steps):
+        logits = x @ weight.T + bias
+        odds = np.exp(logits - logits.max(1, keepdims=True))
+        error = (odds / odds.sum(1, keepdims=True) - target) / len(x)
+        weight, bias = weight - rate * error.T @ x, bias - rate * error.sum(0)
+    return weight, bias
+
+
+def assert_close(found: dict[str, np.ndarray], weight: np.ndarray, bias: np.ndarray) -> None:
+    np.testing.assert_allclose(found["1.weight"], weight, atol=1e-5)
+    np.testing.assert_allclose(found["1.bias"], bias, atol=1e-5)
+    assert np.abs(weight).max() > 0.05
+
+
+def test_fedavg_of_one_client_is_gradient_descent() -> None:
+    data = small_data()
+    result = fedldp.run(fedavg(num_clients=1, rounds=3, local_epochs=2), dataset=data)
+    expected = descend(
+        np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES), data.train.features, data.train.labels,
+        rate=0.5, steps=6,
+    )  # fmt: skip
+    assert_close(result.weights, *expected)
+
+
+def test_the_recorded_accuracy_and_loss_are_those_of_the_final_weights() -> None:
+    data = small_data()
+    result = fedldp.run(fedavg(), dataset=data)
+    weight, bias = (result.weights[name].astype(np.float64) for name in ("1.weight", "1.bias"))
+    logits = data.test.features.astype(np.float64) @ weight.T + bias
+    assert result.accuracy == np.mean(logits.argmax(1) == data.test.labels)
+    likelihood = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    loss = -likelihood[np.arange(len(logits)), data.test.labels].mean()
+    assert result.rounds[-1].loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_metrics_do_not_depend_on_how_the_test_set_is_cut() -> None:
+    # The digits' 360 test examples, repeated beyond one piece of the evaluation.
+    base = fedldp.run(fedavg(num_clients=2, rounds=1))
+    digits = fedldp.data.load_dataset("digits")
+    many = Dataset.from_arrays(
+        digits.train.features, digits.train.labels,
+        test_features=np.tile(digits.test.features, (7, 1, 1, 1)),
+        test_labels=np.tile(digits.test.labels, 7),
+    )  # fmt: skip
+    repeated = fedldp.run(fedavg(num_clients=2, rounds=1), dataset=many)
+    assert repeated.accuracy == pytest.approx(base.accuracy, abs=1e-12)
+    assert repeated.rounds[-1].loss == pytest.approx(base.rounds[-1].loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 60])
+def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
+    data = small_data()
+    config = fedavg(
+        num_clients=1, rounds=2, local_epochs=3, batch_size=batch_size, learning_rate=0.1,
+        model="mlp", seed=4,
+    )  # fmt: skip
+    result = fedldp.run(config, dataset=data)
+    torch.manual_seed(0)
+    model = build_model("mlp", (FEATURES,), CLASSES)
+    start = config.build(Problem((FEATURES,), CLASSES), device=torch.device("cpu")).initial()
+    nn.utils.vector_to_parameters(torch.from_numpy(start.weights.copy()), model.parameters())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    features, labels = torch.tensor(data.train.features), torch.tensor(data.train.labels)
+    for round in (1, 2):
+        order = Stream.simulation(seed=4, round=round, client=0, purpose="batches").generator()
+        for _ in range(3):
+            for places in torch.from_numpy(order.permutation(60)).split(batch_size):
+                optimiser.zero_grad()
+                functional.cross_entropy(model(features[places]), labels[places]).backward()
+                optimiser.step()
+    for name, parameter in model.named_parameters():
+        np.testing.assert_allclose(result.weights[name], parameter.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_fedavg_weights_its_clients_as_it_says(weighting: Any) -> None:
+    data = small_data()
+    members = [np.arange(0, 5), np.arange(5, 20), np.arange(20, 60)]
+    config = fedavg(num_clients=3, local_epochs=2, weighting=weighting)
+    with InProcess(config, data, members, device=torch.device("cpu"), workers=1) as clients:
+        system = clients.population.system
+        broadcast = system.initial()
+        for _ in range(2):
+            broadcast = system.server_step(broadcast, clients.exchange(broadcast, [0, 1, 2]))
+    shares = np.array([5, 15, 40]) / 60 if weighting == "examples" else np.full(3, 1 / 3)
+    weight, bias = np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES)
+    for _ in range(2):
+        trained = [
+            descend(weight, bias, data.train.features[own], data.train.labels[own], 0.5, 2)
+            for own in members
+        ]
+        weight = sum(s * t[0] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
+        bias = sum(s * t[1] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
+    assert_close(system.layout.split(broadcast.weights), weight, bias)
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0, 1437.0])
+def test_fedavg_averages_in_double_precision(weight: float) -> None:
+    system = fedavg().build(Problem((FEATURES,), CLASSES), device=torch.device("cpu"))
+    generator = np.random.default_rng(0)
+    sent = generator.normal(size=(50, 18)).astype(np.float32)
+    sent[:, 0] *= 1e37  # a float32 product with the example count would overflow
+    weights = weight * generator.integers(1, 40, 50)
+    reports = [
+        Report(round=1, size=18, payload=row.tobytes(), chunk=18, weight=float(w))
+        for row, w in zip(sent, weights, strict=True)
+    ]
+    found = system.server_step(system.initial(), iter(reports)).weights
+    expected = (weights[:, None] * sent.astype(np.float64)).sum(0) / weights.sum()
+    np.testing.assert_array_equal(found, expected.astype(np.float32))
+
+
+# LDP-FL against its definition
+
+
+@pytest.mark.parametrize("epsilon", [2.0, [0.5, 8.0, 2.0, 8.0]])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_round_of_ldp_fl_against_the_equations(epsilon: Any, shuffle: bool) -> None:
+    data, radius = small_data(), 0.5
+    config = ldp_fl(
+        rounds=1, local_epochs=2, epsilon=epsilon, shuffle=shuffle, range_center=0.1,
+        range_radius=radius, seed=9,
+    )  # fmt: skip
+    result = fedldp.run(config, dataset=data)
+    members = [np.arange(n, 60, 4) for n in range(4)]
+    with InProcess(config, data, members, device=torch.device("cpu"), workers=1) as clients:
+        broadcast = clients.population.system.initial()
+        reports = list(clients.exchange(broadcast, range(4)))
+    assert broadcast.weights.tolist() == [0.0] * 18
+    epsilons = epsilon if isinstance(epsilon, list) else [epsilon] * 4
+    sent = []
+    for client, (report, own, eps) in enumerate(zip(reports, members, epsilons, strict=True)):
+        trained = descend(
+            np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES),
+            data.train.features[own], data.train.labels[own], 0.5, 2,
+        )  # fmt: skip
+        x = (np.concatenate([part.reshape(-1) for part in trained]) - 0.1) / radius
+        words = Stream.simulation(seed=9, round=1, client=client, purpose="mechanism")
+        uniform = (words.integers(18, np.int32) + 2.0**31) / 2.0**32
+        k = (np.exp(eps) + 1) / (np.exp(eps) - 1)
+        probability = 0.5 + np.clip(x, -1, 1) / (2 * k)
+        clear = np.abs(uniform - probability) > 1e-4  # else float rounding decides
+        assert clear.sum() >= 16
+        bits = np.unpackbits(np.frombuffer(report.payload, np.uint8), count=18)
+        np.testing.assert_array_equal(bits[clear], (uniform < probability)[clear])
+        sent.append(0.1 + radius * k * (2.0 * bits - 1))
+    # The run itself has another partition; its weights lie on the same grid of means.
+    system = clients.population.system
+    found = system.server_step(broadcast, iter(reports)).weights
+    np.testing.assert_allclose(found, np.mean(sent, axis=0), rtol=1e-5, atol=1e-6)
+    assert result.rounds[0].clients == 4
+
+
+def test_more_budget_means_less_noise() -> None:
+    noiseless = fedldp.run(fedavg(num_clients=30, rounds=1))
+    distance = []
+    for epsilon in (0.1, 1.0, 8.0):
+        noisy = fedldp.run(ldp_fl(num_clients=30, rounds=1, epsilon=epsilon))
+        distance.append(
+            sum(np.abs(noisy.weights[n] - noiseless.weights[n]).sum() for n in noisy.weights)
+        )
+    assert distance[0] > 5 * distance[1] > 5 * distance[2]
+
+
+def test_the_noise_of_the_mean_falls_with_the_number_of_clients() -> None:
+    # Corollary 1: between r^2 (K^2 - 1)/n and r^2 K^2/n; the data are the same for all clients.
+    data = small_data(400)
+    k, radius = TwoPoint(1.0).scale, 0.5
+    for clients in (4, 400):
+        config = ldp_fl(
+            num_clients=clients, rounds=1, epsilon=1.0, learning_rate=1e-6, model="mlp",
+            range_radius=radius,
+        )  # fmt: skip
+        system = config.build(Problem((FEATURES,), CLASSES), device=torch.device("cpu"))
+        start = system.layout.split(system.initial().weights)
+        result = fedldp.run(config, dataset=data)
+        noise = np.concatenate([(result.weights[n] - start[n]).reshape(-1) for n in start])
+        variance, size = float((noise**2).mean()), noise.size
+        low, high = radius**2 * (k**2 - 1) / clients, radius**2 * k**2 / clients
+        slack = 1 + 6 * np.sqrt(2 / size)
+        assert low / slack < variance < high * slack
+
+
+# Who takes part
+
+
+def test_without_a_number_all_clients_take_part() -> None:
+    assert participants(fedavg(num_clients=7), 3) == list(range(7))
+
+
+def test_a_number_of_clients_is_drawn_evenly_and_anew_each_round() -> None:
+    config = fedavg(num_clients=20, clients_per_round=6)
+    drawn = [participants(config, round) for round in range(1, 1001)]
+    for chosen in drawn:
+        assert len(chosen) == 6
+        assert chosen == sorted(set(chosen))
+        assert set(chosen) <= set(range(20))
+    counts = np.bincount(np.concatenate(drawn), minlength=20)
+    # 300 expected; the sum of squares has 19 degrees of freedom and the factor 1 - 6/20.
+    chi_square = ((counts - 300.0) ** 2 / 300 / 0.7).sum()
+    assert 1.5 < chi_square < 65
+    assert drawn != [participants(fedavg(num_clients=20, clients_per_round=6, seed=1), r)
+                     for r in range(1, 1001)]  # fmt: skip
+    assert participants(config, 17) == drawn[16]
+    assert participants(fedavg(num_clients=20, clients_per_round=20), 1) == list(range(20))
+
+
+def test_only_those_who_take_part_count() -> None:
+    result = fedldp.run(ldp_fl(num_clients=10, clients_per_round=3, chunk=50))
+    assert [record.clients for record in result.rounds] == [3, 3]
+    # 650 weights as 13 messages, with labels of 4 bits.
+    assert [r.uplink_bits_per_client for r in result.rounds] == [650 + 13 * 4] * 2
+    plain = fedldp.run(fedavg(num_clients=10, clients_per_round=3, rounds=1))
+    assert plain.rounds[0].uplink_bits_per_client == 32 * 650
+
+
+def test_more_clients_per_round_than_clients_are_refused() -> None:
+    with pytest.raises(ConfigError, match="clients_per_round"):
+        fedldp.run(fedavg(clients_per_round=5))
+
+
+# Reproducibility
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[tuple[str, int], Result]:
+    shared: dict[str, Any] = {
+        "num_clients": 13, "clients_per_round": 11, "partition": "dirichlet:0.5",
+        "local_epochs": 2, "batch_size": 8, "model": "mlp", "seed": 3,
+    }  # fmt: skip
+    configs = {"fedavg": fedavg(**shared), "ldp_fl": ldp_fl(**shared, ranges="adaptive")}
+    wanted = [("fedavg", 1), ("fedavg", 2), ("fedavg", 3), ("ldp_fl", 1), ("ldp_fl", 2)]
+    return {(name, workers): fedldp.run(configs[name], workers=workers) for name, workers in wanted}
+
+
+@pytest.mark.parametrize(("name", "workers"), [("fedavg", 2), ("fedavg", 3), ("ldp_fl", 2)])
+def test_any_number_of_workers_gives_the_same_bits(
+    runs: dict[tuple[str, int], Result], name: str, workers: int
+) -> None:
+    assert_same(runs[name, 1], runs[name, workers])
+    assert [record.round for record in runs[name, workers].rounds] == [1, 2]
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
+    first, same, other = (fedldp.run(ldp_fl(seed=seed)) for seed in (1, 1, 2))
+    assert_same(first, same)
+    with pytest.raises(AssertionError):
+        assert_same(first, other)
+
+
+def test_global_generators_neither_matter_nor_move() -> None:
+    results = []
+    for seed in (0, 1):
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        expected = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[union-attr]
+        results.append(fedldp.run(ldp_fl(model="mlp")))
+        assert torch.equal(torch.get_rng_state(), expected[0])
+        assert np.random.get_state()[1].tolist() == expected[1]  # type: ignore[union-attr]
+    assert_same(*results)
+
+
+def test_the_number_of_torch_threads_neither_matters_nor_moves() -> None:
+    threads, results = torch.get_num_threads(), []
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            results.append(fedldp.run(fedavg(model="mlp")))
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(threads)
+    assert_same(*results)
+
+
+def test_speed_settings_of_the_time_model_change_no_weights() -> None:
+    base = fedldp.run(ldp_fl())
+    for settings in ({"chunk": 650}, {"shuffle": False}, {"prediction_error": 1.0}):
+        other = fedldp.run(ldp_fl(**settings))
+        for name, weights in base.weights.items():
+            assert weights.tobytes() == other.weights[name].tobytes()
+
+
+def test_the_server_and_the_client_work_from_the_broadcast_alone() -> None:
+    # The same broadcast gives the same reports again, whatever was trained in between.
+    data, config = small_data(), fedavg(model="mlp")
+    members = [np.arange(n, 60, 4) for n in range(4)]
+    with InProcess(config, data, members, device=torch.device("cpu"), workers=1) as clients:
+        system = clients.population.system
+        first = system.initial()
+        reports = list(clients.exchange(first, range(4)))
+        later = Broadcast(round=2, weights=first.weights + 1)
+        list(clients.exchange(later, range(4)))
+        clients.evaluate(later)
+        assert list(clients.exchange(first, [2])) == [reports[2]]
+        assert list(clients.exchange(first, [3, 1])) == [reports[3], reports[1]]
+
+
+def test_read_only_data_are_taken_without_a_warning() -> None:
+    data = small_data()
+    for examples in (data.train, data.test):
+        examples.features.flags.writeable = False
+        examples.labels.flags.writeable = False
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # else torch says it once for each process
+    try:
+        fedldp.run(fedavg(rounds=1), dataset=data)
+    finally:
+        torch.set_warn_always(before)

@@ -1,0 +1,228 @@
+"""Runs that fail or are ended by a signal: what is said, what is kept, and who is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from folders import assert_same_run, metrics, quick
+
+import fedldp
+from fedldp.errors import RunError
+from fedldp.reporting.record import RunFolder
+from fedldp.simulation.engine import simulate
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+# A run that fails
+
+
+def test_nan_in_the_first_round_leaves_no_folder(tmp_path: Path, fedldp_command: Any) -> None:
+    outcome = fedldp_command(
+        "run", "--set", "model=mlp", "--set", "learning_rate=1e30", "--workers", 1, "--rounds", 2,
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert outcome.status == 2
+    assert outcome.out == ""
+    last = outcome.err.splitlines()[-1]
+    assert last.startswith("error: round 1, client 0: ")
+    assert "NaN" in last
+    assert "Traceback" not in outcome.err
+    assert "Warning" not in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_nan_in_a_worker_says_the_same(tmp_path: Path, fedldp_command: Any) -> None:
+    outcome = fedldp_command(
+        "run", "--set", "model=mlp", "--set", "learning_rate=1e30", "--workers", 2, "--rounds", 2,
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert outcome.status == 2
+    assert outcome.err.splitlines()[-1].startswith("error: round 1, client 0: ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_nan_in_a_later_round_keeps_the_earlier_ones(tmp_path: Path, fedldp_command: Any) -> None:
+    outcome = fedldp_command(
+        "run", "fedavg-quickstart", "--set", "num_clients=3", "--set", "model=mlp",
+        "--set", "learning_rate=1e12", "--set", "batch_size=10000", "--set", "local_epochs=1",
+        "--workers", 1, "--rounds", 9, "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert outcome.status == 2
+    last = outcome.err.splitlines()[-1]
+    kept = metrics(tmp_path / "run")
+    assert len(kept) >= 1
+    assert last.startswith(f"error: round {len(kept) + 1}")
+    saved = RunFolder(tmp_path / "run").read_checkpoint()
+    assert saved is not None
+    assert saved[0].round == len(kept) + 1
+    assert np.isfinite(saved[0].weights).all()
+    again = fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1)
+    assert again.status == 2
+    assert again.err.splitlines()[-1] == last
+    assert metrics(tmp_path / "run") == kept
+
+
+def test_a_folder_of_the_users_own_outlives_a_run_that_fails_in_it(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(fedldp.FedldpError):
+        fedldp.run(quick(model="mlp", learning_rate=1e30), out=tmp_path / "mine")
+    assert (tmp_path / "mine").is_dir()
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+@pytest.mark.parametrize("rate", [2e37, 3e38], ids=["inf", "nan"])
+def test_metrics_that_are_no_numbers_do_not_break_the_record(
+    tmp_path: Path, fedldp_command: Any, rate: float
+) -> None:
+    # Weights that are finite, and so large that the loss is not.
+    outcome = fedldp_command(
+        "run", "fedavg-quickstart", "--set", f"learning_rate={rate}", "--set", "local_epochs=1",
+        "--set", "batch_size=1000", "--set", "weighting=uniform", "--rounds", 1,
+        "--workers", 1, "--out", tmp_path / "run", "--json",
+    )  # fmt: skip
+    assert outcome.status in (0, 2)
+    assert "Traceback" not in outcome.err
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    if outcome.status == 0:
+        json.loads(outcome.out, parse_constant=refuse)
+        for name in ("summary.json", "metrics.jsonl"):
+            json.loads((tmp_path / "run" / name).read_text(), parse_constant=refuse)
+    else:
+        assert outcome.err.splitlines()[-1].startswith("error: ")
+
+
+def test_ranges_that_grow_without_bound_name_the_round(tmp_path: Path, fedldp_command: Any) -> None:
+    # The mean of two clients at a small budget lies K ranges away, and the next range follows it.
+    outcome = fedldp_command(
+        "run", "--set", "ranges=adaptive", "--set", "epsilon=0.01", "--set", "num_clients=2",
+        "--workers", 1, "--rounds", 9, "--out", tmp_path / "run",
+    )  # fmt: skip
+    last = outcome.err.splitlines()[-1]
+    assert outcome.status in (0, 2)
+    if outcome.status == 2:
+        kept = metrics(tmp_path / "run")
+        assert last.startswith(f"error: round {len(kept) + 1}")
+        assert "range_radius =" not in last  # which nobody has set
+
+
+def test_a_folder_that_vanishes_on_the_way_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError):
+        simulate(
+            quick(), out=tmp_path / "run", after_round=lambda _: shutil.rmtree(tmp_path / "run")
+        )
+
+
+# Signals, as a user sends them
+
+
+LONG = ("--rounds", 500, "--set", "num_clients=40", "--set", "local_epochs=1")
+
+
+def rounds_done(command: Any) -> int:
+    return int(command.errors().count("\nround "))
+
+
+@on_linux
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_a_killed_run_resumes_to_the_same_weights(
+    tmp_path: Path, fedldp_process: Any, seed: int
+) -> None:
+    chance, rounds = random.Random(seed), 30
+    command = fedldp_process("run", "--rounds", rounds, "--set", "num_clients=8", "--workers", 1,
+                             "--out", "killed")  # fmt: skip
+    least = chance.randrange(1, 10)
+    command.wait_until(lambda: rounds_done(command) >= least)
+    time.sleep(chance.random() * 0.2)  # some moment within a round
+    os.kill(command.process.pid, signal.SIGKILL)
+    assert command.end().status == -signal.SIGKILL
+    saved = RunFolder(tmp_path / "killed").read_checkpoint()
+    assert saved is not None
+    assert least <= len(saved[1]) < rounds
+    fedldp.resume(tmp_path / "killed")
+    simulate(fedldp.recipe("quickstart", rounds=rounds, num_clients=8), recipe="quickstart",
+             out=tmp_path / "whole")  # fmt: skip
+    for partial in (tmp_path / "killed").glob("*.partial"):
+        partial.unlink()
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")
+
+
+@on_linux
+def test_an_interrupt_keeps_the_rounds_and_says_how_to_go_on(
+    tmp_path: Path, fedldp_process: Any
+) -> None:
+    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
+    command.wait_until(lambda: rounds_done(command) >= 2)
+    assert len(command.family()) >= 3  # it and two workers
+    assert command.shared_data()
+    before = command.errors().splitlines()
+    command.interrupt()
+    outcome = command.end()
+    assert outcome.status == 130
+    assert outcome.out == ""
+    new = [line for line in outcome.err.splitlines()[len(before) :]
+           if not line.startswith("round ")]  # fmt: skip
+    assert new == ["interrupted; continue with: fedldp run --resume run"]
+    assert "Traceback" not in outcome.err
+    assert RunFolder(tmp_path / "run").read_checkpoint() is not None
+    command.assert_no_one_is_left()
+    assert command.shared_data() == []
+
+
+@on_linux
+def test_an_interrupt_while_workers_start_is_one_line_too(
+    tmp_path: Path, fedldp_process: Any
+) -> None:
+    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
+    command.wait_until(lambda: len(command.family()) >= 3)
+    time.sleep(0.5)  # they are importing now
+    command.interrupt()
+    outcome = command.end()
+    assert outcome.status == 130
+    lines = [line for line in outcome.err.splitlines()
+             if not line.startswith(("claim", "warning", "  "))]  # fmt: skip
+    assert lines[-1].startswith("interrupted")
+    assert "Traceback" not in outcome.err
+    command.assert_no_one_is_left()
+
+
+@on_linux
+def test_workers_end_with_a_parent_that_is_killed_and_leave_no_data(fedldp_process: Any) -> None:
+    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
+    command.wait_until(lambda: rounds_done(command) >= 1)
+    workers = command.family()
+    assert len(workers) >= 3
+    os.kill(command.process.pid, signal.SIGKILL)
+    command.process.wait()
+    command.assert_no_one_is_left()
+    assert command.shared_data() == []
+
+
+@on_linux
+@pytest.mark.slow
+def test_a_worker_that_is_killed_ends_the_run_in_one_line(
+    tmp_path: Path, fedldp_process: Any
+) -> None:
+    command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
+    command.wait_until(lambda: rounds_done(command) >= 1)
+    os.kill(max(command.family()), signal.SIGKILL)
+    outcome = command.end()
+    assert outcome.status == 2
+    assert outcome.err.splitlines()[-1].startswith("error: a worker process died")
+    assert "Traceback" not in outcome.err
+    assert RunFolder(tmp_path / "run").read_checkpoint() is not None
+    command.assert_no_one_is_left()

@@ -1,0 +1,217 @@
+"""Ranges and the refusal of what no randomiser can protect."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges, check_releasable
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.wire import Sensitive
+
+SIZES = (6, 1, 3)
+
+
+def weights(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0.05, 0.3, sum(SIZES)).astype(np.float32)
+
+
+# check_releasable
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1,), (5,), (2, 3), (2, 1, 4)])
+def test_finite_floats_of_any_shape_may_be_released(
+    dtype: type[np.floating], shape: tuple[int, ...]
+) -> None:
+    check_releasable(np.zeros(shape, dtype))
+    check_releasable(np.full(shape, np.finfo(dtype).max))
+    check_releasable(np.full(shape, np.finfo(dtype).smallest_subnormal))
+
+
+@given(size=st.integers(1, 40), place=st.data(), bad=st.sampled_from([np.nan, np.inf, -np.inf]))
+def test_one_bad_value_anywhere_is_refused(size: int, place: st.DataObject, bad: float) -> None:
+    values = np.zeros(size)
+    values[place.draw(st.integers(0, size - 1))] = bad
+    with pytest.raises(PrivacyError, match="nothing was released"):
+        check_releasable(values)
+
+
+def test_a_masked_array_cannot_hide_a_bad_value() -> None:
+    with pytest.raises(PrivacyError):
+        check_releasable(np.ma.array([np.nan, 0.5], mask=[True, False]))
+
+
+# Refusals of ranges
+
+BAD_RADII = [0.0, -0.0, -1.0, math.nan, math.inf, -math.inf, 1e30, LARGEST * 1.01, 1e-30,
+             SMALLEST_RADIUS / 2, 5e-324]  # fmt: skip
+
+
+@pytest.mark.parametrize("radius", BAD_RADII)
+def test_a_bad_radius_is_refused(radius: float) -> None:
+    for radii in (radius, [0.1, radius, 0.1]):
+        with pytest.raises(ConfigError, match="range_radius") as refusal:
+            Ranges.fixed(0.0, radii, SIZES)
+        assert len(str(refusal.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("center", [math.nan, math.inf, -math.inf, 1e30, -LARGEST * 1.01])
+def test_a_bad_center_is_refused(center: float) -> None:
+    for centers in (center, [0.0, 0.0, center]):
+        with pytest.raises(ConfigError, match="range_center"):
+            Ranges.fixed(centers, 0.1, SIZES)
+
+
+@pytest.mark.parametrize(("center", "radius"), [(1e5, 0.5), (-1.0, 1e-6), (1e6, 1.0), (1.0, 1e-9)])
+def test_a_radius_lost_beside_its_center_in_float32_is_refused(
+    center: float, radius: float
+) -> None:
+    with pytest.raises(ConfigError, match="float32"):
+        Ranges.fixed(center, radius, SIZES)
+
+
+@given(center=st.floats(-LARGEST, LARGEST), radius=st.floats(SMALLEST_RADIUS, LARGEST))
+def test_an_accepted_range_has_ends_and_a_middle_in_float32(center: float, radius: float) -> None:
+    try:
+        Ranges.fixed(center, radius, (1,))
+    except ConfigError:
+        return
+    low, middle, high = np.float32([center - radius, center, center + radius])
+    assert low < middle < high
+
+
+@pytest.mark.parametrize(
+    ("center", "radius"),
+    [([0.0], 0.1), (0.0, [0.1]), ([0.0] * 4, 0.1), (0.0, [0.1] * 2), ([], 0.1), (0.0, [])],
+)
+def test_a_list_of_another_length_is_refused(center: Any, radius: Any) -> None:
+    with pytest.raises(ConfigError, match="3 parameter tensors"):
+        Ranges.fixed(center, radius, SIZES)
+
+
+def test_ranges_are_frozen() -> None:
+    ranges = Ranges.fixed(0.0, 0.1, SIZES)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ranges.sizes = (1,)  # type: ignore[misc]
+
+
+# Fixed and adaptive ranges
+
+
+def test_one_range_for_all_or_one_for_each() -> None:
+    same = Ranges.fixed(0.5, 0.1, SIZES)
+    assert same.centers.tolist() == [0.5] * 3
+    assert same.radii.tolist() == [0.1] * 3
+    each = Ranges.fixed([0.0, 1.0, 2.0], [0.1, 0.2, 0.3], SIZES)
+    assert each.centers.tolist() == [0.0, 1.0, 2.0]
+    assert each.radii.tolist() == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("margin", [0.5, 1.0, 1.5])
+def test_adaptive_ranges_are_the_middle_and_half_width_of_each_tensor(margin: float) -> None:
+    values = np.float32([-1.0, 3.0, 0.0, 1.0, 2.0, 2.5, 0.25, -4.0, -2.0, -3.0])
+    ranges = Ranges.of_public(values, SIZES, floor=0.01, margin=margin)
+    assert ranges.centers.tolist() == [1.0, 0.25, -3.0]
+    # The middle tensor has one weight, so its own radius is 0 and the floor holds.
+    assert ranges.radii.tolist() == [2.0 * margin, 0.01, 1.0 * margin]
+    assert ranges.sizes == SIZES
+
+
+@given(
+    values=st.lists(st.floats(-1e3, 1e3, width=32), min_size=10, max_size=10),
+    floor=st.floats(1e-2, 10.0),
+    margin=st.floats(1.0, 3.0),
+)
+def test_adaptive_ranges_hold_all_weights_and_keep_the_floor(
+    values: list[float], floor: float, margin: float
+) -> None:
+    array = np.float32(values)
+    ranges = Ranges.of_public(array, SIZES, floor=floor, margin=margin)
+    assert (ranges.radii >= floor).all()
+    assert (np.abs(ranges.normalise(array)) <= 1 + 1e-4).all()
+
+
+def test_adaptive_ranges_take_public_weights_only() -> None:
+    for private in (Sensitive(weights()), weights().tolist(), None):
+        with pytest.raises(PrivacyError, match="public"):
+            Ranges.of_public(private, SIZES, floor=0.1, margin=1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_adaptive_ranges_of_diverged_weights_are_refused(bad: float) -> None:
+    values = weights()
+    values[4] = bad
+    with pytest.raises(ConfigError), np.errstate(invalid="ignore"):
+        Ranges.of_public(values, SIZES, floor=0.1, margin=1.0)
+
+
+# Normalise and restore
+
+
+@given(
+    centers=st.lists(st.floats(-10, 10), min_size=3, max_size=3),
+    radii=st.lists(st.floats(1e-3, 100), min_size=3, max_size=3),
+    seed=st.integers(0, 1000),
+)
+def test_restore_undoes_normalise(centers: list[float], radii: list[float], seed: int) -> None:
+    ranges = Ranges.fixed(centers, radii, SIZES)
+    values = weights(seed)
+    back = ranges.restore(ranges.normalise(values).astype(np.float64))
+    assert back.dtype == np.float32
+    np.testing.assert_allclose(back, values, rtol=1e-5, atol=1e-5)
+
+
+def test_normalise_against_plain_numbers() -> None:
+    ranges = Ranges.fixed([0.5, -1.0, 2.0], [0.5, 2.0, 0.25], SIZES)
+    values = weights()
+    centers, radii = np.repeat([0.5, -1.0, 2.0], SIZES), np.repeat([0.5, 2.0, 0.25], SIZES)
+    found = ranges.normalise(values)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, (values - centers) / radii, rtol=1e-6, atol=1e-6)
+    estimate = np.random.default_rng(0).normal(size=10)
+    np.testing.assert_allclose(ranges.restore(estimate), centers + radii * estimate, rtol=1e-6)
+
+
+def test_the_ends_of_a_range_become_minus_one_and_one() -> None:
+    ranges = Ranges.fixed(0.0, 0.075, (3,))
+    np.testing.assert_allclose(
+        ranges.normalise(np.float32([-0.075, 0.0, 0.075])), [-1, 0, 1], rtol=1e-6
+    )
+
+
+def test_normalise_leaves_its_input_and_does_not_clip() -> None:
+    values = weights()
+    values.flags.writeable = False
+    before = values.tobytes()
+    ranges = Ranges.fixed(0.0, 0.001, SIZES)
+    assert np.abs(ranges.normalise(values)).max() > 100
+    assert values.tobytes() == before
+
+
+@pytest.mark.parametrize("shape", [(9,), (11,), (0,), (10, 1), ()])
+def test_weights_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(PrivacyError, match="10 weights"):
+        Ranges.fixed(0.0, 0.1, SIZES).normalise(np.zeros(shape, np.float32))
+
+
+@pytest.mark.parametrize("count", [9, 11, 13])
+def test_adaptive_ranges_of_weights_of_another_length_are_refused(count: int) -> None:
+    other = np.linspace(-1, 1, count).astype(np.float32)
+    with pytest.raises((ConfigError, PrivacyError)):
+        Ranges.of_public(other, SIZES, floor=0.1, margin=1.0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_bad_weights_stay_bad_when_normalised(value: float) -> None:
+    # So that the encoder refuses them.
+    with np.errstate(invalid="ignore"):
+        x = Ranges.fixed(0.0, 0.5, (2,)).normalise(np.float32([value, 0.1]))
+    with pytest.raises(PrivacyError):
+        check_releasable(x)

@@ -1,0 +1,209 @@
+"""The command line as a user types it: its JSON, its files, its lists."""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import SHORT, check_run, document, run_folders
+
+import fedldp
+from fedldp.data.sources import SOURCES
+from fedldp.recipes import recipes
+from fedldp.settings import read_toml, resolve, to_toml
+from fedldp.systems import systems
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "fedldp"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+
+
+@pytest.mark.parametrize("recipe", [None, "fedavg-quickstart"])
+def test_json_of_a_run_is_the_contract(
+    fedldp_command: Any, tmp_path: Path, recipe: str | None
+) -> None:
+    named = [] if recipe is None else [recipe]
+    outcome = fedldp_command("run", *named, *SHORT, "--rounds", 2, "--seed", 7, "--json")
+    assert outcome.status == 0
+    found = document(outcome.out)
+    check_run(found, 2)
+    assert found["recipe"] == (recipe or "quickstart")
+    assert found["seed"] == found["config"]["seed"] == 7
+    assert found["config"]["num_clients"] == 5
+    assert found["system"] == found["config"]["system"]
+    (folder,) = run_folders(tmp_path)
+    assert (tmp_path / found["run_dir"]).resolve() == folder.resolve()
+    assert document((folder / "summary.json").read_text()) == found
+    assert document((folder / "privacy.json").read_text()) == found["privacy"]
+    assert document((folder / "config.json").read_text())["config"] == found["config"]
+    assert "torch" in document((folder / "environment.json").read_text())["packages"]
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert [document(line)["accuracy"] for line in lines] == [
+        record["accuracy"] for record in found["rounds"]
+    ]
+
+
+def test_the_installed_script_prints_one_document_and_nothing_else(tmp_path: Path) -> None:
+    # The default recipe in a fresh process, with the default number of workers.
+    done = subprocess.run(
+        [SCRIPT, "run", "--rounds", "2", "--set", "num_clients=5", "--json", "--out", "here"],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    check_run(document(done.stdout), 2)
+    assert "round 2/2" in done.stderr
+    assert "Warning" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_installed_script_refuses_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [SCRIPT, "run", "--set", "epsilon=-1"],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [done.stderr.strip()]
+    assert "epsilon = -1" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_json_people_get_a_table_and_the_statement(fedldp_command: Any) -> None:
+    outcome = fedldp_command("run", *SHORT, "--out", "here")
+    assert outcome.status == 0
+    assert "accuracy" in outcome.out
+    assert "epsilon 1 per weight" in outcome.out
+    assert "here" in outcome.out
+    assert "protects nothing" in outcome.out
+    assert "round 1/1" in outcome.err
+    assert (Path("here") / "report.html").read_text().startswith("<!")
+
+
+def test_a_run_goes_to_a_new_folder_below_runs(fedldp_command: Any, tmp_path: Path) -> None:
+    assert fedldp_command("run", *SHORT).status == 0
+    (folder,) = run_folders(tmp_path)
+    assert folder.parent == tmp_path / "runs"
+    assert folder.name.startswith("quickstart-seed0-")
+
+
+def test_an_empty_folder_may_be_filled_and_a_full_one_not(
+    fedldp_command: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert fedldp_command("run", *SHORT, "--out", "empty").status == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "empty").iterdir()}
+    line = fedldp_command("run", *SHORT, "--out", "empty").assert_refused()
+    assert "--resume" in line
+    assert {path: path.read_bytes() for path in (tmp_path / "empty").iterdir()} == before
+
+
+def test_resuming_prints_the_same_document(fedldp_command: Any) -> None:
+    first = fedldp_command("run", *SHORT, "--rounds", 2, "--out", "here", "--json")
+    again = fedldp_command("run", "--resume", "here", "--workers", 1, "--json")
+    assert again.status == 0
+    assert document(again.out) == document(first.out)
+
+
+@pytest.mark.parametrize(
+    "more", [["--set", "rounds=3"], ["--rounds", 3], ["--seed", 1], ["--out", "there"],
+             ["fedavg-quickstart"]]
+)  # fmt: skip
+def test_a_resumed_run_takes_no_other_settings(fedldp_command: Any, more: list[Any]) -> None:
+    assert fedldp_command("run", *SHORT, "--out", "here").status == 0
+    before = {path: path.read_bytes() for path in Path("here").iterdir()}
+    fedldp_command("run", "--resume", "here", "--workers", 1, *more).assert_refused()
+    assert {path: path.read_bytes() for path in Path("here").iterdir()} == before
+    assert not Path("there").exists()
+
+
+# Configurations
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_a_printed_configuration_is_a_recipe(fedldp_command: Any, name: str) -> None:
+    printed = fedldp_command("run", name, "--print-config")
+    assert (printed.status, printed.err) == (0, "")
+    Path("again.toml").write_text(printed.out)
+    assert read_toml(Path("again.toml")) == recipes()[name]()
+    assert fedldp_command("run", "again.toml", "--print-config") == printed
+    assert run_folders(Path()) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epsilon": [1.0, 2.0, 0.25], "num_clients": 3, "range_radius": [0.1, 0.2]},
+        {"dataset": 'a "quoted" \\ path\n.csv', "label_column": "größe"},
+        {"learning_rate": 1e-7, "seed": 2**40, "clients_per_round": 1, "epsilon": 1 / 3},
+        {"model": "mine:build", "partition": "dirichlet:1e-9", "shuffle": False, "chunk": 650},
+    ],
+)
+def test_toml_keeps_every_setting(settings: dict[str, Any]) -> None:
+    config = fedldp.recipe("quickstart", **settings)
+    Path("it.toml").write_text(to_toml(config), encoding="utf-8")
+    assert resolve("it.toml") == config
+    assert resolve("it.toml", ["rounds=3"]) == config.changed(rounds=3)
+
+
+def test_set_reads_values_as_toml_or_text(fedldp_command: Any) -> None:
+    printed = fedldp_command(
+        "run", "--set", "num_clients = 2", "--set", "epsilon=[0.5, 4]", "--set", "shuffle=false",
+        "--set", "model=mlp", "--set", 'partition="shards:2"', "--set", "seed=3", "--seed", 4,
+        "--rounds", 9, "--print-config",
+    )  # fmt: skip
+    assert printed.status == 0
+    Path("it.toml").write_text(printed.out)
+    found = read_toml(Path("it.toml")).model_dump()
+    expected = {"num_clients": 2, "epsilon": [0.5, 4.0], "shuffle": False, "model": "mlp",
+                "partition": "shards:2", "seed": 4, "rounds": 9}  # fmt: skip
+    assert {key: found[key] for key in expected} == expected
+
+
+# Lists
+
+
+@pytest.mark.parametrize("kind", ["recipes", "systems", "mechanisms", "datasets", "models"])
+def test_lists_are_named_and_described(fedldp_command: Any, kind: str) -> None:
+    outcome = fedldp_command("list", kind, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    rows = document(outcome.out)
+    assert rows
+    for row in rows:
+        assert row["name"]
+        assert row["description"].strip()
+        assert len(row["description"].splitlines()) == 1
+    assert len({row["name"] for row in rows}) == len(rows)
+    everything = document(fedldp_command("list", "--json").out)
+    assert everything[kind] == rows
+    for row in rows:
+        assert row["name"] in fedldp_command("list", kind).out.replace("\n", "")
+
+
+def test_lists_hold_what_there_is(fedldp_command: Any) -> None:
+    found = document(fedldp_command("list", "--json").out)
+    assert list(found) == ["recipes", "systems", "mechanisms", "datasets", "models"]
+    names = {kind: {row["name"] for row in rows} for kind, rows in found.items()}
+    assert names["recipes"] == set(recipes())
+    assert {"quickstart", "ldp-fl-mnist", "fedavg-mnist"} <= names["recipes"]
+    assert names["systems"] == set(systems())
+    assert {"cnn", "mlp", "logistic", "vgg"} <= names["models"]
+    assert "two_point" in names["mechanisms"]
+    assert names["datasets"] == set(SOURCES)
+    assert {row["name"] for row in found["datasets"] if row["present"]} == {"digits"}
+
+
+def test_the_data_folder_is_listed_and_verified(fedldp_command: Any, tmp_path: Path) -> None:
+    rows = document(fedldp_command("data", "list", "--data-dir", tmp_path, "--json").out)
+    assert {row["name"] for row in rows} == set(SOURCES)
+    mnist = next(row for row in rows if row["name"] == "mnist")
+    assert mnist["folder"] == str(tmp_path / "mnist")
+    assert mnist["present"] is False
+    verified = fedldp_command("data", "verify", "--data-dir", tmp_path, "--json")
+    assert verified.status == 0
+    assert {row["status"] for row in document(verified.out)} == {"missing"}

@@ -1,0 +1,123 @@
+"""Arrows point from user to used: nothing imports what is built on top of it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import fedldp
+
+SOURCE = Path(inspect.getfile(fedldp)).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# From the ground up. What stands on one line does not know of each other.
+LAYERS = [
+    {"errors"},
+    {"registry", "randomness"},
+    {"bounding"},
+    {"wire"},
+    {"mechanisms", "data", "models"},
+    {"parts"},
+    {"systems"},
+    {"accounting", "transport", "recipes"},
+    {"reporting"},
+    {"simulation"},
+    {"audit"},
+    {"settings"},
+    {"api"},
+    {"cli"},
+]
+HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+
+LONGEST_FILE = 400
+
+
+def dotted(path: Path) -> str:
+    """Return the name of the module at a path: fedldp.data.formats."""
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {dotted(path) for path in MODULES}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules that a file imports anywhere, and those it takes names from."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the arrow"
+            assert node.module is not None
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= whole & NAMES or {node.module}
+    return found
+
+
+def part(module: str) -> str:
+    """Return the part of the package that a module belongs to; the package itself is the top."""
+    return module.split(".")[1] if "." in module else "fedldp"
+
+
+def own(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.split(".")[0] == "fedldp"}
+
+
+by_module = pytest.mark.parametrize("path", MODULES, ids=[dotted(path) for path in MODULES])
+
+
+def test_every_part_has_its_layer() -> None:
+    assert {part(name) for name in NAMES} - {"fedldp"} <= set(HEIGHT)
+
+
+@by_module
+def test_nothing_imports_what_is_built_on_it(path: Path) -> None:
+    here = part(dotted(path))
+    for name in own(imported(path)):
+        there = part(name)
+        if here == "fedldp":
+            assert there != "cli"  # the package does not need its command line
+        elif there != here:
+            assert there != "fedldp", f"{dotted(path)} imports the package as a whole"
+            assert HEIGHT[there] < HEIGHT[here], f"{dotted(path)} imports {name}"
+
+
+def test_no_circle_of_modules() -> None:
+    graph = {dotted(path): own(imported(path)) - {dotted(path)} for path in MODULES}
+    list(TopologicalSorter(graph).static_order())  # raises at a circle
+
+
+def test_the_rules_see_a_wrong_arrow(tmp_path: Path) -> None:
+    sample = tmp_path / "sample.py"
+    sample.write_text("def f():\n    from fedldp.simulation import engine\nimport flwr.client\n")
+    assert imported(sample) == {"fedldp.simulation.engine", "flwr.client"}
+    assert HEIGHT[part("fedldp.simulation.engine")] > HEIGHT["wire"]
+
+
+@by_module
+def test_one_file_alone_knows_flower(path: Path) -> None:
+    knows = any(name.split(".")[0] == "flwr" for name in imported(path))
+    assert not knows or dotted(path).startswith("fedldp.transport.flower")
+
+
+@by_module
+def test_files_stay_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+
+
+@by_module
+def test_no_file_names_a_machine(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for place in ("/home/", "/root/", "/work/", "/tmp/"):
+        assert place not in text
+
+
+def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
+    for path in MODULES:
+        if part(dotted(path)) in ("mechanisms", "wire", "bounding", "accounting"):
+            assert not {name.split(".")[0] for name in imported(path)} & {"torch", "sklearn"}

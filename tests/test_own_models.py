@@ -1,0 +1,72 @@
+"""Models of the user's own: trained where they can be federated, else refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import SHORT, check_run, document, run_folders
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+
+
+GOOD_MODELS = ["dense", "good", "dropout", "tied"]
+BAD_MODELS = {
+    "batch_norm": "buffer", "IntegerBuffer": "buffer steps", "HiddenBuffer": "buffer seen",
+    "zero_d": "0-d", "empty": "empty", "nan_start": "NaN", "inf_start": "infinity",
+    "double": "float64", "half": "float16", "complex_one": "complex64", "integers": "int64",
+    "frozen": "extra", "Unused": "extra", "Detached": "", "IntegerLogits": "", "lazy": "",
+    "meta": "", "too_many_classes": "(2, 11)", "one_logit": "(20,)", "Pair": "", "Nothing": "",
+    "other_shape": "(1, 8, 8)", "raising": "first line", "raising_quietly": "ValueError",
+    "RaisingForward": "first line", "RaisingInTraining": "first line", "batch_of_one": "",
+    "no_parameters": "no parameters", "number": "int", "no_arguments": "", "three": "not callable",
+    "missing": "missing",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD_MODELS)
+@pytest.mark.parametrize("recipe", ["quickstart", "fedavg-quickstart"])
+def test_a_model_of_the_users_own_is_trained(fedldp_command: Any, name: str, recipe: str) -> None:
+    outcome = fedldp_command(
+        "run", recipe, *SHORT, "--set", f"model=own_models:{name}",
+        "--set", "learning_rate=0.05", "--json",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    check_run(document(outcome.out), 1)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+@pytest.mark.filterwarnings("ignore:Initializing zero-element:UserWarning")
+@pytest.mark.parametrize(("name", "named"), BAD_MODELS.items(), ids=BAD_MODELS.keys())
+def test_a_model_that_cannot_be_federated_is_one_line(
+    fedldp_command: Any, tmp_path: Path, name: str, named: str
+) -> None:
+    outcome = fedldp_command(
+        "run", *SHORT, "--set", f"model=own_models:{name}", "--set", "batch_size=286"
+    )  # 1437 examples among 5 clients: the last batch has one or two
+    assert outcome.status == 2, outcome
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    last = outcome.err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert named in last
+    assert "second line" not in outcome.err
+    assert run_folders(tmp_path) == []
+
+
+def test_a_model_whose_module_is_broken_is_one_line(
+    fedldp_command: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "broken_models.py").write_text("def build(:\n")
+    (folder / "failing_models.py").write_text("raise RuntimeError('at import')\n")
+    monkeypatch.syspath_prepend(folder)
+    for module in ("broken_models", "failing_models"):
+        fedldp_command("run", *SHORT, "--set", f"model={module}:build").assert_refused()

@@ -1,0 +1,250 @@
+"""The one source of randomness: known answers, independence of reading, and nobody beside it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedldp
+from fedldp.randomness import SERVER, Stream, torch_seeded
+
+KEY = bytes(range(32))
+
+
+def simulated(**changes: int | str) -> Stream:
+    names = {"seed": 5, "round": 1, "client": 3, "purpose": "batches", **changes}
+    return Stream.simulation(**names)  # type: ignore[arg-type]
+
+
+def taken(stream: Stream, count: int = 64) -> bytes:
+    return bytes(stream.bytes(count))
+
+
+# The keystream
+
+
+def test_published_blocks_of_aes_256_in_counter_mode() -> None:
+    # McGrew and Viega, "The Galois/Counter Mode of Operation", test cases 13 and 14: AES-256 with
+    # the key zero encrypts the counters 0, 1 and 2 to H, to the tag, and to the ciphertext.
+    blocks = (
+        "dc95c078a2408989ad48a21492842087"
+        "530f8afbc74536b9a963b4f1c4cb738b"
+        "cea7403d4d606b6e074ec5d3baf39d18"
+    )
+    assert taken(Stream(bytes(32), simulated=True), 48).hex() == blocks
+
+
+def test_the_keystream_is_counters_encrypted_one_by_one() -> None:
+    # Independent of the counter mode under test: each counter through the block cipher alone.
+    block_cipher = Cipher(algorithms.AES(KEY), modes.ECB()).encryptor()
+    counters = b"".join(n.to_bytes(16, "big") for n in range(20_000))
+    assert taken(Stream(KEY, simulated=True), 320_000) == block_cipher.update(counters)
+
+
+@given(sizes=st.lists(st.integers(0, 300), max_size=12))
+def test_it_does_not_matter_in_which_pieces_it_is_read(sizes: list[int]) -> None:
+    stream = Stream(KEY, simulated=True)
+    pieces = b"".join(taken(stream, size) for size in sizes)
+    assert pieces == taken(Stream(KEY, simulated=True), sum(sizes))
+
+
+@pytest.mark.parametrize("first", [1, 15, 65_535, 65_536, 65_537, 262_143, 262_144, 262_145])
+def test_nor_across_large_pieces(first: int) -> None:
+    stream = Stream(KEY, simulated=True)
+    pieces = taken(stream, first) + taken(stream, 300_001)
+    assert pieces == taken(Stream(KEY, simulated=True), first + 300_001)
+
+
+def test_an_earlier_read_is_not_changed_by_a_later_one() -> None:
+    stream = Stream(KEY, simulated=True)
+    first = stream.integers(100, np.int32)
+    before = first.copy()
+    stream.integers(100, np.int32)
+    stream.bytes(1000)
+    assert np.array_equal(first, before)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint32, np.int64, np.uint64])
+def test_integers_are_the_bytes_in_native_order(dtype: type[np.integer]) -> None:
+    found = Stream(KEY, simulated=True).integers(1000, dtype)
+    assert found.dtype == dtype
+    assert found.shape == (1000,)
+    assert found.tobytes() == taken(Stream(KEY, simulated=True), 1000 * np.dtype(dtype).itemsize)
+
+
+def test_integers_fill_their_whole_range_evenly() -> None:
+    words = Stream(KEY, simulated=True).integers(1 << 20, np.int32)
+    counts = np.bincount((words.astype(np.int64) + 2**31) >> 24, minlength=256)
+    assert len(counts) == 256
+    chi_square = ((counts - 4096.0) ** 2 / 4096).sum()
+    assert 255 - 6 * 22.6 < chi_square < 255 + 6 * 22.6  # standard deviation sqrt(2 * 255)
+
+
+@pytest.mark.parametrize("length", [0, 16, 24, 31, 33, 64])
+def test_a_key_of_another_length_is_our_own_mistake(length: int) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        Stream(bytes(length), simulated=True)
+
+
+# Streams of a simulation
+
+
+def test_the_same_names_give_the_same_stream() -> None:
+    assert taken(simulated()) == taken(simulated())
+    assert simulated().simulated
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 6}, {"round": 2}, {"client": 4}, {"client": SERVER}, {"purpose": "mechanism"},
+     {"seed": 51, "round": 1}, {"round": 11}, {"round": 13, "client": 3}, {"client": 31},
+     {"purpose": "batches/"}, {"purpose": ""}],
+)  # fmt: skip
+def test_each_name_makes_another_stream(change: dict[str, int | str]) -> None:
+    assert taken(simulated(**change)) != taken(simulated())
+
+
+def test_no_two_small_names_share_a_stream() -> None:
+    numbers = (0, 1, 2, 10, 11, 12, 21, 110, 111)
+    purposes = ("a", "b", "1/a", "1", "")
+    names = list(itertools.product(numbers, numbers, (-1, *numbers), purposes))
+    found = {
+        taken(Stream.simulation(seed=seed, round=round, client=client, purpose=purpose), 16)
+        for seed, round, client, purpose in names
+    }
+    assert len(found) == len(names)
+
+
+def test_the_streams_of_a_seed_stay_the_same_between_versions() -> None:
+    # A run is named by its seed: were this to change, no recorded run could be repeated.
+    stream = Stream.simulation(seed=1, round=2, client=3, purpose="mechanism")
+    assert taken(stream, 16).hex() == "a8f95ecd7f02cb9eeea24efee9d01525"
+
+
+# Streams of a deployment
+
+
+def test_fresh_streams_cannot_be_repeated() -> None:
+    streams = [Stream.fresh() for _ in range(50)]
+    assert not any(stream.simulated for stream in streams)
+    assert len({taken(stream, 16) for stream in streams}) == 50
+
+
+def test_a_fresh_stream_ignores_every_seed() -> None:
+    found = []
+    for _ in range(2):
+        np.random.seed(0)
+        torch.manual_seed(0)
+        found.append(taken(Stream.fresh(), 16))
+    assert found[0] != found[1]
+
+
+# Generators for what is not released
+
+
+def test_a_generator_follows_its_stream() -> None:
+    first, same, other = (simulated(client=c).generator().random(5) for c in (1, 1, 2))
+    assert first.tolist() == same.tolist()
+    assert first.tolist() != other.tolist()
+
+
+def test_a_stream_gives_several_generators_that_differ() -> None:
+    stream = simulated()
+    assert stream.generator().random() != stream.generator().random()
+
+
+def test_torch_follows_the_stream_inside_and_not_outside() -> None:
+    torch.manual_seed(123)
+    expected = torch.rand(3)
+    torch.manual_seed(123)
+    with torch_seeded(simulated()):
+        inside = torch.rand(3)
+    assert torch.equal(torch.rand(3), expected)
+    with torch_seeded(simulated()):
+        assert torch.equal(torch.rand(3), inside)
+    with torch_seeded(simulated(client=4)):
+        assert not torch.equal(torch.rand(3), inside)
+
+
+def test_torch_is_restored_after_an_error_too() -> None:
+    torch.manual_seed(123)
+    expected = torch.rand(3)
+    torch.manual_seed(123)
+    with pytest.raises(RuntimeError, match="size"), torch_seeded(simulated()):
+        torch.rand(3) @ torch.rand(4)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_streams_leave_the_global_generators_alone() -> None:
+    np.random.seed(7)
+    expected = np.random.random(3).tolist()
+    np.random.seed(7)
+    simulated().generator().random(100)
+    Stream.fresh().integers(10, np.int32)
+    assert np.random.random(3).tolist() == expected
+
+
+# Nobody else makes randomness
+
+SOURCE = Path(inspect.getfile(fedldp)).parent
+FORBIDDEN_MODULES = {"random", "secrets", "uuid"}
+FORBIDDEN_NAMES = {
+    "np.random.default_rng", "numpy.random.default_rng", "default_rng", "os.urandom",
+    "torch.manual_seed", "torch.seed", "torch.random.manual_seed", "torch.cuda.manual_seed",
+    "torch.cuda.manual_seed_all", "torch.Generator", "torch.random.fork_rng", "urandom",
+    "SystemRandom",
+}  # fmt: skip
+DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like",
+         "randn_like", "randint_like", "bernoulli_", "normal_", "uniform_", "random_",
+         "exponential_"}  # fmt: skip
+
+
+def makes_randomness(source: str) -> list[str]:
+    """Return what in a module's text makes or seeds a generator, or draws from a global one."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.split(".")[0] in FORBIDDEN_MODULES]
+            found += [a.name for a in node.names if a.name == "numpy.random"]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if module.split(".")[0] in FORBIDDEN_MODULES or module in ("numpy.random", "random"):
+                found.append(f"from {module}")
+            found += [a.name for a in node.names if a.name in FORBIDDEN_NAMES]
+            if module == "os":
+                found += [a.name for a in node.names if a.name == "urandom"]
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name in FORBIDDEN_NAMES or name.startswith(("np.random.", "numpy.random.")):
+                found.append(name)
+            if name.split(".")[0] == "torch" and name.split(".")[-1] in DRAWS:
+                found.append(name)
+    return found
+
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_other_module_makes_a_generator(path: Path) -> None:
+    if path != SOURCE / "randomness.py":
+        assert makes_randomness(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_scan_sees_randomness_where_it_is() -> None:
+    assert makes_randomness((SOURCE / "randomness.py").read_text(encoding="utf-8"))
+    for text in ("import random", "from numpy.random import default_rng", "np.random.rand(3)",
+                 "import numpy as np\nnp.random.default_rng(0)", "torch.manual_seed(0)",
+                 "from os import urandom", "os.urandom(3)", "import secrets", "torch.randn(2)",
+                 "from random import choice", "np.random.seed(0)"):  # fmt: skip
+        assert makes_randomness(text), text
+    assert makes_randomness("import numpy as np\nx: np.random.Generator\nstream.generator()") == []

@@ -1,0 +1,340 @@
+"""The simulated shuffler: nothing lost, nothing added, and order that says nothing of senders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from fedldp.errors import RunError
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.randomness import Stream
+from fedldp.systems import Delays, Problem
+from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.transport.shuffler import Shuffler, draw_schedule
+from fedldp.wire import Broadcast, Report, Shuffled
+
+
+def config(**settings: Any) -> LdpFlConfig:
+    known: dict[str, Any] = {
+        "dataset": "digits", "model": "logistic", "num_clients": 10, "rounds": 1,
+        "learning_rate": 0.1, "epsilon": 1.0,
+    }  # fmt: skip
+    return LdpFlConfig(**known | settings)
+
+
+def delays(**settings: Any) -> Delays:
+    found = config(**settings).delays()
+    assert found is not None
+    return found
+
+
+class Given:
+    """A transport that gives the reports that it was made with."""
+
+    def __init__(self, reports: Sequence[Any]) -> None:
+        self.reports = reports
+
+    def exchange(self, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Any]:
+        assert len(clients) == len(self.reports)
+        yield from self.reports
+
+
+def report(bits: np.ndarray, chunk: int, epsilon: float | None = None, round: int = 1) -> Report:
+    payload = np.packbits(bits.astype(np.uint8)).tobytes()
+    return Report(round=round, size=len(bits), payload=payload, chunk=chunk, epsilon=epsilon)
+
+
+def shuffle(
+    reports: Sequence[Report], times: Delays | None = None, seed: int = 0
+) -> tuple[list[Shuffled], Shuffler]:
+    def stream(round: int, client: int, purpose: str) -> Stream:
+        return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
+
+    shuffler = Shuffler(Given(reports), times or delays(), stream)
+    broadcast = Broadcast(round=reports[0].round, weights=np.zeros(reports[0].size, np.float32))
+    blocks = list(shuffler.exchange(broadcast, list(range(3, 3 + len(reports)))))
+    assert all(isinstance(block, Shuffled) for block in blocks)
+    return blocks, shuffler  # type: ignore[return-value]
+
+
+def joined(blocks: Sequence[Shuffled]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return positions, bits and arrival times of all blocks."""
+    return (
+        np.concatenate([block.positions for block in blocks]),
+        np.concatenate([block.bits for block in blocks]),
+        np.concatenate([block.arrival_seconds for block in blocks]),
+    )
+
+
+def random_bits(clients: int, size: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2, (clients, size), np.uint8)
+
+
+def only(marked: int, clients: int, size: int) -> np.ndarray:
+    """Return the bits of clients of whom one sends ones and the others zeros."""
+    bits = np.zeros((clients, size), np.uint8)
+    bits[marked] = 1
+    return bits
+
+
+SHAPES = [(1, 20, 1), (1, 20, 20), (5, 1, 1), (6, 20, 1), (6, 20, 7), (6, 20, 19), (6, 20, 20),
+          (6, 21, 8), (3, 64, 16), (4, 300 * 4096 + 5, 4096)]  # fmt: skip
+shapes = pytest.mark.parametrize(("clients", "size", "chunk"), SHAPES)
+
+
+@shapes
+def test_every_message_of_every_client_comes_out_once(clients: int, size: int, chunk: int) -> None:
+    labels = math.ceil(size / chunk)
+    for marked in {0, clients // 2, clients - 1}:
+        blocks, _ = shuffle([report(bits, chunk) for bits in only(marked, clients, size)])
+        positions, bits, _ = joined(blocks)
+        assert len(positions) == clients * labels
+        assert np.bincount(positions, minlength=labels).tolist() == [clients] * labels
+        from_marked = positions[bits[:, 0] == 1]
+        assert sorted(from_marked.tolist()) == list(range(labels))
+
+
+@shapes
+def test_a_message_holds_the_bits_of_its_position(clients: int, size: int, chunk: int) -> None:
+    sent = random_bits(clients, size)
+    positions, bits, _ = joined(shuffle([report(row, chunk) for row in sent])[0])
+    labels = math.ceil(size / chunk)
+    padded = np.zeros((clients, labels * chunk), np.uint8)
+    padded[:, :size] = sent
+    messages = padded.reshape(clients, labels, chunk)
+    assert bits.dtype == np.uint8
+    assert bits.shape == (clients * labels, chunk)
+    for position in {0, 1, labels // 2, labels - 2, labels - 1} & set(range(labels)):
+        expected = sorted(row.tobytes() for row in messages[:, position])
+        assert sorted(row.tobytes() for row in bits[positions == position]) == expected
+    # All other positions, by their sums.
+    sums = np.zeros((labels, chunk), np.int64)
+    np.add.at(sums, positions, bits)
+    np.testing.assert_array_equal(sums, messages.sum(0))
+
+
+@shapes
+def test_blocks_are_in_order_of_arrival_and_within_the_window(
+    clients: int, size: int, chunk: int
+) -> None:
+    blocks, shuffler = shuffle([report(row, chunk) for row in random_bits(clients, size)])
+    schedule = shuffler.schedule
+    assert schedule is not None
+    for block in blocks:
+        assert block.arrival_seconds.dtype == np.float64
+        assert block.arrival_seconds.shape == block.positions.shape == (len(block.bits),)
+        assert (np.diff(block.arrival_seconds) >= 0).all()
+        assert block.arrival_seconds[0] >= schedule.response - 1e-6
+        assert block.arrival_seconds[-1] <= schedule.response + schedule.delay + 1e-6
+
+
+def test_a_large_round_comes_in_several_blocks() -> None:
+    blocks, _ = shuffle([report(row, 4096) for row in random_bits(4, 300 * 4096 + 5)])
+    assert len(blocks) > 1
+    seen = [set(block.positions.tolist()) for block in blocks]
+    assert sum(map(len, seen)) == len(set.union(*seen)) == 301  # all clients at some positions
+
+
+def test_the_blocks_say_what_they_are() -> None:
+    (block,), _ = shuffle([report(row, 7, round=4) for row in random_bits(3, 20)])
+    assert (block.round, block.size, block.chunk, block.epsilon) == (4, 20, 7, None)
+    assert block.uplink_bits == 3 * (20 + 3 * 2)
+
+
+# The times
+
+
+def test_arrivals_are_uniform_over_the_window() -> None:
+    blocks, shuffler = shuffle([report(row, 1) for row in random_bits(5, 4000)])
+    schedule, arrivals = shuffler.schedule, joined(blocks)[2]
+    assert schedule is not None
+    window = stats.uniform(schedule.response, schedule.delay)
+    assert stats.kstest(arrivals, window.cdf).pvalue > 1e-6
+    assert stats.kstest(arrivals, stats.uniform(schedule.response, schedule.delay * 0.95).cdf)[
+        1
+    ] < 1e-6  # fmt: skip
+
+
+def generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_without_spread_the_times_are_the_typical_ones() -> None:
+    times = delays(
+        latency_spread=0.0, compute_seconds=40.0, communication_seconds=2.0, delay_seconds=7.0
+    )
+    schedule = draw_schedule(times, 9, generator(0))
+    assert schedule.delay == pytest.approx(7.0)
+    assert schedule.response == pytest.approx(42.0)
+    np.testing.assert_allclose(schedule.offsets, 42.0)
+
+
+def test_the_response_is_that_of_the_slowest_client() -> None:
+    times = delays(latency_spread=1.0, delay_seconds=1.0)
+    responses = [draw_schedule(times, n, generator(1)).response for n in (1, 300)]
+    typical = times.compute_seconds + times.communication_seconds
+    assert responses[1] > 5 * typical  # the largest of 300 log-normal factors of sigma 1
+    schedule = draw_schedule(times, 300, generator(1))
+    np.testing.assert_allclose(schedule.offsets, schedule.response)
+
+
+def test_the_agreed_delay_is_the_median_of_the_proposals() -> None:
+    # Log-normal proposals of sigma 2 around 10: their median is 10, their mean 10 e^2 = 74, and
+    # the logarithm of a sample median of 101 has the standard deviation 2 sqrt(pi/2/101) = 0.25.
+    times = delays(latency_spread=2.0, delay_seconds=10.0)
+    logs = [math.log(draw_schedule(times, 101, generator(s)).delay / 10) for s in range(400)]
+    assert abs(np.mean(logs)) < 6 * 0.25 / 20
+    assert 0.7 < np.std(logs) / 0.25 < 1.3
+
+
+def test_two_proposals_meet_in_the_middle() -> None:
+    # The median of two is their mean, whose logarithm lies above the typical one on average.
+    times = delays(latency_spread=2.0, delay_seconds=10.0)
+    logs = [math.log(draw_schedule(times, 2, generator(s)).delay / 10) for s in range(400)]
+    assert np.mean(logs) > 0.3
+
+
+def test_streams_decide_all_times() -> None:
+    reports = [report(row, 1) for row in random_bits(4, 50)]
+    first, same, other = (joined(shuffle(reports, seed=seed)[0]) for seed in (0, 0, 1))
+    for one, two in zip(first, same, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(first[0], other[0])
+    later = [report(row, 1, round=2) for row in random_bits(4, 50)]
+    assert not np.array_equal(first[0], joined(shuffle(later)[0])[0])
+
+
+# What the order tells of the senders
+
+
+def sender_test(times: Delays, marked: int, seed: int = 0) -> float:
+    """Return the p-value that the messages of one client arrive as those of the others do."""
+    reports = [report(bits, 1) for bits in only(marked, 8, 2000)]
+    _, bits, arrivals = joined(shuffle(reports, times, seed)[0])
+    mine = bits[:, 0] == 1
+    return float(stats.ks_2samp(arrivals[mine], arrivals[~mine]).pvalue)
+
+
+@pytest.mark.parametrize("marked", range(8))
+def test_with_right_predictions_arrival_says_nothing_of_the_sender(marked: int) -> None:
+    assert sender_test(delays(latency_spread=1.0, prediction_error=0.0), marked) > 1e-7
+
+
+def test_with_wrong_predictions_it_gives_the_sender_away() -> None:
+    times = delays(latency_spread=1.0, prediction_error=0.5)
+    assert max(sender_test(times, marked) for marked in range(8)) < 1e-7
+
+
+def test_neighbouring_messages_of_a_client_do_not_travel_together() -> None:
+    reports = [report(bits, 1) for bits in only(2, 6, 4000)]
+    positions, bits, arrivals = joined(shuffle(reports)[0])
+    mine = bits[:, 0] == 1
+    times = np.empty(4000)
+    times[positions[mine]] = arrivals[mine]
+    for lag in (1, 2, 10):
+        assert stats.spearmanr(times[:-lag], times[lag:]).pvalue > 1e-7
+    assert stats.spearmanr(np.arange(4000), times).pvalue > 1e-7
+
+
+def test_clients_draw_their_delays_independently() -> None:
+    found = []
+    for marked in (0, 1):
+        positions, bits, arrivals = joined(
+            shuffle([report(row, 1) for row in only(marked, 4, 3000)])[0]
+        )
+        mine = bits[:, 0] == 1
+        times = np.empty(3000)
+        times[positions[mine]] = arrivals[mine]
+        found.append(times)
+    assert stats.spearmanr(*found).pvalue > 1e-7
+
+
+# Several budgets
+
+
+def test_budgets_are_kept_apart() -> None:
+    budgets = [2.0, 0.5, 2.0, 0.5, 8.0]
+    sent = random_bits(5, 30)
+    blocks, _ = shuffle([report(b, 4, e) for b, e in zip(sent, budgets, strict=True)])
+    assert {block.epsilon for block in blocks} == set(budgets)
+    for epsilon in set(budgets):
+        own = [block for block in blocks if block.epsilon == epsilon]
+        positions, bits, _ = joined(own)
+        rows = sent[[i for i, e in enumerate(budgets) if e == epsilon]]
+        assert len(positions) == 8 * len(rows)
+        sums = np.zeros((8, 4), np.int64)
+        np.add.at(sums, positions, bits)
+        np.testing.assert_array_equal(sums.reshape(-1)[:30], rows.sum(0))
+
+
+def test_a_clients_times_do_not_depend_on_its_budget_group() -> None:
+    sent = only(1, 4, 100)
+    alike = joined(shuffle([report(row, 1) for row in sent])[0])
+    apart, _ = shuffle([report(r, 1, e) for r, e in zip(sent, [1.0, 2.0, 1.0, 1.0], strict=True)])
+    (mine,) = [block for block in apart if block.epsilon == 2.0]
+    marked = alike[1][:, 0] == 1
+    np.testing.assert_array_equal(alike[2][marked], mine.arrival_seconds)
+    np.testing.assert_array_equal(alike[0][marked], mine.positions)
+
+
+def test_what_is_shuffled_already_is_refused() -> None:
+    (block,), _ = shuffle([report(random_bits(1, 8)[0], 1)])
+    with pytest.raises(RunError, match="whole reports"):
+        shuffle([block])  # type: ignore[list-item]
+
+
+# The server learns the same
+
+
+def server_results(
+    epsilons: list[float], chunk: int, ranges: str
+) -> tuple[Broadcast, Broadcast, np.ndarray]:
+    """Return the next broadcast without and with shuffling, and the plain mean of the reports."""
+    single = len(set(epsilons)) == 1
+    settings = config(
+        num_clients=len(epsilons), epsilon=epsilons[0] if single else epsilons, chunk=chunk,
+        ranges=ranges, range_radius=0.3,
+    )  # fmt: skip
+    system = settings.build(Problem((1, 8, 8), 10), device=torch.device("cpu"))
+    broadcast = system.initial()
+    size = broadcast.weights.size
+    reports, decoded = [], []
+    for client, epsilon in enumerate(epsilons):
+        mechanism = TwoPoint(epsilon)
+        stream = Stream.simulation(seed=0, round=1, client=client, purpose="mechanism")
+        payload = mechanism.encode(np.linspace(-1, 1, size), stream)
+        reports.append(
+            Report(round=1, size=size, payload=payload, chunk=chunk,
+                   epsilon=None if single else epsilon)
+        )  # fmt: skip
+        bits = np.unpackbits(np.frombuffer(payload, np.uint8), count=size)
+        decoded.append(mechanism.scale * (2.0 * bits - 1))
+    plain = system.server_step(broadcast, iter(reports))
+    shuffled = system.server_step(broadcast, iter(shuffle(reports)[0]))
+    assert broadcast.ranges is not None
+    return plain, shuffled, broadcast.ranges.restore(np.mean(decoded, axis=0))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 649, 650])
+@pytest.mark.parametrize("ranges", ["fixed", "adaptive"])
+def test_the_server_step_is_the_same_with_and_without_shuffling(chunk: int, ranges: str) -> None:
+    plain, shuffled, expected = server_results([1.0] * 9, chunk, ranges)
+    assert plain.round == shuffled.round == 2
+    assert plain.weights.tobytes() == shuffled.weights.tobytes()
+    assert plain.ranges is not None
+    assert shuffled.ranges is not None
+    assert plain.ranges.radii.tolist() == shuffled.ranges.radii.tolist()
+    np.testing.assert_allclose(plain.weights, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_it_is_with_several_budgets_too(chunk: int) -> None:
+    plain, shuffled, expected = server_results([0.5, 4.0, 1.0, 4.0, 0.5, 4.0], chunk, "fixed")
+    np.testing.assert_allclose(plain.weights, expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(shuffled.weights, expected, rtol=1e-6, atol=1e-7)
