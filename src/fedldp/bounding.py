@@ -6,9 +6,10 @@ Sensitivity is computed here, by the code that clips, and never passed in.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ from fedldp.errors import ConfigError, PrivacyError
 LARGEST = 1e6
 """The largest centre or radius: float32 has seven digits, and more would swallow the weights."""
 SMALLEST_RADIUS = 1e-9
+LARGEST_GRID_RADIUS = 1 << 26
+"""Its square is half of the range within which float64 counts exactly."""
+
+Number = TypeVar("Number", int, float)
 
 
 def check_releasable(values: Any) -> None:
@@ -152,3 +157,91 @@ def _one_each(value: float | list[float], sizes: tuple[int, ...]) -> NDArray[np.
     if isinstance(value, list):
         return np.array(value, np.float64)
     return np.full(len(sizes), value, np.float64)
+
+
+def replace_one_sensitivity(radius: Number) -> Number:
+    """Return how far two vectors of norm at most ``radius`` can be apart, in the same norm."""
+    return 2 * radius
+
+
+@dataclass(frozen=True)
+class GridBall:
+    """The vectors of whole grid steps whose norm is at most ``radius`` steps.
+
+    Guarantee: what ``clip`` returns is in the ball, exactly, whatever floating point did before.
+    The last thing it does is to compare a sum of integers, or of their squares, with radius^order.
+    Up to 2^53 float64 adds integers exactly and in any order; a sum that is larger stays larger.
+
+    Attributes:
+        order: of the norm, 1 or 2.
+        radius: in steps, at most ``LARGEST_GRID_RADIUS``.
+        step: of the grid, in the unit of the values; positive.
+
+    Raises:
+        ConfigError: ``radius`` is too large.
+    """
+
+    order: Literal[1, 2]
+    radius: int
+    step: float
+
+    def __post_init__(self) -> None:
+        if self.radius > LARGEST_GRID_RADIUS:
+            raise ConfigError(
+                f"radius = {self.radius} grid steps: give at most {LARGEST_GRID_RADIUS}"
+            )
+
+    @property
+    def sensitivity(self) -> int:
+        """The distance, in steps, that replacing a client's whole input can make."""
+        return replace_one_sensitivity(self.radius)
+
+    def check_size(self, size: int) -> None:
+        """Refuse vectors so long that rounding them to the grid could use up the radius.
+
+        Raises:
+            ConfigError: ``size`` is too large.
+        """
+        if self._room(size) <= 0:
+            raise ConfigError(
+                f"a vector of {size} coordinates is too long for this much noise: its norm bound "
+                f"is {self.radius} grid steps; give a larger epsilon or a smaller model"
+            )
+
+    def clip(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Round ``values`` to the grid, and shrink them as a whole where they are not in the ball.
+
+        Args:
+            values: finite, of any shape; the norm is that of all of them.
+
+        Returns:
+            Whole numbers of steps, of the same shape; points of the ball come back unchanged.
+
+        Raises:
+            ConfigError: see ``check_size``.
+        """
+        self.check_size(values.size)
+        steps = np.array(values, np.float64, order="C")
+        peak = np.abs(steps).max()
+        if peak > self.radius * self.step:  # Shrunk below anyhow; here, so that nothing overflows.
+            steps = steps / peak * (self.radius * self.step)
+        steps /= self.step
+        rounded = np.rint(steps)
+        if not self._holds(rounded):
+            norm = math.pow(self._total(steps), 1 / self.order)
+            rounded = np.rint(steps * (self._room(values.size) / norm))
+            if not self._holds(rounded):
+                raise PrivacyError("a clipped vector is too long: this is a bug in fedldp")
+        return rounded.astype(np.int64)
+
+    def _room(self, size: int) -> float:
+        # Rounding moves each coordinate by half a step at most; one step for rounding errors.
+        return self.radius - math.pow(size, 1 / self.order) / 2 - 1
+
+    def _holds(self, steps: NDArray[np.float64]) -> bool:
+        # False for NaN, too.
+        return self._total(steps) <= float(self.radius**self.order)
+
+    def _total(self, steps: NDArray[np.float64]) -> float:
+        # The norm to the power of its order.
+        return float(np.sum(np.abs(steps) if self.order == 1 else np.square(steps)))

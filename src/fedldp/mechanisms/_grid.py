@@ -1,0 +1,126 @@
+"""What the mechanisms share that clip a vector by norm and add noise to every coordinate."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from fractions import Fraction
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.bounding import LARGEST_GRID_RADIUS, GridBall, check_releasable
+from fedldp.discrete import LARGEST_SCALE_BITS
+from fedldp.errors import ConfigError, RunError
+from fedldp.mechanisms import Aggregate, Mechanism
+from fedldp.randomness import Stream
+
+_INDEX = np.dtype("<i4")
+SMALLEST_CLIP, LARGEST_CLIP = 1e-9, 1e9
+
+
+class GridNoise(Mechanism):
+    """Clip a vector by norm on a public grid, and add whole grid steps of noise.
+
+    A report is a grid index of 32 bits for each coordinate. The grid is fine: the noise's scale is
+    2^22 steps, or down to 2^12 where the clip is many times that scale. What is clipped and what
+    deployment adds are integers, and the guarantee counts steps, so it does not depend on floating
+    point. An index beyond 32 bits would be cut, which costs no privacy; none will ever be.
+    """
+
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
+    order: ClassVar[Literal[1, 2]]
+
+    clip: float
+
+    @property
+    @abstractmethod
+    def clip_over_scale(self) -> Fraction:
+        """The clip in units of the noise's scale, exact."""
+
+    @abstractmethod
+    def noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
+        """Return noise in grid steps, shape (size,): exact, but idealised in a simulation."""
+
+    @cached_property
+    def scale_bits(self) -> int:
+        """The noise's scale is 2^scale_bits grid steps."""
+        room = LARGEST_GRID_RADIUS.bit_length() - 1
+        return min(LARGEST_SCALE_BITS, room - int(self.clip_over_scale).bit_length())
+
+    @property
+    def proven_scale(self) -> Fraction:
+        """The noise's scale in grid steps, as the guarantee counts it."""
+        return Fraction(1 << self.scale_bits)
+
+    @cached_property
+    def ball(self) -> GridBall:
+        """The grid vectors that are sent, before noise; their norm is at most ``clip``."""
+        radius = math.floor(self.clip_over_scale * self.proven_scale)
+        step = float(Fraction(self.clip) / self.clip_over_scale / (1 << self.scale_bits))
+        return GridBall(self.order, radius, step)
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return 32 bits for each coordinate; see ``Mechanism.encode``.
+
+        Raises:
+            ConfigError: the vector is too long for its clip (see ``GridBall.check_size``).
+        """
+        check_releasable(values)
+        indices = self.ball.clip(values.reshape(-1))
+        indices += self.noise(indices.size, stream)
+        limits = np.iinfo(_INDEX)
+        return indices.clip(limits.min, limits.max).astype(_INDEX).tobytes()
+
+    def payload_bits(self, size: int) -> int:
+        """Return 32 for each coordinate."""
+        return 8 * _INDEX.itemsize * size
+
+    def aggregate(self, size: int) -> GridSum:
+        """Return an empty sum of reports of ``size`` coordinates."""
+        return GridSum(size, self.ball.step)
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values`` rounded to the grid and clipped by norm."""
+        return self.ball.clip(values) * np.float64(self.ball.step)
+
+
+class GridSum(Aggregate):
+    """The sum of the grid indices that came in: exact, in any order."""
+
+    def __init__(self, size: int, step: float) -> None:
+        self._step = step
+        self._sum = np.zeros(size, np.int64)
+        self._reports = 0
+
+    def add(self, payload: bytes) -> None:
+        """Take in one whole report.
+
+        Raises:
+            RunError: the payload has not the length of a report.
+        """
+        if len(payload) != self._sum.size * _INDEX.itemsize:
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
+                "client and server run different models"
+            )
+        self._sum += np.frombuffer(payload, _INDEX)
+        self._reports += 1
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the estimate of each coordinate's mean, shape (d,)."""
+        if not self._reports:
+            raise RunError("no report came in: there is no mean to estimate")
+        return self._sum * np.float64(self._step / self._reports)
+
+
+def check_between(name: str, value: float, smallest: float, largest: float) -> None:
+    """Refuse a parameter that is out of its range, NaN or infinite.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if not smallest <= value <= largest:
+        raise ConfigError(f"{name} = {value}: give a number from {smallest:g} to {largest:g}")

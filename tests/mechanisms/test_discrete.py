@@ -1,0 +1,273 @@
+"""The discrete samplers against their definition: exactly where small, else by sampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedldp import discrete
+from fedldp.discrete import bernoulli_exp, discrete_gaussian, discrete_laplace, uniform_below
+from fedldp.randomness import Stream
+
+SAMPLES = 500_000
+FALSE_ALARM = 1e-9
+
+Sampler = Callable[[int, int, Stream], np.ndarray]
+
+
+def deployed(number: int = 0) -> Stream:
+    """A stream as in deployment, but the same in every run of the tests."""
+    return Stream(bytes([number]) * 32, simulated=False)
+
+
+# Uniform integers
+
+
+class Scripted:
+    """A stream of given words."""
+
+    def __init__(self, *words: int) -> None:
+        self.words = list(words)
+
+    def integers(self, count: int, dtype: Any) -> np.ndarray:
+        drawn, self.words = self.words[:count], self.words[count:]
+        assert len(drawn) == count, "more words were read than there should be"
+        return np.array(drawn, dtype)
+
+
+def test_uniform_integers_are_words_cut_to_size_and_drawn_again_if_too_large() -> None:
+    script: Any = Scripted(0, 7, -1, 4 + 8, 5, 1 << 62, *(3, 6, -3), *(2 + 16,))
+    # 7, -1 and 5 are too large; 3, 6 and -3 (5) replace them; of these, 6 and 5 are replaced.
+    script.words.append(4)
+    assert uniform_below(6, 5, script).tolist() == [0, 3, 2, 4, 4, 0]
+    assert script.words == []
+
+
+@pytest.mark.parametrize("bound", [1, 2, 1 << 22, 1 << 62, 1 << 63])
+def test_powers_of_two_need_one_word_each(bound: int) -> None:
+    script: Any = Scripted(-1, 0, bound - 1)
+    assert uniform_below(3, bound, script).tolist() == [bound - 1, 0, bound - 1]
+
+
+@pytest.mark.parametrize("bound", [3, 5, 7, 100])
+def test_uniform_integers_are_uniform(bound: int) -> None:
+    counts = np.bincount(uniform_below(SAMPLES, bound, deployed()), minlength=bound)
+    assert counts.size == bound
+    assert stats.chisquare(counts).pvalue > FALSE_ALARM
+
+
+# Coins of probability exp(-g)
+
+
+@pytest.mark.parametrize(
+    ("numerator", "bits"), [(0, 2), (1, 2), (3, 2), (4, 2), (1, 0), (0, 0), (1, 1), (5, 3)]
+)
+def test_coins_have_the_exact_probability(
+    monkeypatch: pytest.MonkeyPatch, numerator: int, bits: int
+) -> None:
+    # One coin for each sequence of the first ``depth`` uniform integers; the next one ends it.
+    depth = 4
+    total = math.prod(k << bits for k in range(1, depth + 1))
+    going, sequences = np.arange(total), np.arange(total)
+    bounds = []
+
+    def enumerate_words(count: int, bound: int, stream: Stream) -> np.ndarray:
+        nonlocal going, sequences
+        assert count == going.size
+        bounds.append(bound)
+        if len(bounds) > depth:
+            return np.full(count, bound - 1 if numerator < bound else numerator)
+        words, sequences = sequences % bound, sequences // bound
+        going, sequences = going[words < numerator], sequences[words < numerator]
+        return words
+
+    monkeypatch.setattr(discrete, "uniform_below", enumerate_words)
+    heads = bernoulli_exp(np.full(total, numerator), bits, deployed()).sum()
+    assert bounds == [k << bits for k in range(1, len(bounds) + 1)]
+    g = Fraction(numerator, 1 << bits)
+    series = sum((-g) ** j / math.factorial(j) for j in range(depth + 1))
+    assert Fraction(int(heads), total) == series
+    assert abs(float(series) - math.exp(-g)) <= g ** (depth + 1) / math.factorial(depth + 1)
+
+
+@pytest.mark.parametrize("bits", [0, 3, 22, 45])
+def test_coins_are_independent_and_as_likely_as_they_should_be(bits: int) -> None:
+    whole = 1 << bits
+    numerators = np.tile(np.array([0, whole // 3, whole - whole // 8, whole]), SAMPLES // 4)
+    heads = bernoulli_exp(numerators, bits, deployed()).reshape(-1, 4)
+    assert heads[:, 0].all()
+    for column in range(1, 4):
+        p = math.exp(-numerators[column] / whole)
+        test = stats.binomtest(int(heads[:, column].sum()), len(heads), p)
+        assert test.pvalue > FALSE_ALARM
+    both = (heads[:, 2] & heads[:, 3]).sum()
+    p = math.exp(-(numerators[2] + numerators[3]) / whole)
+    assert stats.binomtest(int(both), len(heads), p).pvalue > FALSE_ALARM
+
+
+# The two distributions
+
+
+def laplace_weight(y: np.ndarray, scale: float) -> np.ndarray:
+    return np.exp(-np.abs(y) / scale)
+
+
+def gaussian_weight(y: np.ndarray, scale: float) -> np.ndarray:
+    return np.exp(-((y / scale) ** 2) / 2)
+
+
+CASES = [(discrete_laplace, laplace_weight), (discrete_gaussian, gaussian_weight)]
+
+
+def fit(samples: np.ndarray, weight: Callable[..., np.ndarray], bits: int) -> float:
+    """Return the p-value of samples under the distribution of the given weights.
+
+    Values of too small a probability are counted together, at either end.
+    """
+    scale = 1 << bits
+    support = np.arange(-40 * scale, 40 * scale + 1)
+    probabilities = weight(support, scale)
+    probabilities /= probabilities.sum()
+    common = support[probabilities * len(samples) >= 20]
+    low, high = int(common[0]), int(common[-1])
+    clipped = np.clip(samples, low - 1, high + 1)
+    inside = probabilities[(support >= low) & (support <= high)]
+    tails = (1 - inside.sum()) / 2
+    expected = np.array([tails, *inside, tails]) * len(samples)
+    observed = np.bincount(clipped - (low - 1), minlength=high - low + 3)
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    return float(stats.chi2.sf(statistic, expected.size - 1))
+
+
+@pytest.mark.parametrize(("sampler", "weight"), CASES)
+@pytest.mark.parametrize("bits", [0, 1, 3, 6])
+def test_small_scales_fit_the_exact_probabilities(
+    sampler: Sampler, weight: Callable[..., np.ndarray], bits: int
+) -> None:
+    samples = sampler(SAMPLES, bits, deployed())
+    assert samples.shape == (SAMPLES,)
+    assert samples.dtype == np.int64
+    assert fit(samples, weight, bits) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("sampler", "ideal"), [(discrete_laplace, stats.laplace), (discrete_gaussian, stats.norm)]
+)
+@pytest.mark.parametrize("bits", [12, 22])
+def test_deployed_scales_fit_the_continuous_distribution(
+    sampler: Sampler, ideal: Any, bits: int
+) -> None:
+    samples = sampler(SAMPLES, bits, deployed(1))
+    # Cells of equal probability, with fine ones in the tails; a half step is 2^-13 at most.
+    tail = np.array([1e-4, 1e-3])
+    levels = np.concatenate([tail, np.linspace(0.01, 0.99, 99), 1 - tail[::-1]])
+    expected = np.diff(np.concatenate([[0], levels, [1]])) * SAMPLES
+    cells = np.searchsorted(ideal.ppf(levels), (samples + 0.5) / (1 << bits))
+    observed = np.bincount(cells, minlength=expected.size)
+    assert stats.chisquare(observed, expected).pvalue > FALSE_ALARM
+    # The low bits of fine noise are uniform, and neighbours have nothing to do with each other.
+    assert stats.chisquare(np.bincount(samples & 15, minlength=16)).pvalue > FALSE_ALARM
+    assert abs(np.corrcoef(samples[:-1], samples[1:])[0, 1]) < 7 / math.sqrt(SAMPLES)
+
+
+@pytest.mark.parametrize(("sampler", "weight"), CASES)
+@pytest.mark.parametrize("bits", [0, 3, 22])
+def test_mean_and_variance(sampler: Sampler, weight: Callable[..., np.ndarray], bits: int) -> None:
+    scale = 1 << min(bits, 12)
+    support = np.arange(-40 * scale, 40 * scale + 1) / scale
+    probabilities = weight(support, 1.0) / weight(support, 1.0).sum()
+    second, fourth = (float((support**power * probabilities).sum()) for power in (2, 4))
+    samples = sampler(SAMPLES, bits, deployed(2)) / (1 << bits)
+    assert abs(samples.mean()) < 6 * math.sqrt(second / SAMPLES)
+    error = math.sqrt((fourth - second**2) / SAMPLES)
+    assert abs((samples**2).mean() - second) < 6 * error + 1e-6
+
+
+def wrong_samplers() -> dict[str, tuple[Sampler, Callable[..., np.ndarray]]]:
+    def both_zeros(count: int, bits: int, stream: Stream) -> np.ndarray:
+        samples = discrete_laplace(2 * count, bits, stream)
+        keep = (samples >= 0) | (uniform_below(samples.size, 12, stream) > 0)
+        return samples[keep][:count]
+
+    def rounded(count: int, bits: int, stream: Stream) -> np.ndarray:
+        return np.rint(stream.generator().normal(scale=1 << bits, size=count)).astype(np.int64)
+
+    def rounded_laplace(count: int, bits: int, stream: Stream) -> np.ndarray:
+        return np.rint(stream.generator().laplace(scale=1 << bits, size=count)).astype(np.int64)
+
+    def shifted(count: int, bits: int, stream: Stream) -> np.ndarray:
+        samples = discrete_gaussian(count, bits, stream)
+        return samples + (uniform_below(count, 20, stream) == 0)
+
+    def thin_tails(count: int, bits: int, stream: Stream) -> np.ndarray:
+        samples = discrete_gaussian(2 * count, bits, stream)
+        keep = (np.abs(samples) < 3 << bits) | (uniform_below(samples.size, 4, stream) > 0)
+        return samples[keep][:count]
+
+    return {
+        "uneven signs": (both_zeros, laplace_weight),
+        "rounded Gaussian": (rounded, gaussian_weight),
+        "rounded Laplace": (rounded_laplace, laplace_weight),
+        "shifted": (shifted, gaussian_weight),
+        "thin tails": (thin_tails, gaussian_weight),
+    }
+
+
+@pytest.mark.parametrize("case", wrong_samplers().values(), ids=wrong_samplers().keys())
+def test_the_check_rejects_a_wrong_sampler(
+    case: tuple[Sampler, Callable[..., np.ndarray]],
+) -> None:
+    sampler, weight = case
+    assert fit(sampler(SAMPLES, 1, deployed()), weight, 1) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("mistake", ["less or equal", "wrong divisor"])
+@pytest.mark.parametrize(("sampler", "weight"), CASES)
+def test_the_check_rejects_a_wrong_coin(
+    monkeypatch: pytest.MonkeyPatch,
+    sampler: Sampler,
+    weight: Callable[..., np.ndarray],
+    mistake: str,
+) -> None:
+    def wrong(count: int, bound: int, stream: Stream) -> np.ndarray:
+        if mistake == "less or equal":
+            return np.maximum(uniform_below(count, bound, stream) - 1, 0)
+        return uniform_below(count, bound + (bound > 2), stream)
+
+    monkeypatch.setattr(discrete, "uniform_below", wrong)
+    assert fit(sampler(SAMPLES, 1, deployed()), weight, 1) < FALSE_ALARM
+
+
+@pytest.mark.parametrize(("sampler", "weight"), CASES)
+@pytest.mark.parametrize("count", [0, 1, 2, 17, 1000, 70_000])
+def test_any_number_of_samples(
+    sampler: Sampler, weight: Callable[..., np.ndarray], count: int
+) -> None:
+    samples = sampler(count, 5, deployed())
+    assert samples.shape == (count,)
+    np.testing.assert_array_equal(samples, sampler(count, 5, deployed()))
+
+
+@pytest.mark.parametrize(("sampler", "weight"), CASES)
+def test_the_number_drawn_at_a_time_does_not_change_the_distribution(
+    monkeypatch: pytest.MonkeyPatch, sampler: Sampler, weight: Callable[..., np.ndarray]
+) -> None:
+    monkeypatch.setattr(discrete, "_BLOCK", 100)
+    assert fit(sampler(30_000, 2, deployed()), weight, 2) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("sampler", "weight"), CASES)
+def test_no_generator_that_is_not_cryptographic(
+    monkeypatch: pytest.MonkeyPatch, sampler: Sampler, weight: Callable[..., np.ndarray]
+) -> None:
+    def refuse(self: Stream) -> None:
+        raise AssertionError("a generator was made")
+
+    monkeypatch.setattr(Stream, "generator", refuse)
+    sampler(100, 22, deployed())

@@ -1,0 +1,348 @@
+"""The Gaussian mechanism: its clip in integers, its guarantee from exact probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import optimize, stats
+
+from fedldp.accounting.events import GaussianReport
+from fedldp.bounding import LARGEST_GRID_RADIUS, GridBall
+from fedldp.discrete import discrete_gaussian
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms._grid import GridNoise
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.laplace import Laplace
+from fedldp.randomness import Stream
+
+BOTH: list[GridNoise] = [*Gaussian.examples(), *Laplace.examples()]
+both = pytest.mark.parametrize("mechanism", BOTH, ids=repr)
+
+
+def deployed(number: int = 0) -> Stream:
+    """A stream as in deployment, but the same in every run of the tests."""
+    return Stream(bytes([number]) * 32, simulated=False)
+
+
+# The clip, of both norms
+
+
+def norm_to_its_order(indices: np.ndarray, order: int) -> int:
+    return sum(abs(int(index)) ** order for index in indices)
+
+
+vectors = hnp.arrays(
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(1, 40),
+    elements=st.one_of(
+        st.floats(width=32, allow_nan=False, allow_infinity=False),
+        st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 3e38, -3e38, 1e-45]),
+        st.floats(-1, 1, width=32),
+        st.floats(-10, 10, width=32),
+    ),
+    fill=st.sampled_from([0.0, 0.5, 1.0, 3e38]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    first=vectors,
+    second=vectors,
+    order=st.sampled_from([1, 2]),
+    radius=st.sampled_from([40, 100, 12345, 1 << 20, LARGEST_GRID_RADIUS]),
+    step=st.sampled_from([1e-9, 2.0**-22, 0.1, 1.0, 1e6]),
+)
+def test_any_two_inputs_are_within_the_sensitivity(
+    first: np.ndarray, second: np.ndarray, order: Any, radius: int, step: float
+) -> None:
+    ball = GridBall(order, radius, step)
+    size = max(first.size, second.size)
+    clipped = [ball.clip(np.resize(values, size)) for values in (first, second)]
+    for indices in clipped:
+        assert norm_to_its_order(indices, order) <= radius**order
+        np.testing.assert_array_equal(ball.clip(indices * step), indices)
+    difference = norm_to_its_order(clipped[0] - clipped[1], order)
+    assert difference <= ball.sensitivity**order
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("size", [1, 2, 3, 100, 1000, 100_000])
+@pytest.mark.parametrize("radius", [60_000, 123_457, LARGEST_GRID_RADIUS])
+@pytest.mark.parametrize("excess", [3.0, 1e5, 1e290])
+def test_long_vectors_keep_their_direction_and_nearly_all_the_radius(
+    order: Any, size: int, radius: int, excess: float
+) -> None:
+    ball = GridBall(order, radius, 0.01)
+    direction = np.random.default_rng(size).normal(size=size)
+    direction /= np.linalg.norm(direction, order)
+    indices = ball.clip(direction * excess * radius * ball.step)
+    norm = norm_to_its_order(indices, order) ** (1 / order)
+    largest_rounding = size ** (1 / order) / 2
+    assert radius - 2 * largest_rounding - 2 <= norm <= radius
+    # A single coordinate keeps all of the radius.
+    room = radius if size == 1 else radius - largest_rounding - 1
+    np.testing.assert_allclose(indices, direction * room, rtol=1e-9, atol=0.5 + 1e-6)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_vectors_in_the_ball_are_rounded_to_nearest(order: Any) -> None:
+    ball = GridBall(order, 10_000, 0.25)
+    values = np.random.default_rng(0).uniform(-2, 2, 900)
+    np.testing.assert_array_equal(ball.clip(values), np.rint(values / 0.25))
+    boundary = np.zeros(3)
+    boundary[1] = -2500.0
+    assert ball.clip(boundary).tolist() == [0, -10_000, 0]
+
+
+def test_equal_coordinates_that_all_round_up() -> None:
+    # Each of 4001 coordinates is 0.9998 steps: together they round to one step too many.
+    ball = GridBall(1, 4000, 1.0)
+    indices = ball.clip(np.full(4001, 4000 / 4001))
+    assert norm_to_its_order(indices, 1) <= 4000
+
+
+def test_a_wrong_clip_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ball = GridBall(2, 1000, 1.0)
+    monkeypatch.setattr(GridBall, "_room", lambda self, size: 1001.0)
+    with pytest.raises(PrivacyError):
+        ball.clip(np.array([5000.0, 5000.0]))
+
+
+def test_nan_is_never_released_even_under_a_mask() -> None:
+    ball = GridBall(2, 1000, 1.0)
+    for values in (np.array([0.0, np.nan]), np.ma.array([np.nan, 0.5], mask=[True, False])):
+        with pytest.raises(PrivacyError):
+            ball.clip(values)
+
+
+def test_a_radius_beyond_exact_counting_is_refused() -> None:
+    with pytest.raises(ConfigError, match="radius = 67108865"):
+        GridBall(2, LARGEST_GRID_RADIUS + 1, 1.0)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_check_of_the_norm_is_exact_at_its_limit(order: Any) -> None:
+    # Sums that float64 would get wrong by one if it rounded: radius^2 is 2^52.
+    ball = GridBall(order, LARGEST_GRID_RADIUS, 1.0)
+    exact = np.zeros(3)
+    exact[0] = LARGEST_GRID_RADIUS
+    assert ball._holds(exact)
+    exact[1] = 1.0
+    assert not ball._holds(exact)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        steps = rng.integers(-(1 << 20), 1 << 20, 4096).astype(float)
+        total = norm_to_its_order(steps, order)
+        largest = math.isqrt(total - 1) if order == 2 else total - 1
+        if largest < LARGEST_GRID_RADIUS:
+            assert not GridBall(order, largest, 1.0)._holds(steps)
+            assert GridBall(order, largest + 1, 1.0)._holds(steps)
+    assert not ball._holds(np.full(100_000, 1e15))
+
+
+# Payloads, of both
+
+
+@both
+@pytest.mark.parametrize("make", [deployed, lambda: Stream(bytes(32), simulated=True)])
+def test_a_report_is_the_clipped_vector_plus_noise_that_has_not_seen_it(
+    mechanism: GridNoise, make: Callable[[], Stream]
+) -> None:
+    values = np.random.default_rng(0).normal(size=300)
+    values *= 3 * mechanism.clip / np.linalg.norm(values, mechanism.order)
+    for scale in (0.0, 0.1, 1.0, 1e20):
+        payload = np.frombuffer(mechanism.encode(values * scale, make()), "<i4")
+        noise = payload - mechanism.ball.clip(values * scale)
+        np.testing.assert_array_equal(noise, mechanism.noise(300, make()))
+
+
+@both
+def test_deployed_reports_are_unbiased_with_the_variance_as_claimed(mechanism: GridNoise) -> None:
+    size, reports = 2000, 40
+    values = np.random.default_rng(1).normal(size=size) * mechanism.clip
+    aggregate = mechanism.aggregate(size)
+    squares = np.zeros(size)
+    bounded, variance = mechanism.bound(values), mechanism.variance(values)
+    for number in range(reports):
+        payload = mechanism.encode(values, deployed(number))
+        assert len(payload) * 8 == mechanism.payload_bits(size)
+        aggregate.add(payload)
+        single = mechanism.aggregate(size)
+        single.add(payload)
+        squares += (single.mean() - bounded) ** 2 / variance
+    scores = (aggregate.mean() - bounded) / np.sqrt(variance / reports)
+    assert abs(scores.mean()) < 6 / math.sqrt(size)
+    assert abs(scores @ np.sign(values)) < 6 * math.sqrt(size)
+    # The kurtosis is 3, and 6 for Laplace: a square's variance is at most 5.
+    assert abs(squares.mean() / reports - 1) < 6 * math.sqrt(5 / size / reports)
+    assert mechanism.noise(5, deployed()).dtype == np.int64
+
+
+@both
+def test_noise_beyond_32_bits_is_cut(mechanism: GridNoise, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = np.array([1 << 40, -(1 << 40)])
+    monkeypatch.setattr(type(mechanism), "noise", lambda self, size, stream: far)
+    payload = mechanism.encode(np.zeros(2), deployed())
+    assert np.frombuffer(payload, "<i4").tolist() == [2**31 - 1, -(2**31)]
+
+
+@both
+def test_the_clip_and_the_grid_fit_into_the_payload(mechanism: GridNoise) -> None:
+    ball = mechanism.ball
+    assert 12 <= mechanism.scale_bits <= 22
+    assert 0 < ball.radius <= LARGEST_GRID_RADIUS
+    assert ball.radius + (256 << mechanism.scale_bits) < 1 << 31
+    assert ball.radius * ball.step <= mechanism.clip * (1 + 1e-15)
+    assert ball.radius * ball.step >= mechanism.clip * (1 - 1e-5) - ball.step
+
+
+# The Gaussian itself
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, math.inf, 1e-300, 1e10])
+def test_a_clip_out_of_range_is_refused(clip: float) -> None:
+    with pytest.raises(ConfigError, match=r"^clip = .*: give a number from 1e-09 to 1e\+09$"):
+        Gaussian(clip, 1.0)
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf, 1e-300, 1e5, 1e-5])
+def test_a_sigma_out_of_range_is_refused(sigma: float) -> None:
+    with pytest.raises(ConfigError, match=r"^sigma = .*: give a number from 0\.0001 to 10000$"):
+        Gaussian(1.0, sigma)
+
+
+@given(clip=st.floats(1e-6, 1e6), ratio=st.floats(-4, 4).map(lambda exponent: 10.0**exponent))
+@example(clip=0.1, ratio=3.0)
+@example(clip=1.0, ratio=0.5)
+@example(clip=1.0, ratio=1e-4)
+@example(clip=1.0, ratio=1e4)
+def test_events_are_on_the_safe_side_of_exact_arithmetic(clip: float, ratio: float) -> None:
+    sigma = min(max(clip * ratio, clip / 1e4), clip * 1e4)
+    mechanism = Gaussian(clip, sigma)
+    event = mechanism.event(1)
+    steps = Fraction(1 << mechanism.scale_bits)
+    difference = Fraction(2 * mechanism.ball.radius)
+    assert Fraction(event.rho) >= difference**2 / (2 * steps**2)
+    assert Fraction(event.mu) ** 2 >= difference**2 / (steps**2 - 16)
+    claimed = 2 * Fraction(clip) / Fraction(sigma)
+    assert Fraction(event.mu) <= claimed * (1 + Fraction(1, 1 << 51))
+    assert Fraction(event.mu) >= claimed * (1 - Fraction(1, 100_000)) - 4 / steps
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "expected"),
+    [
+        (1.0, 1e-5, 3.73063163481594),
+        (5.0, 1e-5, 0.891868264951518),
+        (8.0, 1e-5, 0.600229072198952),
+    ],
+)
+@pytest.mark.parametrize("clip", [0.5, 1.0, 0.3])
+def test_the_noise_for_an_epsilon(
+    epsilon: float, delta: float, expected: float, clip: float
+) -> None:
+    settings = MechanismSettings(epsilon=epsilon, delta=delta, clip=clip, size=650)
+    mechanism = Gaussian.from_settings(settings)
+    assert mechanism.sigma == pytest.approx(expected * 2 * clip, rel=1e-9)
+    event = mechanism.event(650)
+    assert event.mu == pytest.approx(1 / expected, rel=1e-4)
+    assert analytic_delta(event.mu, epsilon) <= delta * (1 + 1e-9)
+
+
+def test_a_vector_too_long_for_the_grid_is_refused() -> None:
+    mechanism = Gaussian(1.0, 1e4)
+    radius = mechanism.ball.radius
+    assert mechanism.event(radius).mu > 0
+    with pytest.raises(ConfigError, match=r"too long for this much noise.*larger epsilon"):
+        mechanism.event(4 * radius**2)
+
+
+# Its guarantee, from the discrete probabilities themselves
+
+
+def analytic_delta(mu: float, epsilon: float) -> float:
+    """Balle and Wang 2018, Theorem 8."""
+    upper = stats.norm.cdf(mu / 2 - epsilon / mu)
+    return float(upper - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu))
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """Canonne, Kamath, Steinke 2020, Corollary 13."""
+
+    def log_delta(log_excess: float) -> float:
+        alpha = 1 + math.exp(log_excess)
+        log_moment = (alpha - 1) * (alpha * rho - epsilon) + alpha * math.log1p(-1 / alpha)
+        return log_moment - math.log(alpha - 1)
+
+    best = optimize.minimize_scalar(log_delta, bounds=(-12, 12), method="bounded")
+    return math.exp(min(best.fun, 0.0))
+
+
+def discrete_delta(shift: tuple[int, ...], scale: int, epsilon: float) -> float:
+    """Sum max(P - e^epsilon Q, 0) over the grid, one axis for each entry of ``shift``."""
+    axis = np.arange(-12 * scale - max(shift), 12 * scale + max(shift) + 1)
+    normaliser = np.exp(-((axis / scale) ** 2) / 2).sum()
+    p, q = np.ones(()), np.ones(())
+    for distance in shift:
+        p = np.multiply.outer(p, np.exp(-((axis / scale) ** 2) / 2) / normaliser)
+        q = np.multiply.outer(q, np.exp(-(((axis - distance) / scale) ** 2) / 2) / normaliser)
+    return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+
+
+SHIFTS = [((4,), 16), ((16,), 16), ((64,), 16), ((7,), 32), ((100,), 32), ((3000,), 4096)]
+SHIFTS += [((3, 4), 8), ((8, 8), 8), ((12, 5), 16), ((9, 12, 20), 8)]
+
+
+@pytest.mark.parametrize(("shift", "scale"), SHIFTS)
+def test_the_discrete_noise_keeps_both_guarantees(shift: tuple[int, ...], scale: int) -> None:
+    squared = sum(distance**2 for distance in shift)
+    rho = squared / (2 * scale**2)
+    mu = math.sqrt(squared) / (scale - 16 / scale)
+    for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0):
+        delta = discrete_delta(shift, scale, epsilon)
+        assert delta <= zcdp_delta(rho, epsilon) * (1 + 1e-9)
+        assert delta <= analytic_delta(mu, epsilon) + 1e-13
+        # The check has teeth: less than nine tenths of the distance would not do.
+        if delta > 1e-9:
+            assert delta > analytic_delta(0.9 * mu * (1 - 16 / scale**2), epsilon)
+
+
+def test_the_wrong_sensitivity_would_be_noticed() -> None:
+    # A clip of C without the factor two: the guarantee would be claimed for half the distance.
+    assert discrete_delta((64,), 32, 1.0) > zcdp_delta(32**2 / (2 * 32**2), 1.0)
+    assert discrete_delta((64,), 32, 1.0) > analytic_delta(32 / (32 - 0.5), 1.0)
+
+
+def test_rounding_a_gaussian_at_random_gives_the_discrete_gaussian() -> None:
+    # The lemma behind mu, at s = 8: N(0, 64 - 16), then a discrete Gaussian of variance 16 there.
+    results = np.arange(-40, 41)
+    exact = np.exp(-(results**2) / 128) / np.exp(-(np.arange(-200, 201) ** 2) / 128).sum()
+    normal = np.linspace(-80, 80, 160_001)
+    density = stats.norm.pdf(normal, scale=math.sqrt(48)) * (normal[1] - normal[0])
+    grid = np.arange(-120, 121)
+    total = np.zeros(len(normal))
+    for point in grid:
+        total += np.exp(-((point - normal) ** 2) / 32)
+    mixed = [(density * np.exp(-((y - normal) ** 2) / 32) / total).sum() for y in results]
+    np.testing.assert_allclose(mixed, exact, rtol=1e-9)
+
+
+def test_events_are_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = Gaussian(1.0, 2.0).event(10)
+    assert isinstance(event, GaussianReport)
+    assert event.mu == pytest.approx(1.0, rel=1e-6)
+    assert event.rho == pytest.approx(0.5, rel=1e-6)
+    # In deployment the noise is the exact sampler's.
+    mechanism = Gaussian(1.0, 2.0)
+    np.testing.assert_array_equal(
+        mechanism.noise(50, deployed(3)), discrete_gaussian(50, mechanism.scale_bits, deployed(3))
+    )
