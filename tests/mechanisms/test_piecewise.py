@@ -1,0 +1,242 @@
+"""The piecewise mechanism against exact integer probabilities and the paper's continuous limit."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedldp.accounting.events import PureReport
+from fedldp.errors import ConfigError, RunError
+from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms.piecewise import CELLS, Piecewise, Window, num_sent, window
+from fedldp.randomness import Stream
+
+EPSILONS = [1e-6, 0.01, 1.0, 2.5, 5.0, 10.0, 22.0, 30.0, 1e6]
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=5, round=1, client=number, purpose="piecewise")
+
+
+class Words:
+    """A stream that gives these words, one request after the other."""
+
+    def __init__(self, *words: Any) -> None:
+        self.words = [np.array(part, np.uint64) for part in words]
+
+    def integers(self, count: int, dtype: type) -> np.ndarray:
+        part = self.words.pop(0)
+        assert dtype == np.uint64
+        assert part.shape == (count,)
+        return part
+
+
+def is_private(cell: Window, epsilon: float) -> bool:
+    """Whether every cell's probabilities for any two starts have a ratio of at most e^epsilon."""
+    with_room = Context(prec=80).exp(Decimal(epsilon)) * (1 - Decimal("1e-70"))
+    return cell.low > 0 and cell.high <= cell.low * with_room
+
+
+# The distribution
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_ratio_is_at_most_e_to_the_epsilon_and_close_to_it(epsilon: float) -> None:
+    cell = window(epsilon, 1)
+    largest = min(epsilon, 32.0)
+    assert cell.low < cell.high
+    assert is_private(cell, largest)
+    assert math.log1p((cell.high - cell.low) / cell.low) == pytest.approx(largest, rel=1e-8)
+    assert 1 <= cell.width <= CELLS // 2
+    assert 2**64 * 0.9999 < cell.total < 2**64
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(1e-6, 1e4), st.integers(1, 1000))
+def test_the_ratio_is_right_for_any_share(epsilon: float, sent: int) -> None:
+    cell = window(epsilon, sent)
+    share = Fraction(epsilon) / sent
+    assert is_private(cell, float(share) * (1 + 1e-15))
+    assert cell.total < 2**64
+
+
+def test_the_weights_do_not_depend_on_the_programs_decimal_context() -> None:
+    with decimal.localcontext(prec=5, rounding=decimal.ROUND_UP):
+        rough = window.__wrapped__(2.0, 1)
+    assert rough == window(2.0, 1)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 10.0, 30.0])
+def test_the_check_rejects_a_weight_too_much(epsilon: float) -> None:
+    cell = window(epsilon, 1)
+    more = Window(cell.width, cell.high + max(1, math.ceil(cell.high / cell.low)), cell.low)
+    assert not is_private(more, epsilon)
+
+
+@pytest.mark.parametrize("start", [0, 1, 777, CELLS - 3])
+def test_every_word_counts_for_one_cell_and_each_cell_has_its_weight(start: int) -> None:
+    small = Window(width=3, high=5, low=2)
+    words = np.arange(small.total)
+    cells = small.draw(np.full(small.total, start, np.uint64), Words(words))  # type: ignore[arg-type]
+    expected = np.full(CELLS, small.low)
+    expected[start : start + small.width] = small.high
+    np.testing.assert_array_equal(np.bincount(cells.astype(int)), expected)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 10.0, 32.0])
+def test_the_last_words_of_each_weight(epsilon: float) -> None:
+    cell = window(epsilon, 1)
+    inside, start = cell.width * cell.high, 5
+    words = [0, cell.high - 1, inside - 1, inside, inside + 5 * cell.low, cell.total - 1]
+    cells = cell.draw(np.full(6, start, np.uint64), Words(words))  # type: ignore[arg-type]
+    last = CELLS - 1
+    assert cells.tolist() == [start, start, start + cell.width - 1, 0, start + cell.width, last]
+
+
+def test_words_beyond_the_total_are_drawn_again() -> None:
+    cell = window(1.0, 1)
+    words = Words([0, cell.total, 2**64 - 1], [cell.total, 0], [0])
+    assert cell.draw(np.zeros(3, np.uint64), words).tolist() == [0, 0, 0]  # type: ignore[arg-type]
+    assert not words.words
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(-1, 1), st.floats(1e-3, 40))
+def test_starts_surround_the_value_and_never_leave_the_grid(value: float, epsilon: float) -> None:
+    cell = window(epsilon, 1)
+    starts = cell.starts(np.full(1000, value), stream()).astype(float)
+    exact = (value + 1) / 2 * (CELLS - cell.width)
+    assert starts.min() >= 0
+    assert starts.max() <= CELLS - cell.width
+    assert np.abs(starts - exact).max() <= 1 + 1e-9
+    assert abs(starts.mean() - exact) < 0.12
+
+
+def moments(cell: Window, value: float) -> tuple[Fraction, Fraction]:
+    """Return the exact mean and mean square of the estimate of ``value``, from all cells."""
+    exact = (Fraction(value) + 1) / 2 * (CELLS - cell.width)
+    part = exact - math.floor(exact)
+    centred = [2 * y - (CELLS - 1) for y in range(CELLS)]
+    scale = Fraction((CELLS - cell.width) * cell.width * (cell.high - cell.low), cell.total)
+    sums = [sum(centred), sum(y * y for y in centred)]
+    mean = square = Fraction(0)
+    for start, share in ((math.floor(exact), 1 - part), (math.floor(exact) + 1, part)):
+        inside = centred[start : start + cell.width] if share else []
+        first = cell.low * sums[0] + (cell.high - cell.low) * sum(inside)
+        second = cell.low * sums[1] + (cell.high - cell.low) * sum(y * y for y in inside)
+        mean += share * Fraction(first, cell.total) / scale
+        square += share * Fraction(second, cell.total) / scale**2
+    return mean, square
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0, 30.0])
+@pytest.mark.parametrize("value", [-1.0, 0.0, 0.3, 1.0])
+def test_the_estimate_is_unbiased_and_its_variance_exact(epsilon: float, value: float) -> None:
+    mean, square = moments(window(epsilon, 1), value)
+    assert mean == Fraction(value)
+    found = Piecewise(epsilon).variance(np.array([value]))[0]
+    exact = square - mean**2
+    assert found == pytest.approx(float(exact), rel=1e-9, abs=1e-15 * float(square))
+
+
+def test_the_grid_meets_the_continuous_limit() -> None:
+    # The last cell's middle is half a cell inside C, so C is met within 1/M.
+    largest = (CELLS - 1) / window(1.0, 1).scale
+    assert largest == pytest.approx(4.0829881650735966, rel=2 / CELLS)
+    at_zero, at_end = (Piecewise(1.0).variance(np.array([x]))[0] for x in (0.0, 1.0))
+    assert at_zero == pytest.approx(3.6821033695068867, rel=5e-6)
+    assert at_end == pytest.approx(at_zero + 1 / (math.exp(0.5) - 1), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "tolerance"), [(0.01, 1e-7), (2.5, 1e-5), (5, 1e-4), (10, 1e-3)]
+)
+def test_the_variance_is_the_papers_to_the_grid(epsilon: float, tolerance: float) -> None:
+    cell, power, x = window(epsilon, 1), math.exp(epsilon / 2), 0.6
+    expected = x**2 / (power - 1) + (power + 3) / (3 * (power - 1) ** 2)
+    found = cell.mean_square(np.array([x]))[0] - x**2
+    assert found == pytest.approx(expected, rel=tolerance)
+
+
+# The report
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.9, 5.0, 17.0, 100.0, 1e5])
+def test_the_number_sent_has_the_least_variance(epsilon: float) -> None:
+    size = 60
+    worst = [
+        window(epsilon, k).mean_square(np.ones(1))[0] * size / k - 1 for k in range(1, size + 1)
+    ]
+    k = num_sent(epsilon, size)
+    assert worst[k - 1] == pytest.approx(min(worst), rel=1e-12)
+    assert k in (max(1, min(size, math.floor(epsilon / 2.5))), math.floor(epsilon / 2.5) + 1)
+
+
+def test_positions_are_distinct_uniform_and_do_not_depend_on_the_values() -> None:
+    mechanism, size = Piecewise(10.0), 12
+    k = mechanism.num_sent(size)
+    assert k == 4
+    counts = np.zeros(size)
+    for number in range(6000):
+        payload = mechanism.encode(np.full(size, (number % 3) - 1.0), stream(number))
+        positions = np.frombuffer(payload, "<u4", k)
+        assert payload[: 4 * k] == mechanism.encode(np.zeros(size), stream(number))[: 4 * k]
+        assert (np.diff(positions.astype(int)) > 0).all()
+        counts[positions] += 1
+    assert np.abs(counts - 2000).max() < 5 * math.sqrt(6000 * (1 / 3) * (2 / 3))
+
+
+def z_scores(mechanism: Piecewise, values: np.ndarray, reports: int, factor: float) -> np.ndarray:
+    """Return how many standard errors the mean of ``factor`` times each estimate is off."""
+    aggregate = mechanism.aggregate(values.size)
+    for number in range(reports):
+        aggregate.add(mechanism.encode(values, stream(number)))
+    error = factor * aggregate.mean() - mechanism.bound(values)
+    scores: np.ndarray = error / np.sqrt(mechanism.variance(values) / reports)
+    return scores
+
+
+def test_the_mean_is_unbiased_and_without_the_factor_it_is_not() -> None:
+    mechanism, values = Piecewise(5.0), np.array([1.0, -1.0, 0.5, 3.0, -0.9, 0.0], np.float32)
+    assert np.abs(z_scores(mechanism, values, 10_000, 1.0)).max() < 4.5
+    assert np.abs(z_scores(mechanism, values, 10_000, mechanism.num_sent(6) / 6)).max() > 10
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 7.3, 1e4])
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_the_event_is_at_most_epsilon(epsilon: float, size: int) -> None:
+    event = Piecewise(epsilon).event(size)
+    cell, sent = Piecewise(epsilon).window(size), num_sent(epsilon, size)
+    ratio = Context(prec=60).divide(Decimal(cell.high), Decimal(cell.low))
+    exact = sent * ratio.ln(Context(prec=60))
+    assert exact <= Decimal(event.epsilon) <= Decimal(epsilon)
+    assert event == PureReport(epsilon=event.epsilon)
+    assert event.epsilon == pytest.approx(min(epsilon, 32 * size), rel=1e-8)
+
+
+def test_settings_give_the_budget_of_a_report_and_need_no_clip() -> None:
+    settings = MechanismSettings(epsilon=3.0, delta=0, clip=math.nan, size=10)
+    assert Piecewise.from_settings(settings) == Piecewise(3.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-9, math.inf, math.nan])
+def test_a_bad_epsilon_is_refused(epsilon: float) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^epsilon = .*: give a finite number of at least 1e-06$"
+    ):
+        Piecewise(epsilon)
+
+
+@pytest.mark.parametrize("positions", [[0, 0], [1, 0], [0, 6], [5, 2**32 - 1]])
+def test_a_report_that_no_client_sends_is_refused(positions: list[int]) -> None:
+    aggregate = Piecewise(5.0).aggregate(6)
+    with pytest.raises(RunError, match="repeated or unknown positions"):
+        aggregate.add(np.array(positions, "<u4").tobytes() + bytes(4))

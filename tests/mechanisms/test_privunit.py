@@ -1,0 +1,255 @@
+"""PrivUnit against published constants, numerical integrals and its own definition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedldp.accounting.events import PureReport
+from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms.privunit import Cap, PrivUnit, best_cap
+from fedldp.randomness import Stream
+
+CAPS = [
+    Cap(64, 0.75, 0.25),
+    Cap(2, 0.9, 0.5),
+    Cap(3, 0.6, 0.0),
+    Cap(10, 0.5, 0.9),
+    best_cap(1.0, 651),
+    best_cap(0.01, 20),
+    best_cap(40.0, 651),
+]
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=6, round=1, client=number, purpose="privunit")
+
+
+def sphere_cosine(dimension: int) -> stats.rv_continuous:
+    """The cosine of a uniform direction: (1 + t)/2 has a beta distribution."""
+    half = (dimension - 1) / 2
+    return stats.beta(half, half, loc=-1, scale=2)
+
+
+def cosine_cdf(cap: Cap) -> Callable[[np.ndarray], np.ndarray]:
+    sphere = sphere_cosine(cap.dimension)
+
+    def cdf(t: np.ndarray) -> np.ndarray:
+        inside = 1 - sphere.sf(np.maximum(t, cap.gamma)) / sphere.sf(cap.gamma)
+        outside = sphere.cdf(np.minimum(t, cap.gamma)) / sphere.cdf(cap.gamma)
+        result: np.ndarray = cap.p0 * inside + (1 - cap.p0) * outside
+        return result
+
+    return cdf
+
+
+def test_the_known_values() -> None:
+    cap = Cap(64, 0.75, 0.25)
+    assert cap.share == pytest.approx(0.0222965743917272, rel=1e-13)
+    assert cap.epsilon == pytest.approx(4.87938561496994, rel=1e-13)
+    assert cap.mean == pytest.approx(0.218837032931937, rel=1e-13)
+
+
+@pytest.mark.parametrize("cap", CAPS, ids=repr)
+def test_the_density_has_two_values_in_the_ratio_e_to_the_epsilon(cap: Cap) -> None:
+    inside, outside = cap.p0 / cap.share, (1 - cap.p0) / (1 - cap.share)
+    assert inside > outside
+    assert math.log(inside / outside) == pytest.approx(cap.epsilon, rel=1e-9)
+    assert cap.share == pytest.approx(sphere_cosine(cap.dimension).sf(cap.gamma), rel=1e-9)
+
+
+@pytest.mark.parametrize("cap", CAPS, ids=repr)
+def test_the_moments_are_those_of_the_density(cap: Cap) -> None:
+    # With t = cos(angle) the density is sin(angle)^(D - 2), smooth for every D.
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+
+    def mean(power: int, start: float, stop: float) -> float:
+        angles = start + (stop - start) * (nodes + 1) / 2
+        density = weights * np.sin(angles) ** (cap.dimension - 2)
+        return float((np.cos(angles) ** power * density).sum() / density.sum())
+
+    edge = math.acos(cap.gamma)
+    for power, found in ((1, cap.mean), (2, cap.mean_square)):
+        expected = cap.p0 * mean(power, 0, edge) + (1 - cap.p0) * mean(power, edge, math.pi)
+        assert found == pytest.approx(expected, rel=1e-8)
+
+
+def p_value(drawn: Cap, claimed: Cap, draws: int = 20_000) -> float:
+    generator = stream().generator()
+    cosines = [drawn.cosine(generator) for _ in range(draws)]
+    return float(stats.kstest(cosines, cosine_cdf(claimed)).pvalue)
+
+
+@pytest.mark.parametrize("cap", CAPS, ids=repr)
+def test_the_cosine_has_its_distribution(cap: Cap) -> None:
+    assert p_value(cap, cap) > 1e-3
+
+
+def test_the_check_rejects_a_wrong_gamma_or_p0() -> None:
+    claimed = CAPS[0]
+    assert p_value(Cap(64, 0.75, 0.24), claimed) < 1e-9
+    assert p_value(Cap(64, 0.72, 0.25), claimed) < 1e-6
+
+
+# The best cap
+
+DIMENSIONS = [2, 3, 10, 651, 21_841, 10**6]
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+@pytest.mark.parametrize("epsilon", [1e-6, 0.01, 1.0, 10.0, 100.0, 1e3, 1e5])
+def test_the_epsilon_is_at_most_what_was_asked_for_and_close(
+    epsilon: float, dimension: int
+) -> None:
+    cap = best_cap(epsilon, dimension)
+    assert 0 < cap.epsilon <= epsilon
+    assert 0 < cap.mean <= 1
+    assert cap.mean**2 <= cap.mean_square <= 1
+    if cap.mean < 0.999:  # beyond, gamma and p0 stop at what floats can tell from 1
+        assert cap.epsilon == pytest.approx(epsilon, rel=1e-7)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
+def test_no_other_cap_of_the_same_epsilon_has_a_larger_mean(epsilon: float, dimension: int) -> None:
+    best = best_cap(epsilon, dimension)
+    for factor in (0.3, 0.9, 0.99, 1.01, 1.1, 2.0):
+        gamma = best.gamma * factor
+        if gamma < 1:
+            share = sphere_cosine(dimension).sf(gamma)
+            odds = math.exp(epsilon) * share / (1 - share)
+            other = Cap(dimension, odds / (1 + odds), gamma)
+            assert other.epsilon == pytest.approx(epsilon, rel=1e-6)
+            assert other.mean < best.mean * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("dimension", [500, 21_841, 10**6])
+def test_the_share_by_its_logarithm_agrees_where_both_work(
+    dimension: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gammas = [12 / math.sqrt(dimension), 20 / math.sqrt(dimension)]
+    direct = [Cap(dimension, 0.9, gamma).epsilon for gamma in gammas]
+    monkeypatch.setattr("fedldp.mechanisms.privunit._SMALLEST_SHARE", 1.0)
+    by_logarithm = [Cap(dimension, 0.9, gamma).epsilon for gamma in gammas]
+    np.testing.assert_allclose(by_logarithm, direct, rtol=0, atol=1e-9)
+
+
+def test_a_share_that_underflows() -> None:
+    # Independent: 50 digits of mpmath for ln I_(1 - gamma^2)((D - 1)/2, 1/2)/2.
+    cap = Cap(10**6, 0.5, 0.1)
+    assert cap.share == 0
+    assert cap.epsilon == pytest.approx(5030.687109027398, rel=1e-12)
+
+
+# The report
+
+
+def scores(
+    mechanism: PrivUnit, values: np.ndarray, reports: int, given: float = 1.0
+) -> tuple[float, float]:
+    """Return how many standard errors the mean and the variance are off, where they are most.
+
+    The reports are of ``given`` times what the mechanism says that it estimates.
+    """
+    bounded = mechanism.bound(values)
+    estimates = np.empty((reports, values.size))
+    for number in range(reports):
+        aggregate = mechanism.aggregate(values.size)
+        aggregate.add(mechanism.encode(given * bounded, stream(number)))
+        estimates[number] = aggregate.mean()
+    deviations = estimates - bounded
+    excess = deviations**2 - mechanism.variance(values)
+    mean, variance = (
+        float(np.abs(x.mean(0) / x.std(0)).max() * math.sqrt(reports)) for x in (deviations, excess)
+    )
+    return mean, variance
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+@pytest.mark.parametrize("size", [1, 6])
+def test_the_mean_is_unbiased_and_the_variance_exact(epsilon: float, size: int) -> None:
+    values = np.array([0.6, -0.4, 0.3, 0.0, 0.1, -0.05], np.float32)[:size]
+    mean, variance = scores(PrivUnit(epsilon, 1.0), values, 8000)
+    assert mean < 4.5
+    assert variance < 4.5
+
+
+def test_the_check_rejects_other_values() -> None:
+    mean, variance = scores(PrivUnit(8.0, 1.0), np.array([3.0, -2.0, 1.5]), 4000, given=0.8)
+    assert mean > 10
+    assert variance > 5
+
+
+def test_the_vector_is_scaled_to_the_norm_and_small_ones_stay() -> None:
+    mechanism = PrivUnit(1.0, 5.0)
+    np.testing.assert_array_equal(mechanism.bound(np.array([3.0, -4.0])), [3.0, -4.0])
+    np.testing.assert_allclose(mechanism.bound(np.array([6e200, -8e200])), [3.0, -4.0])
+    np.testing.assert_array_equal(mechanism.bound(np.zeros(3)), np.zeros(3))
+
+
+def test_all_norms_are_equally_private() -> None:
+    # The vector that is drawn around is always a unit vector, of one dimension more.
+    mechanism = PrivUnit(1.0, 2.0)
+    for values in (np.zeros(4), np.full(4, 0.3), np.full(4, 1.0), np.array([2.0, 0, 0, 0])):
+        unit = mechanism._unit(mechanism.bound(values))
+        assert unit.shape == (5,)
+        assert np.linalg.norm(unit) == pytest.approx(1, abs=1e-12)
+        np.testing.assert_allclose(unit[:4] * 2, values)
+
+
+def test_deployment_is_refused() -> None:
+    with pytest.raises(PrivacyError, match=r"simulation only; choose two_point_l1, piecewise"):
+        PrivUnit(1.0, 1.0).encode(np.zeros(3), Stream.fresh())
+
+
+def test_the_event_is_idealised_and_at_most_epsilon() -> None:
+    event = PrivUnit(2.0, 1.0).event(650)
+    assert event == PureReport(epsilon=best_cap(2.0, 651).epsilon, idealised=True)
+    assert event.epsilon <= 2.0
+
+
+def test_settings_give_the_budget_of_a_report() -> None:
+    settings = MechanismSettings(epsilon=3.0, delta=0, clip=4.0, size=10)
+    assert PrivUnit.from_settings(settings) == PrivUnit(3.0, 4.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-9, math.inf, math.nan])
+def test_a_bad_epsilon_is_refused(epsilon: float) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^epsilon = .*: give a finite number of at least 1e-06$"
+    ):
+        PrivUnit(epsilon, 1.0)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.inf, math.nan])
+def test_a_bad_clip_is_refused(clip: float) -> None:
+    with pytest.raises(ConfigError, match=r"^clip = .*: give a finite number above 0$"):
+        PrivUnit(1.0, clip)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("dimension", (1, 0.75, 0.25)),
+        ("gamma", (64, 0.75, -0.1)),
+        ("gamma", (64, 0.75, 1.0)),
+        ("gamma", (64, 0.75, math.nan)),
+        ("p0", (64, 0.02, 0.25)),  # below the cap's share: the rest of the sphere is likelier
+        ("p0", (64, 1.0, 0.25)),
+        ("p0", (64, math.nan, 0.25)),
+    ],
+)
+def test_a_bad_cap_is_refused(name: str, arguments: tuple[int, float, float]) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} = .*: give"):
+        Cap(*arguments)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1.001])
+def test_a_report_that_no_client_sends_is_refused(value: float) -> None:
+    with pytest.raises(RunError, match="no part of a unit vector"):
+        PrivUnit(1.0, 1.0).aggregate(2).add(np.array([0.0, value], "<f4").tobytes())

@@ -1,0 +1,180 @@
+"""The L1-clipped two-point randomiser: its bound against exact output probabilities."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from decimal import Context, Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedldp.accounting.events import TwoValuedBits
+from fedldp.errors import ConfigError
+from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms.two_point_l1 import TwoPointL1, whole_report_epsilon
+from fedldp.randomness import Stream
+
+CASES = [
+    (epsilon, clip, bits)
+    for epsilon in (0.01, 1.0, 10.0, 30.0)
+    for clip in (0.3, 1.0, 1.5)
+    for bits in (64, 32)
+    if bits == 64 or epsilon <= 10
+]
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=4, round=1, client=number, purpose="two point l1")
+
+
+def inputs(size: int, clip: float) -> list[np.ndarray]:
+    """Return a grid over the cube, and vectors right at, above and below the L1 norm ``clip``."""
+    grid = [np.array(x) for x in itertools.product(np.linspace(-1, 1, 9), repeat=size)]
+    tie = np.array([1e-30, -1e-30, clip])[:size]
+    edges = [x * clip / np.abs(x).sum() for x in (*grid, tie) if np.abs(x).sum() > 0]
+    near = [x * (1 + sign * 2.0**-52) for x in edges for sign in (1, -1)]
+    return grid + edges + near
+
+
+def log_ratio(mechanism: TwoPointL1, points: list[np.ndarray], bound: bool = True) -> Decimal:
+    """Return ln of the largest ratio of any output's exact probabilities over ``points``."""
+    full = 1 << mechanism.integer_bits
+    thresholds = {
+        tuple(mechanism.bits.thresholds(mechanism.bound(x) if bound else x)) for x in points
+    }
+    worst = Fraction(1)
+    for output in itertools.product((0, 1), repeat=points[0].size):
+        probabilities = [
+            math.prod(t if bit else full - t for t, bit in zip(ts, output, strict=True))
+            for ts in thresholds
+        ]
+        worst = max(worst, Fraction(max(probabilities), min(probabilities)))
+    context = Context(prec=60)
+    return context.ln(context.divide(Decimal(worst.numerator), Decimal(worst.denominator)))
+
+
+@pytest.mark.parametrize(("epsilon", "clip", "bits"), CASES)
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_output_is_likelier_than_the_bound_allows(
+    epsilon: float, clip: float, bits: int, size: int
+) -> None:
+    mechanism = TwoPointL1(epsilon, clip, bits)  # type: ignore[arg-type]
+    bound = whole_report_epsilon(epsilon, clip, size)
+    assert log_ratio(mechanism, inputs(size, clip)) <= Decimal(bound)
+
+
+def test_the_bound_is_not_loose_by_much() -> None:
+    ratio = log_ratio(TwoPointL1(1.0, 1.0), [np.eye(3)[0], -np.eye(3)[0], np.full(3, 1 / 3)])
+    assert float(ratio) > 0.9 * whole_report_epsilon(1.0, 1.0, 3)
+
+
+def test_without_the_clip_the_same_check_fails() -> None:
+    mechanism = TwoPointL1(1.0, 1.0)
+    assert log_ratio(mechanism, inputs(3, 1.0), bound=False) > whole_report_epsilon(1.0, 1.0, 3)
+
+
+@pytest.mark.parametrize("size", [1, 10, 1000, 100_000])
+@pytest.mark.parametrize(("epsilon", "bits"), [(0.01, 64), (1.0, 64), (32.0, 64), (1.0, 32)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_thresholds_stay_within_the_clip_whatever_rounding_does(
+    size: int, epsilon: float, bits: int, dtype: type[np.floating]
+) -> None:
+    clip = 0.7
+    mechanism = TwoPointL1(epsilon, clip, bits)  # type: ignore[arg-type]
+    middle = 1 << (bits - 1)
+    half = middle - mechanism.bits.threshold_min
+    rng = np.random.default_rng(size)
+    for values in (np.full(size, 1.0), -np.full(size, 1.0), rng.standard_cauchy(size)):
+        thresholds = mechanism.bits.thresholds(mechanism.bound(values.astype(dtype)))
+        # sum |y| <= a clip, exactly, for the a that is realised and smaller than the nominal one.
+        assert sum(abs(t - middle) for t in thresholds) <= Fraction(clip) * half
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "expected"), [(0.5, 0.525848466023870), (1.0, 1.082231664218287)]
+)
+def test_the_bound_per_unit_of_norm(epsilon: float, expected: float) -> None:
+    assert whole_report_epsilon(epsilon, 1.0, 1000) == pytest.approx(expected, rel=1e-14)
+    assert whole_report_epsilon(epsilon, 12.5, 1000) == pytest.approx(12.5 * expected, rel=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(1e-6, 32), st.floats(1e-3, 1e4), st.integers(1, 10**6))
+def test_the_bound_is_rounded_up(epsilon: float, clip: float, size: int) -> None:
+    context = Context(prec=50)
+    power = context.exp(Decimal(epsilon))
+    per_norm = (power - 1) / (power + 1) + context.ln((power + 1) / 2)
+    exact = min(size * Decimal(epsilon), Decimal(clip) * per_norm)
+    found = Decimal(whole_report_epsilon(epsilon, clip, size))
+    assert exact <= found <= exact * (1 + Decimal("1e-14"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(1e-6, 31), st.floats(1e-9, 1), st.floats(1e-3, 1e4), st.integers(1, 10**6))
+def test_the_bound_increases(epsilon: float, step: float, clip: float, size: int) -> None:
+    more = whole_report_epsilon(epsilon + step, clip, size)
+    assert more >= whole_report_epsilon(epsilon, clip, size)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(1e-3, 1e5), st.floats(1e-2, 1e3), st.integers(1, 10**5))
+def test_settings_give_the_largest_epsilon_per_weight(epsilon: float, clip: float, d: int) -> None:
+    mechanism = TwoPointL1.from_settings(
+        MechanismSettings(epsilon=epsilon, delta=0, clip=clip, size=d)
+    )
+    event = mechanism.event(d)
+    assert (event.whole or d * event.epsilon) <= epsilon
+    more = mechanism.epsilon_per_weight * (1 + 1e-12)
+    assert more > 32 or whole_report_epsilon(more, clip, d) > epsilon
+
+
+def test_the_event() -> None:
+    bound = whole_report_epsilon(1.0, 2.0, 10)
+    assert TwoPointL1(1.0, 2.0).event(10) == TwoValuedBits(epsilon=1, coordinates=10, whole=bound)
+    assert TwoPointL1(1.0, 20.0).event(10) == TwoValuedBits(epsilon=1, coordinates=10)
+
+
+def test_the_vector_is_scaled_to_the_norm_and_small_ones_stay() -> None:
+    mechanism = TwoPointL1(1.0, 2.0)
+    np.testing.assert_array_equal(mechanism.bound(np.array([0.5, -0.5])), [0.5, -0.5])
+    np.testing.assert_allclose(
+        mechanism.bound(np.array([4.0, -0.5, 0.5, 1.0, 1.0])), np.array([2, -1, 1, 2, 2]) / 4
+    )
+
+
+def test_the_mean_is_unbiased_with_the_variance_that_it_claims() -> None:
+    mechanism = TwoPointL1(2.0, 1.0)
+    values = np.array([0.9, -0.2, 0.3, 0.0], np.float32)
+    aggregate = mechanism.aggregate(4)
+    for number in range(20_000):
+        aggregate.add(mechanism.encode(values, stream(number)))
+    deviation = np.sqrt(mechanism.variance(values) / 20_000)
+    assert (np.abs(aggregate.mean() - mechanism.bound(values)) < 4.5 * deviation).all()
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.inf, math.nan])
+def test_a_bad_clip_is_refused(clip: float) -> None:
+    with pytest.raises(ConfigError, match=r"^clip = .*: give a finite number above 0$"):
+        TwoPointL1(1.0, clip)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 33.0, math.nan])
+def test_a_bad_epsilon_per_weight_is_refused(epsilon: float) -> None:
+    with pytest.raises(ConfigError, match=r"^epsilon_per_weight = "):
+        TwoPointL1(epsilon, 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_a_bad_setting_is_refused(epsilon: float) -> None:
+    with pytest.raises(ConfigError, match=r"^epsilon = "):
+        TwoPointL1.from_settings(MechanismSettings(epsilon=epsilon, delta=0, clip=1, size=10))
+
+
+def test_a_clip_that_the_integers_cannot_resolve_is_refused() -> None:
+    settings = MechanismSettings(epsilon=1e-6, delta=0, clip=0.01, size=10**6, integer_bits=32)
+    with pytest.raises(ConfigError, match="is too small for 1000000 coordinates"):
+        TwoPointL1.from_settings(settings)
