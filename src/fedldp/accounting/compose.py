@@ -119,6 +119,10 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
     bound: each epsilon's composition is exact, and their losses are added on a grid onto which
     they are rounded pessimistically; the excess is a relative 1e-6 or so.
 
+    The counts must not depend on what the mechanisms put out. A budget that does needs a filter
+    (Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", 2016; Whitehouse, Ramdas,
+    Rogers, Wu, "Fully-Adaptive Composition in Differential Privacy", 2023) or the pure sum.
+
     Args:
         counts: how many mechanisms there are of each epsilon, as of one client over its rounds.
         delta: from 0 to below 1.

@@ -90,7 +90,9 @@ def compose_upper(parts: Sequence[Part], delta: float) -> float:
     plan = _plan(parts, left)
     law = _power([_split(part, plan) for part, _ in parts], parts, plan, plan.theta)
     ratio = _Sum(law.weights, plan.theta + 1, law.log_scale, law.noise, law.misplaced)
-    return max(_epsilon_from_above(plan, law, ratio, math.log(left)) + _slack(parts), 0.0)
+    return max(
+        _epsilon_from_above(plan, law, ratio, math.log(left)) + _slack(parts, plan.theta), 0.0
+    )
 
 
 def compose_lower(parts: Sequence[Part], delta: float) -> float:
@@ -118,7 +120,10 @@ def compose_lower(parts: Sequence[Part], delta: float) -> float:
                 log_masses = log_masses - part.values  # Q
             steps.append((point, log_masses + tilt * (point * plan.step)))
         laws[sign] = _power(steps, parts, plan, tilt)
-    return max(_epsilon_from_below(plan, laws[-1], laws[1], math.log(delta)) - _slack(parts), 0.0)
+    return max(
+        _epsilon_from_below(plan, laws[-1], laws[1], math.log(delta)) - _slack(parts, plan.theta),
+        0.0,
+    )
 
 
 def _cumulant(parts: Sequence[Part], tilt: float) -> float:
@@ -139,6 +144,12 @@ def _moments(parts: Sequence[Part], tilt: float) -> tuple[float, float]:
     return mean, variance
 
 
+def _deviation(parts: Sequence[Part], tilt: float) -> float:
+    """Return the standard deviation in the tilted measure, as a scale: never quite zero."""
+    largest = max(float(np.abs(part.values).max()) for part, _ in parts)
+    return max(math.sqrt(_moments(parts, tilt)[1]), 1e-6 * largest)
+
+
 def _minimise(function: Callable[[float], float], scale: float) -> float:
     """Return about the positive argument of the least value; any argument would be valid."""
     best = minimize_scalar(
@@ -152,10 +163,10 @@ def _minimise(function: Callable[[float], float], scale: float) -> float:
 
 def _plan(parts: Sequence[Part], delta: float) -> _Plan:
     """Choose the tilt of the best Renyi bound, and a window that holds the tilted sum."""
-    deviation = math.sqrt(_moments(parts, 0.0)[1])
+    deviation = _deviation(parts, 0.0)
     theta = _minimise(lambda x: (_cumulant(parts, x) - math.log(delta)) / x, 1 / deviation)
     base = _cumulant(parts, theta)
-    deviation = math.sqrt(_moments(parts, theta)[1])
+    deviation = _deviation(parts, theta)
 
     def beyond(rate: float) -> float:
         return (_cumulant(parts, theta + rate) - base + _OUTSIDE) / abs(rate)
@@ -278,6 +289,12 @@ def _sums_above(law: _Sum, step: float, sign: int) -> Floats:
     return np.asarray(sums * (1 + sign * 1e-9) + sign * (law.noise * reach + law.misplaced))
 
 
-def _slack(parts: Sequence[Part]) -> float:
-    """Bound what the rounding of the losses does to their sum."""
-    return sum(count * _ROUNDING * float(np.abs(part.values).max()) for part, count in parts)
+def _slack(parts: Sequence[Part], theta: float) -> float:
+    """Bound what rounding does to the sum of losses, and to the scales that are added up.
+
+    An error in a logarithm of a mass moves epsilon by as much (below), or by that over theta.
+    """
+    return sum(
+        count * _ROUNDING * (float(np.abs(part.values).max()) * (2 + 4 * theta) + 2 + 2 / theta)
+        for part, count in parts
+    )

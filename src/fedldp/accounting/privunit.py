@@ -14,7 +14,8 @@ def privunit_log_cap(dimension: int, gamma: float) -> float:
     """Return the logarithm of the probability of a cap of the unit sphere, from below.
 
     The cap {u: <u, x> >= gamma} has probability I_{1-gamma^2}((D-1)/2, 1/2)/2. Where that
-    underflows, a lower bound from its power series is used, tight in high dimension; a smaller cap means a larger epsilon, so the lower side is safe.
+    underflows, a lower bound from its power series is used, tight in high dimension. A smaller
+    cap means a larger epsilon, so the lower side is safe.
 
     Args:
         dimension: D, from 2.
@@ -29,7 +30,7 @@ def privunit_log_cap(dimension: int, gamma: float) -> float:
     a = (dimension - 1) / 2
     value = float(betainc(a, 0.5, (1 - gamma) * (1 + gamma)))
     if value > 1e-280:
-        return math.log(value / 2) - 1e-13 * (4 - math.log(value))
+        return math.log(value / 2) - 1e-13 * (4 - math.log(value)) - 1e-15 * dimension
     # B_x(a, 1/2) = x^a (1-x)^(1/2)/a (1 + t_1 + t_2 + ...), t_(i+1)/t_i = x (a+1/2+i)/(a+1+i): at
     # least that of i = 0 each time.
     log_x = math.log1p(-gamma) + math.log1p(gamma)

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from fedldp.accounting.binomial import log_pmf, window
+from fedldp.accounting.binomial import Floats, log_pmf, window
 from fedldp.accounting.check import (
     SMALLEST_DELTA,
     check_count,
@@ -200,7 +200,7 @@ def clone_losses(
     towards = p * a + q * (n - a)
     away = q * a + p * (n - a)
     return Losses(
-        values=np.log1p((p - q) * (2.0 * a - n) / away),
+        values=_log_ratio(towards, away, (p - q) * (2.0 * a - n)),
         log_masses=log_rows[rows] + log_a + np.log(2 * towards / n),
         errors=row_errors[rows] + a_errors + 4e-15,
         missing=8 * math.exp(-exponent),
@@ -224,12 +224,20 @@ def end_losses(epsilon: float, num_reports: int, exponent: float, flipped: bool)
     low, high = window(n, q, exponent)
     ones = np.arange(low, high + 1)
     log_masses, errors = log_pmf(n, q, p, ones)
+    towards = p * math.exp(epsilon) * ones + q * (n - ones)
     # p e^epsilon - q = (p^2 - q^2)/q = (p - q)/q, and q - p = -(p - q).
-    values = np.log1p((p - q) * (ones / (q * n) - 1) / p)
+    values = _log_ratio(towards, np.full(len(ones), p * n), (p - q) * (ones / q - n))
     errors = errors + 4e-15
     if flipped:
         return Losses(-values, log_masses, errors)
     return Losses(values, log_masses + values, errors)
+
+
+def _log_ratio(first: Floats, second: Floats, difference: Floats) -> Floats:
+    """Return ln(first/second) to full relative precision, given first - second to that."""
+    change = difference / second
+    near = np.abs(change) < 0.5
+    return np.where(near, np.log1p(np.where(near, change, 0.0)), np.log(first / second))
 
 
 def exponent_for(delta: float, count: int) -> float:

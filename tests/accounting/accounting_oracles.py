@@ -1,0 +1,141 @@
+"""Slow second implementations of the accounting, straight from the definitions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import mpmath as mp
+import pytest
+
+from fedldp.errors import FedldpError
+
+mp.mp.dps = 40
+
+Law = dict[Any, Any]
+"""Probabilities (fractions or mpf) by outcome."""
+
+
+def truthful(epsilon: Any) -> Any:
+    return 1 / (1 + mp.exp(-mp.mpf(epsilon)))
+
+
+def two_valued(epsilon: Any, count: int, at_epsilon: Any) -> Any:
+    """delta of Kairouz, Oh, Viswanath 2015, Theorem 3.3, term by term."""
+    epsilon, at = mp.mpf(epsilon), mp.mpf(at_epsilon)
+    p = truthful(epsilon)
+    first = max(0, math.floor((count + float(at / epsilon)) / 2) - 1)
+    total = mp.mpf(0)
+    for j in range(first, count + 1):
+        gap = (2 * j - count) * epsilon - at
+        if gap > 0:
+            mass = mp.binomial(count, j) * p**j * (1 - p) ** (count - j)
+            total += mass * -mp.expm1(-gap)
+            if j > count * p and mass < total * mp.mpf(10) ** -30:
+                break
+    return total
+
+
+def mixed(counts: Mapping[float, int], at_epsilon: Any) -> Any:
+    """delta of two-valued mechanisms of different epsilons, by all numbers of truthful answers."""
+    total = mp.mpf(0)
+    for truths in itertools.product(*(range(m + 1) for m in counts.values())):
+        loss, mass = -mp.mpf(at_epsilon), mp.mpf(1)
+        for (epsilon, m), j in zip(counts.items(), truths, strict=True):
+            p = truthful(epsilon)
+            loss += (2 * j - m) * mp.mpf(epsilon)
+            mass *= mp.binomial(m, j) * p**j * (1 - p) ** (m - j)
+        if loss > 0:
+            total += mass * -mp.expm1(-loss)
+    return total
+
+
+def hockey_stick(first: Law, second: Law, ratio: Any) -> Any:
+    """Sum of (first - ratio second)+."""
+    return sum(max(mass - ratio * second.get(outcome, 0), 0) for outcome, mass in first.items())
+
+
+def sum_of_bits(chances: list[Any]) -> Law:
+    """The law of the number of ones among independent bits, one bit after another."""
+    law: Law = {0: Fraction(1) if isinstance(chances[0], Fraction) else mp.mpf(1)}
+    for chance in chances:
+        new: Law = {}
+        for ones, mass in law.items():
+            new[ones] = new.get(ones, 0) + mass * (1 - chance)
+            new[ones + 1] = new.get(ones + 1, 0) + mass * chance
+        law = new
+    return law
+
+
+def shuffled_pair(p: Any, high: int, low: int) -> tuple[Law, Law]:
+    """Laws of the number of ones with the client at the high end, and at the low end."""
+    others = [p] * high + [1 - p] * low
+    return sum_of_bits([*others, p]), sum_of_bits([*others, 1 - p])
+
+
+def shuffled_one(p: Any, n: int, ratio: Any) -> Any:
+    """The largest delta over all inputs of the others and both directions."""
+    worst = []
+    for high in range(n):
+        pair = shuffled_pair(p, high, n - 1 - high)
+        worst += [hockey_stick(*pair, ratio), hockey_stick(pair[1], pair[0], ratio)]
+    return max(worst)
+
+
+def clone_pair(p: Any, n: int, clone: Any) -> tuple[Law, Law]:
+    """Laws of (A + D, C - A + 1 - D) for D ~ Bern(p) and for Bern(1 - p)."""
+    laws: tuple[Law, Law] = ({}, {})
+    for law, chance in zip(laws, (p, 1 - p), strict=True):
+        for c in range(n):
+            for a in range(c + 1):
+                mass = mp.binomial(n - 1, c) * clone**c * (1 - clone) ** (n - 1 - c)
+                mass *= mp.binomial(c, a) / mp.mpf(2) ** c
+                for d, weight in ((1, chance), (0, 1 - chance)):
+                    outcome = (a + d, c - a + 1 - d)
+                    law[outcome] = law.get(outcome, 0) + mass * weight
+    return laws
+
+
+def composed(pair: tuple[Law, Law], count: int, at_epsilon: Any) -> Any:
+    """delta of ``count`` independent uses, over all sequences up to their order."""
+    outcomes = list(pair[0])
+    total = mp.mpf(0)
+    for chosen in itertools.combinations_with_replacement(outcomes, count):
+        ways = mp.factorial(count)
+        for outcome in set(chosen):
+            ways /= mp.factorial(chosen.count(outcome))
+        first = mp.fprod(pair[0][outcome] for outcome in chosen)
+        second = mp.fprod(pair[1][outcome] for outcome in chosen)
+        total += ways * max(first - mp.exp(mp.mpf(at_epsilon)) * second, 0)
+    return total
+
+
+def gaussian(mu: Any, at_epsilon: Any) -> Any:
+    """delta of Balle, Wang 2018, Theorem 8, in 400 digits."""
+    with mp.workdps(400):
+        mu, e = mp.mpf(mu), mp.mpf(at_epsilon)
+        near, far = e / mu - mu / 2, e / mu + mu / 2
+        return (mp.erfc(near / mp.sqrt(2)) - mp.exp(e) * mp.erfc(far / mp.sqrt(2))) / 2
+
+
+def invert(delta: Callable[[Any], Any], target: float, high: float) -> float:
+    """The epsilon at which a decreasing function of it is ``target``, by bisection."""
+    low, up = mp.mpf(0), mp.mpf(high)
+    for _ in range(70):
+        middle = (low + up) / 2
+        if delta(middle) > target:
+            low = middle
+        else:
+            up = middle
+    return float(up)
+
+
+def one_line(error: pytest.ExceptionInfo[FedldpError], *parts: str) -> None:
+    """Check that an error is one line that names these parts."""
+    message = str(error.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message

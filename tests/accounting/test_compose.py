@@ -1,0 +1,249 @@
+"""Two-valued composition against known answers, term-by-term sums, and its own laws.
+
+Known answers: independent computations of Kairouz, Oh, Viswanath 2015, Theorem 3.3.
+"""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from accounting_oracles import invert, mixed, one_line, two_valued
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedldp.accounting.binomial import log_pmf, window
+from fedldp.accounting.compose import (
+    pure_epsilon,
+    two_valued_delta,
+    two_valued_epsilon,
+    two_valued_epsilon_mixed,
+)
+from fedldp.accounting.losses import two_valued_losses
+from fedldp.accounting.losses_grid import compose_lower, compose_upper
+from fedldp.errors import ConfigError
+
+EPSILONS = st.floats(1e-4, 20)
+COUNTS = st.integers(1, 300)
+DELTAS = st.floats(-60, -0.1).map(lambda exponent: 10.0**exponent)
+
+# m, epsilon, delta, epsilon of all together
+KNOWN = [
+    (2, 1.0, 1e-5, 1.999981288883292),
+    (100, 1.0, 1e-5, 79.8413223649645),
+    (100, 0.1, 1e-5, 4.30679137251651),
+    (21840, 1.0, 1e-5, 10647.8103421534),
+]
+
+
+@pytest.mark.parametrize(("count", "epsilon", "delta", "known"), KNOWN)
+def test_known_epsilons(count: int, epsilon: float, delta: float, known: float) -> None:
+    assert two_valued_epsilon(epsilon, count, delta) == pytest.approx(known, rel=1e-13)
+
+
+@pytest.mark.parametrize(("count", "epsilon", "delta", "known"), KNOWN)
+def test_known_epsilons_meet_delta_in_the_slow_sum(
+    count: int, epsilon: float, delta: float, known: float
+) -> None:
+    found = two_valued_epsilon(epsilon, count, delta)
+    assert two_valued(epsilon, count, found) <= delta
+    assert two_valued(epsilon, count, found * (1 - 1e-12)) > delta
+
+
+def test_known_deltas() -> None:
+    assert two_valued_delta(1.0, 10, 5.0) == pytest.approx(0.36359118271451957, rel=1e-13)
+    assert two_valued_delta(0.5, 20, 3.0) == pytest.approx(0.24974783328262066, rel=1e-13)
+
+
+def test_a_run_of_ldp_fl() -> None:
+    # Sun, Qian, Chen 2021 on MNIST: 21,840 weights, 10 rounds, epsilon 1 per weight
+    assert two_valued_epsilon(1.0, 218_400, 1e-5) == pytest.approx(102_689.98, abs=0.005)
+    assert pure_epsilon({1.0: 218_400}) == 218_400
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.01, 1.0, 20.0])
+@pytest.mark.parametrize("count", [1, 2, 15, 400])
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.999])
+def test_delta_is_just_above_the_slow_sum(epsilon: float, count: int, part: float) -> None:
+    at = part * count * epsilon
+    slow = two_valued(epsilon, count, at)
+    fast = two_valued_delta(epsilon, count, at)
+    assert slow <= fast <= slow * (1 + 1e-9) + mp.mpf("2e-320")
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
+def test_a_hundred_million(epsilon: float, delta: float) -> None:
+    count = 10**8
+    found = two_valued_epsilon(epsilon, count, delta)
+    # Between the normal approximation's neighbours; exactness is checked on smaller counts.
+    mean = count * epsilon * math.tanh(epsilon / 2)
+    deviation = epsilon * math.sqrt(count) / math.cosh(epsilon / 2)
+    reach = math.sqrt(-2 * math.log(delta)) + 2
+    assert mean - 2 * deviation <= found <= min(mean + reach * deviation, count * epsilon)
+    assert two_valued_delta(epsilon, count, found) <= delta
+
+
+def test_a_million_agrees_with_the_slow_sum() -> None:
+    found = two_valued_epsilon(1e-3, 10**6, 1e-12)
+    assert two_valued(1e-3, 10**6, found) <= 1e-12
+    assert two_valued(1e-3, 10**6, found * (1 - 1e-10)) > 1e-12
+
+
+def test_binomial_errors_are_bounded() -> None:
+    for count in (1, 16, 1000, 10**8):
+        for epsilon in (1e-4, 1.0, 20.0):
+            p, q = truthful_floats(epsilon)
+            exact_p = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
+            hits = np.unique(np.linspace(*window(count, p, 740.0), 9).astype(np.int64))
+            values, errors = log_pmf(count, p, q, hits)
+            for j, value, error in zip(hits.tolist(), values, errors, strict=True):
+                exact = mp.log(mp.binomial(count, j)) if count < 10**4 else _log_choose(count, j)
+                exact += j * mp.log(exact_p) + (count - j) * mp.log(1 - exact_p)
+                assert abs(exact - mp.mpf(float(value))) <= error
+
+
+def truthful_floats(epsilon: float) -> tuple[float, float]:
+    return 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
+
+
+def _log_choose(n: int, k: int) -> mp.mpf:
+    return mp.loggamma(n + 1) - mp.loggamma(k + 1) - mp.loggamma(n - k + 1)
+
+
+def test_delta_zero_and_too_small_give_the_pure_sum() -> None:
+    assert two_valued_epsilon(0.5, 8, 0.0) == 4.0
+    assert two_valued_epsilon(0.5, 8, 1e-310) == 4.0
+    assert two_valued_epsilon_mixed({0.5: 8, 1.0: 2}, 0.0) == 6.0
+    assert two_valued_delta(0.5, 8, 4.0) == 0.0
+
+
+def test_nothing_costs_nothing() -> None:
+    assert two_valued_epsilon(1.0, 0, 1e-5) == 0.0
+    assert two_valued_epsilon_mixed({}, 1e-5) == 0.0
+    assert two_valued_epsilon_mixed({1.0: 0}, 1e-5) == 0.0
+
+
+def test_a_large_delta_covers_everything() -> None:
+    # delta(0) is the total variation, tanh(1e-4/2)
+    assert two_valued_epsilon(1e-4, 1, 1e-3) == 0.0
+
+
+def test_the_pure_sum_rounds_up() -> None:
+    assert mp.mpf(pure_epsilon({0.1: 3})) >= 3 * mp.mpf(0.1)
+    assert pure_epsilon({0.1: 3}) == pytest.approx(0.3, rel=1e-15)
+
+
+@settings(max_examples=40, deadline=None)
+@given(EPSILONS, COUNTS, DELTAS)
+def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None:
+    found = two_valued_epsilon(epsilon, count, delta)
+    assert found <= pure_epsilon({epsilon: count})
+    assert two_valued_delta(epsilon, count, found) <= delta
+    if found > 0:
+        assert two_valued(epsilon, count, found * (1 - 1e-9)) > delta * (1 - 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(EPSILONS, COUNTS, DELTAS, st.floats(1, 2), st.integers(0, 50))
+def test_more_costs_more(
+    epsilon: float, count: int, delta: float, factor: float, more: int
+) -> None:
+    base = two_valued_epsilon(epsilon, count, delta)
+    tolerance = 1 + 1e-12
+    assert base <= two_valued_epsilon(epsilon, count + more, delta) * tolerance
+    assert base <= two_valued_epsilon(epsilon * factor, count, delta) * tolerance
+    assert base * tolerance >= two_valued_epsilon(epsilon, count, min(delta * factor, 0.999))
+
+
+@pytest.mark.parametrize(
+    "counts", [{1.0: 3, 0.5: 4}, {2.0: 1, 0.1: 10, 0.7: 3}, {20.0: 2, 1e-4: 5}]
+)
+@pytest.mark.parametrize("delta", [1e-8, 1e-2, 0.3])
+def test_few_outcomes_are_exact(counts: dict[float, int], delta: float) -> None:
+    exact = invert(lambda e: mixed(counts, e), delta, pure_epsilon(counts))
+    found = two_valued_epsilon_mixed(counts, delta)
+    assert exact <= found * (1 + 1e-15)
+    assert found == pytest.approx(exact, rel=1e-12, abs=1e-12)
+
+
+def test_one_epsilon_agrees_with_the_homogeneous_function() -> None:
+    for count, epsilon, delta, _ in KNOWN:
+        found = two_valued_epsilon_mixed({epsilon: count}, delta)
+        assert found == two_valued_epsilon(epsilon, count, delta)
+
+
+@pytest.mark.parametrize("count", [200, 10_000, 10**7])
+@pytest.mark.parametrize("delta", [1e-5, 1e-12])
+def test_the_grid_is_tight_on_a_count_split_in_two(count: int, delta: float) -> None:
+    half = two_valued_losses(1.0, count // 2)
+    exact = two_valued_epsilon(1.0, count, delta)
+    upper = compose_upper([(half, 2)], delta)
+    lower = compose_lower([(half, 2)], delta)
+    assert lower <= exact <= upper
+    assert upper == pytest.approx(exact, rel=1e-6)
+    assert lower == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {1.0: 1000, 0.5: 1000, 0.1: 1000},
+        {20.0: 10**5, 1e-4: 10**7},
+        {1.0: 10**7, 0.5: 10**7, 0.1: 10**7},
+    ],
+)
+@pytest.mark.parametrize("delta", [1e-100, 1e-5])
+def test_the_bounds_of_mixed_epsilons_are_close(counts: dict[float, int], delta: float) -> None:
+    parts = [(two_valued_losses(epsilon, count), 1) for epsilon, count in counts.items()]
+    upper = two_valued_epsilon_mixed(counts, delta)
+    lower = compose_lower(parts, delta)
+    assert lower <= upper <= lower * (1 + 1e-5)
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    st.dictionaries(st.floats(0.01, 5), st.integers(1, 12), min_size=2, max_size=3),
+    st.floats(-9, -1).map(lambda exponent: 10.0**exponent),
+)
+@example({0.01: 12, 5.0: 12, 1.0: 12}, 1e-9)
+def test_the_grid_encloses_the_exact_answer(counts: dict[float, int], delta: float) -> None:
+    exact = two_valued_epsilon_mixed(counts, delta)  # so few outcomes are exact, tested above
+    parts = [(two_valued_losses(epsilon, count), 1) for epsilon, count in counts.items()]
+    upper, lower = compose_upper(parts, delta), compose_lower(parts, delta)
+    assert lower <= exact * (1 + 1e-12)
+    assert upper >= exact * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((0.0, 1, 1e-5), "epsilon = 0.0"),
+        ((-1.0, 1, 1e-5), "epsilon = -1.0"),
+        ((math.nan, 1, 1e-5), "epsilon = nan"),
+        ((math.inf, 1, 1e-5), "epsilon = inf"),
+        ((701.0, 1, 1e-5), "epsilon = 701"),
+        ((1.0, -1, 1e-5), "count = -1"),
+        ((1.0, 1.5, 1e-5), "count = 1.5"),
+        ((1.0, 1, 1.0), "delta = 1.0"),
+        ((1.0, 1, 7.0), "delta = 7.0"),
+        ((1.0, 1, -1e-9), "delta = -1e-09"),
+        ((1.0, 1, math.nan), "delta = nan"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: tuple[float, int, float], named: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        two_valued_epsilon(*arguments)
+    one_line(error, named, "give")
+    epsilon, count, delta = arguments
+    with pytest.raises(ConfigError) as error:
+        two_valued_epsilon_mixed({epsilon: count}, delta)
+    one_line(error, named, "give")
+
+
+def test_a_negative_epsilon_to_evaluate_at_is_refused() -> None:
+    with pytest.raises(ConfigError) as error:
+        two_valued_delta(1.0, 1, -0.5)
+    one_line(error, "at_epsilon = -0.5")

@@ -1,0 +1,157 @@
+"""Gaussian noise against known answers and 400-digit evaluation.
+
+Known answers: independent computations of Balle, Wang 2018, Theorem 8.
+"""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import pytest
+from accounting_oracles import gaussian, one_line
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedldp.accounting.gaussian import (
+    compose_mu,
+    compose_rho,
+    discrete_gaussian_rho,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_sigma,
+    joint_clip_mu,
+    mahalanobis_mu,
+    zcdp_epsilon,
+)
+from fedldp.errors import ConfigError
+
+MUS = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
+DELTAS = st.floats(-300, -0.1).map(lambda exponent: 10.0**exponent)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "known"),
+    [
+        (1.0, 1e-5, 3.73063163481594),
+        (5.0, 1e-5, 0.891868264951518),
+        (8.0, 1e-5, 0.600229072198952),
+        (0.5, 1e-2, 3.14691309860668),
+    ],
+)
+def test_known_sigmas(epsilon: float, delta: float, known: float) -> None:
+    sigma = gaussian_sigma(epsilon, delta)
+    assert sigma == pytest.approx(known, rel=1e-13)
+    assert gaussian(1 / mp.mpf(sigma), epsilon) <= delta
+    assert gaussian(1 / mp.mpf(sigma * (1 - 1e-12)), epsilon) > delta
+
+
+@pytest.mark.parametrize(
+    ("mu", "known"), [(0.5, 1.99309140441512), (1.0, 4.37717809568122), (2.0, 9.9972561464343)]
+)
+def test_known_epsilons(mu: float, known: float) -> None:
+    assert gaussian_epsilon(mu, 1e-5) == pytest.approx(known, rel=1e-13)
+
+
+@pytest.mark.parametrize("mu", [1e-4, 1e-2, 1.0, 37.0, 1e4])
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-5, 0.3])
+def test_epsilon_is_just_above_the_slow_one(mu: float, delta: float) -> None:
+    found = gaussian_epsilon(mu, delta)
+    assert gaussian(mu, found) <= delta
+    if found > 0:
+        assert gaussian(mu, found * (1 - 1e-8)) > delta
+
+
+@settings(max_examples=100, deadline=None)
+@given(MUS, st.floats(0, 38))
+def test_delta_is_just_above_the_slow_one(mu: float, deviations: float) -> None:
+    epsilon = max(0.0, mu * mu / 2 + mu * (deviations - 2))
+    slow = gaussian(mu, epsilon)
+    fast = gaussian_delta(mu, epsilon)
+    assert slow <= fast
+    # Rounding of epsilon itself moves delta more, for a large mu.
+    tolerance = 1e-8 + 1e-13 * mu
+    assert fast <= slow * (1 + tolerance) + mp.mpf("1e-319")
+
+
+@settings(max_examples=60, deadline=None)
+@given(MUS, DELTAS, st.floats(1, 3))
+def test_inverse_and_monotone(mu: float, delta: float, factor: float) -> None:
+    found = gaussian_epsilon(mu, delta)
+    assert gaussian_delta(mu, found) <= delta
+    assert found <= gaussian_epsilon(mu * factor, delta) * (1 + 1e-8)
+    assert found * (1 + 1e-8) >= gaussian_epsilon(mu, min(delta * factor, 0.99))
+
+
+def test_no_noise_needed_and_no_pure_guarantee() -> None:
+    assert gaussian_delta(0.0, 0.0) == 0.0
+    assert gaussian_epsilon(0.0, 0.0) == 0.0
+    assert gaussian_epsilon(1.0, 0.0) == math.inf
+    assert gaussian_epsilon(1.0, 1e-305) == math.inf
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9))
+def test_mu_composes_by_squares_and_rounds_up(mus: list[float]) -> None:
+    exact = mp.sqrt(mp.fsum(mp.mpf(mu) ** 2 for mu in mus))
+    found = compose_mu(mus)
+    assert exact <= found <= exact * (1 + mp.mpf("1e-15"))
+
+
+def test_clips_of_blocks_and_of_the_whole() -> None:
+    assert mahalanobis_mu([3.0, 8.0], [1.0, 2.0]) == 5.0
+    assert joint_clip_mu(3.0, [4.0, 2.0, 8.0]) == 1.5
+    # A clip of the whole at least the largest of the parts', whatever the noise elsewhere
+    assert joint_clip_mu(1.0, [0.5, 100.0]) > mahalanobis_mu([0.7, 0.7], [0.5, 100.0])
+
+
+def test_rho() -> None:
+    assert discrete_gaussian_rho(2.0, 4.0) == 0.125
+    assert compose_rho([0.125, 0.5]) == 0.625
+    assert mp.mpf(compose_rho([0.1] * 3)) >= 3 * mp.mpf(0.1)
+
+
+@pytest.mark.parametrize("rho", [1e-8, 1e-3, 0.5, 100.0, 1e7])
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
+def test_zcdp_is_the_least_over_alpha(rho: float, delta: float) -> None:
+    found = zcdp_epsilon(rho, delta)
+    # delta(alpha, e) of Canonne, Kamath, Steinke 2020, section 2.3, on a fine grid of alpha
+    logs = [mp.mpf(k) / 50 - 15 for k in range(2500)]
+    excesses = [mp.exp(log) for log in logs]
+    values = [
+        (1 + x) * rho + (-mp.log(delta) + (1 + x) * mp.log(x / (1 + x)) - mp.log(x)) / x
+        for x in excesses
+    ]
+    least = max(min(values), 0)
+    assert found <= float(least) * (1 + 1e-9) + 1e-12
+    assert found >= float(least) * (1 - 1e-3)
+
+
+def test_zcdp_is_valid_for_the_gaussian_it_comes_from() -> None:
+    for mu in (0.01, 1.0, 30.0):
+        for delta in (1e-100, 1e-5):
+            assert zcdp_epsilon(mu * mu / 2, delta) >= gaussian_epsilon(mu, delta)
+
+
+def test_zcdp_edges() -> None:
+    assert zcdp_epsilon(0.0, 0.0) == 0.0
+    assert zcdp_epsilon(1.0, 0.0) == math.inf
+
+
+def test_bad_arguments_are_refused() -> None:
+    for call, named in [
+        (lambda: gaussian_epsilon(-1.0, 1e-5), "mu = -1.0"),
+        (lambda: gaussian_epsilon(math.inf, 1e-5), "mu = inf"),
+        (lambda: gaussian_epsilon(1.0, 1.0), "delta = 1.0"),
+        (lambda: gaussian_delta(1.0, -1.0), "epsilon = -1.0"),
+        (lambda: gaussian_sigma(0.0, 1e-5), "epsilon = 0.0"),
+        (lambda: gaussian_sigma(1.0, 0.0), "delta = 0.0"),
+        (lambda: joint_clip_mu(1.0, []), "sigmas"),
+        (lambda: joint_clip_mu(1.0, [0.0]), "sigma = 0.0"),
+        (lambda: mahalanobis_mu([1.0], [1.0, 2.0]), "sensitivities has 1"),
+        (lambda: discrete_gaussian_rho(1.0, math.nan), "sigma = nan"),
+        (lambda: zcdp_epsilon(-1.0, 1e-5), "rho = -1.0"),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            call()
+        one_line(error, named, "give")

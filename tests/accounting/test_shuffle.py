@@ -1,0 +1,283 @@
+"""Shuffling against known answers, exact fractions and sums over all outcomes.
+
+Known answers: independent computations; the hand-worked ones are exact fractions.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from accounting_oracles import (
+    clone_pair,
+    composed,
+    hockey_stick,
+    invert,
+    one_line,
+    shuffled_one,
+    shuffled_pair,
+    truthful,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon
+from fedldp.accounting.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.shuffle import (
+    clone_losses,
+    clones_delta,
+    clones_epsilon,
+    end_losses,
+    shuffled_composed_lower,
+    shuffled_composed_upper,
+)
+from fedldp.accounting.shuffle_one import _Pair, shuffled_one_delta, shuffled_one_epsilon
+from fedldp.errors import ConfigError
+
+EPSILONS = st.floats(0.01, 8)
+DELTAS = st.floats(-12, -1).map(lambda exponent: 10.0**exponent)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "n", "delta", "known"),
+    [
+        (1.0, 100, 1e-5, 0.407817894709581),
+        (1.0, 1000, 1e-6, 0.126614480960878),
+        (4.0, 200, 1e-5, 3.99962280614197),
+        (1.0, 10, 1e-2, 0.739493097912261),
+    ],
+)
+def test_known_epsilons_of_one_report(epsilon: float, n: int, delta: float, known: float) -> None:
+    assert shuffled_one_epsilon(epsilon, n, delta) == pytest.approx(known, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("high", "ratio", "exact"),
+    [
+        (0, Fraction(3, 2), Fraction(41, 512)),
+        (1, Fraction(3, 2), Fraction(45, 512)),
+        (0, Fraction(2), Fraction(5, 256)),
+        (1, Fraction(2), Fraction(7, 256)),
+    ],
+)
+def test_four_reports_by_hand(high: int, ratio: Fraction, exact: Fraction) -> None:
+    # Truthful with probability 3/4; ``high`` of the three others at the client's second end
+    pair = shuffled_pair(Fraction(3, 4), high, 3 - high)
+    assert hockey_stick(*pair, ratio) == exact
+    fast = _Pair(math.log(3), high, 3 - high, 92.0).delta(math.log(ratio))
+    assert fast == pytest.approx(float(exact), rel=1e-11)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize("ratio", [Fraction(11, 10), Fraction(3, 2), Fraction(5, 2)])
+def test_the_worst_inputs_of_few_reports(n: int, ratio: Fraction) -> None:
+    exact = shuffled_one(Fraction(3, 4), n, ratio)
+    fast = shuffled_one_delta(math.log(3), n, math.log(ratio))
+    assert exact * (1 - Fraction(1, 10**14)) <= fast <= float(exact) * (1 + 1e-11) + 1e-35
+
+
+@pytest.mark.parametrize(("epsilon", "n", "at"), [(0.5, 60, 0.2), (2.0, 41, 1.0), (4.0, 30, 3.0)])
+def test_the_search_over_inputs_is_exhaustive(epsilon: float, n: int, at: float) -> None:
+    every = [_Pair(epsilon, high, n - 1 - high, 92.0).delta(at) for high in range(n)]
+    assert shuffled_one_delta(epsilon, n, at) == max(every)
+    every = [_Pair(epsilon, high, n - 1 - high, 60.0).epsilon(1e-6) for high in range(n)]
+    assert shuffled_one_epsilon(epsilon, n, 1e-6) == pytest.approx(max(every), rel=1e-12)
+
+
+def test_one_report_in_forty_digits() -> None:
+    slow = shuffled_one(truthful(1.0), 20, mp.exp(mp.mpf(0.5)))
+    fast = shuffled_one_delta(1.0, 20, 0.5)
+    assert slow <= fast <= slow * (1 + mp.mpf("1e-11"))
+
+
+def test_ten_thousand_reports() -> None:
+    found = shuffled_one_epsilon(1.0, 10_000, 1e-5)
+    # Any inputs of the others give a lower bound, the clone pair an upper one.
+    assert _Pair(1.0, 5000, 4999, 60.0).epsilon(1e-5) <= found
+    assert found <= clone_losses(1.0, 10_000, 60.0).epsilon(1e-5)
+    assert shuffled_one_epsilon(1.0, 10_001, 1e-5) >= found * 0.999  # the bound that takes over
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "count", "lower", "upper", "relative"),
+    [
+        (1.0, 1_000, 19.07265, 24.32550, 1e-6),
+        (1.0, 21_840, 185.09765, 252.80219, 2e-6),
+        (0.1, 21_840, 6.931551, 7.135616, 2e-6),
+        (1.0, 218_400, 1405.4, 1991.9, 1e-4),
+    ],
+)
+def test_known_compositions(
+    epsilon: float, count: int, lower: float, upper: float, relative: float
+) -> None:
+    found = shuffled_composed_lower(epsilon, 100, count, 1e-5)
+    assert found == pytest.approx(lower, rel=relative)
+    assert shuffled_composed_upper(epsilon, 100, count, 1e-5) == pytest.approx(upper, rel=relative)
+
+
+def test_a_hundred_million() -> None:
+    lower = shuffled_composed_lower(0.1, 1000, 10**8, 1e-5)
+    upper = shuffled_composed_upper(0.1, 1000, 10**8, 1e-5)
+    assert lower < upper < 1.2 * lower
+    # About as a Gaussian of the same variance, mu^2 = 1e8 (2 sinh(0.05))^2/1000 for the lower
+    mu = math.sqrt(1e8 / 1000) * 2 * math.sinh(0.05)
+    assert lower == pytest.approx(mu * mu / 2 + 4.2 * mu, rel=0.02)
+
+
+@pytest.mark.parametrize(("n", "count"), [(1, 3), (2, 3), (3, 3), (4, 2)])
+@pytest.mark.parametrize("delta", [1e-4, 1e-2])
+def test_small_compositions_enclose_all_outcomes(n: int, count: int, delta: float) -> None:
+    p = truthful(1.0)
+    high = float(pure_epsilon({1.0: count}))
+    clones = clone_pair(p, n, 2 / (mp.exp(1) + 1))
+    exact = invert(lambda e: composed(clones, count, e), delta, high)
+    upper = shuffled_composed_upper(1.0, n, count, delta)
+    assert exact * (1 - 1e-14) <= upper <= exact * (1 + 1e-3)
+    first, second = shuffled_pair(p, 0, n - 1)
+    exact = max(
+        invert(lambda e: composed((first, second), count, e), delta, high),
+        invert(lambda e: composed((second, first), count, e), delta, high),
+    )
+    lower = shuffled_composed_lower(1.0, n, count, delta)
+    assert exact * (1 - 1e-3) <= lower <= exact * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("two_valued", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_the_clone_pair_against_all_its_outcomes(n: int, two_valued: bool) -> None:
+    clone = 2 / (mp.exp(1) + 1) if two_valued else mp.exp(-1)
+    pair = clone_pair(truthful(1.0), n, clone)
+    losses = clone_losses(1.0, n, two_valued=two_valued)
+    for at in (0.0, 0.3, 0.9):
+        slow = hockey_stick(*pair, mp.exp(mp.mpf(at)))
+        assert slow <= losses.delta(at) <= slow * (1 + mp.mpf("1e-11"))
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 2.0, 20.0])
+def test_the_losses_of_clones_are_the_definition(epsilon: float) -> None:
+    p = truthful(epsilon)
+    laws = clone_pair(p, 6, 2 * (1 - p))
+    exact = sorted(
+        (float(mp.log(laws[0][key] / laws[1][key])), float(mp.log(laws[0][key]))) for key in laws[0]
+    )
+    losses = clone_losses(epsilon, 6)
+    np.testing.assert_allclose(
+        np.sort(losses.values), [value for value, _ in exact], rtol=1e-13, atol=1e-15
+    )
+    np.testing.assert_allclose(
+        np.sort(losses.log_masses), sorted(mass for _, mass in exact), rtol=1e-13
+    )
+
+
+def test_fewer_listed_clones_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = clones_epsilon(1.0, 20_000, 1e-6)
+    monkeypatch.setattr("fedldp.accounting.shuffle._MOST_OUTCOMES", 100_000)
+    fewer = clones_epsilon(1.0, 20_000, 1e-6)
+    assert full <= fewer <= full * 1.01
+
+
+def test_clones_against_the_closed_form() -> None:
+    # Feldman, McMillan, Talwar 2021, Theorem 3.1, where it applies: eps0 <= ln(n/(16 ln(2/delta)))
+    epsilon, n, delta = 1.0, 10_000, 1e-6
+    assert epsilon <= math.log(n / (16 * math.log(2 / delta)))
+    grown = math.exp(epsilon)
+    closed = math.log1p(
+        (grown - 1) / (grown + 1) * (8 * math.sqrt(grown * math.log(4 / delta) / n) + 8 * grown / n)
+    )
+    assert shuffled_one_epsilon(epsilon, n, delta) < clones_epsilon(epsilon, n, delta) < closed
+
+
+def test_few_participants_get_no_more_than_the_local_guarantee() -> None:
+    for n in (1, 2):
+        for delta in (0.0, 1e-300, 1e-5, 0.3):
+            for epsilon in (1e-4, 1.0, 20.0):
+                assert shuffled_one_epsilon(epsilon, n, delta) <= epsilon
+                assert clones_epsilon(epsilon, n, delta) <= epsilon
+                upper = shuffled_composed_upper(epsilon, n, 5, delta)
+                assert shuffled_composed_lower(epsilon, n, 5, delta) <= upper
+                assert upper <= two_valued_epsilon(epsilon, 5, delta)
+    assert clones_epsilon(1.0, 1, 1e-5) == pytest.approx(
+        two_valued_epsilon(1.0, 1, 1e-5), rel=1e-12
+    )
+    assert clones_epsilon(1.0, 50, 0.0) == shuffled_one_epsilon(1.0, 50, 0.0) == 1.0
+    assert shuffled_composed_upper(1.0, 50, 7, 0.0) == 7.0
+    assert shuffled_composed_lower(1.0, 50, 7, 0.0) == pytest.approx(7.0)
+    assert shuffled_composed_upper(1.0, 50, 0, 1e-5) == 0.0
+    assert shuffled_composed_lower(1.0, 50, 0, 1e-5) == 0.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(EPSILONS, st.integers(1, 80), DELTAS, st.integers(1, 60), st.floats(1, 1.5))
+def test_one_report_is_monotone(
+    epsilon: float, n: int, delta: float, more: int, factor: float
+) -> None:
+    found = shuffled_one_epsilon(epsilon, n, delta)
+    tolerance = 1 + 1e-9
+    assert shuffled_one_delta(epsilon, n, found) <= delta * tolerance + 1e-12
+    assert shuffled_one_epsilon(epsilon, n + more, delta) <= found * tolerance
+    assert found <= shuffled_one_epsilon(epsilon * factor, n, delta) * tolerance
+    assert found <= clones_epsilon(epsilon, n, delta) * tolerance <= epsilon * tolerance
+    assert clones_epsilon(epsilon, n + more, delta) <= clones_epsilon(epsilon, n, delta) * tolerance
+
+
+@settings(max_examples=40, deadline=None)
+@given(EPSILONS, st.integers(1, 80), DELTAS)
+def test_clones_invert_their_delta(epsilon: float, n: int, delta: float) -> None:
+    found = clones_epsilon(epsilon, n, delta)
+    assert clones_delta(epsilon, n, found) <= delta * (1 + 1e-9)
+    if 0 < found < epsilon:
+        assert clones_delta(epsilon, n, found * (1 - 1e-9)) > delta * (1 - 1e-6)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.floats(0.05, 3), st.integers(1, 60), st.integers(2, 400), DELTAS, st.integers(1, 60))
+def test_compositions_are_monotone(
+    epsilon: float, n: int, count: int, delta: float, more: int
+) -> None:
+    found = shuffled_composed_upper(epsilon, n, count, delta)
+    tolerance = 1 + 1e-4
+    assert shuffled_composed_lower(epsilon, n, count, delta) <= found
+    assert found <= two_valued_epsilon(epsilon, count, delta)
+    assert shuffled_composed_upper(epsilon, n + more, count, delta) <= found * tolerance
+    assert found <= shuffled_composed_upper(epsilon, n, count + more, delta) * tolerance
+
+
+def test_the_grid_encloses_a_pair_that_is_its_own_composition() -> None:
+    # Reports with the others at the low end: 30 of them as one, or as two times 15
+    losses = end_losses(0.5, 40, 120.0, flipped=False)
+    for bound, sign in ((compose_upper, 1), (compose_lower, -1)):
+        whole = bound([(losses, 30)], 1e-5)
+        halves = bound([(losses, 15), (losses, 15)], 1e-5)
+        assert halves == pytest.approx(whole, rel=1e-6)
+        assert sign * (whole - compose_lower([(losses, 30)], 1e-5)) >= 0 or sign < 0
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 2.0, 20.0])
+def test_end_losses_are_the_definition(epsilon: float) -> None:
+    first, second = shuffled_pair(truthful(epsilon), 0, 8)
+    for flipped, (p, q) in ((False, (first, second)), (True, (second, first))):
+        losses = end_losses(epsilon, 9, 740.0, flipped)
+        exact = [float(mp.log(p[j] / q[j])) for j in range(10)]
+        np.testing.assert_allclose(losses.values, exact, rtol=1e-13, atol=1e-14)
+        masses = [float(mp.log(p[j])) for j in range(10)]
+        np.testing.assert_allclose(losses.log_masses, masses, rtol=1e-13)
+
+
+def test_bad_arguments_are_refused() -> None:
+    for call, named in [
+        (lambda: shuffled_one_epsilon(0.0, 10, 1e-5), "epsilon = 0.0"),
+        (lambda: shuffled_one_epsilon(31.0, 10, 1e-5), "epsilon = 31.0"),
+        (lambda: shuffled_one_epsilon(1.0, 0, 1e-5), "num_reports = 0"),
+        (lambda: shuffled_one_delta(1.0, 10, -1.0), "at_epsilon = -1.0"),
+        (lambda: clones_epsilon(1.0, 10, 1.0), "delta = 1.0"),
+        (lambda: clones_delta(1.0, 10, math.nan), "at_epsilon = nan"),
+        (lambda: shuffled_composed_upper(1.0, 10, -1, 1e-5), "count = -1"),
+        (lambda: shuffled_composed_lower(1.0, 10, -1, 1e-5), "count = -1"),
+        (lambda: shuffled_composed_lower(1.0, 10, 5, 1.5), "delta = 1.5"),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            call()
+        one_line(error, named, "give")
