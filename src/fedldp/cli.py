@@ -223,7 +223,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
-        _refuse(error.format_message())
+        _refuse(f"{error.format_message()} (see fedldp --help)")
     except FedldpError as error:
         _refuse(str(error))
     except (KeyboardInterrupt, typer.Abort):

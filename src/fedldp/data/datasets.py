@@ -117,7 +117,7 @@ def load_dataset(
 def _no_constants(name: str) -> ConfigError:
     return ConfigError(
         f"standardise = true: no means are published for {name}; scale the data yourself by "
-        "public constants, and leave standardise out"
+        "public constants, and set standardise = false"
     )
 
 

@@ -89,7 +89,7 @@ class LdpFlConfig(SystemConfig):
     latency_spread: Sigma = Field(
         0.5, description="spread between clients: the sigma of a log-normal factor"
     )
-    delay_seconds: Seconds = Field(10.0, description="typical proposal of a client for T")
+    delay_seconds: Seconds = Field(10.0, gt=0, description="typical proposal of a client for T")
     prediction_error: Sigma = Field(
         0.0, description="error of a client's prediction of its times, as a log-normal sigma"
     )

@@ -149,9 +149,10 @@ class InProcess:
                 ),
             )
             # Ctrl-C reaches the whole process group, and the parent alone decides how to end:
-            # workers inherit that it is blocked. They start with the first task.
+            # workers inherit that it is blocked. One starts with each task while none is idle.
             with _interrupts_blocked():
-                self._executor.submit(int)
+                for _ in range(workers):
+                    self._executor.submit(int)
 
     def __enter__(self) -> InProcess:
         return self
