@@ -152,7 +152,7 @@ def test_the_payload_has_the_length_that_it_promises(
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_stream_decides(mechanism: Mechanism, dtype: type[np.floating]) -> None:
     values = some_values(2000).astype(dtype)
-    assert mechanism.payload_bits(2000) >= 64
+    assert mechanism.payload_bits(2000) >= 32
     first = mechanism.encode(values, stream(0))
     assert mechanism.encode(values, stream(0)) == first
     assert mechanism.encode(values, stream(1)) != first
@@ -278,8 +278,14 @@ def scores(mechanism: Any, values: np.ndarray, reports: int) -> dict[str, tuple[
     found = {f"mean, {name}": deviations @ weight for name, weight in weights.items()}
     excess = deviations**2 - variance
     found |= {"variance, all": excess.sum(1), "variance, ends": excess @ np.abs(bounded)}
+    # A mechanism that samples coordinates may send none of the few in a weight: so the error is at
+    # least that of the claimed variance.
+    claimed = {f"mean, {name}": variance @ weight**2 for name, weight in weights.items()}
     return {
-        name: (float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(reports)))
+        name: (
+            float(samples.mean()),
+            math.sqrt(max(samples.var(ddof=1), claimed.get(name, 0.0)) / reports),
+        )
         for name, samples in found.items()
     }
 
@@ -289,10 +295,13 @@ def misfits(mechanism: Any, values: np.ndarray, reports: int) -> dict[str, float
     limit = stats.t.isf(FALSE_ALARM / 2, reports - 1)
     # Where all reports agree to rounding, so must the claim.
     smallest = 1e-9 * math.sqrt(values.size)
+    # A variance below 1e-3 comes from events too rare to be seen: it may look smaller than it is.
+    unseen = mechanism.variance(values).mean() < 1e-3
     return {
         name: mean / max(error, 1e-300)
         for name, (mean, error) in scores(mechanism, values, reports).items()
         if abs(mean) > limit * error + smallest
+        and not (unseen and name.startswith("variance") and mean < 0)
     }
 
 
@@ -360,10 +369,13 @@ def test_the_check_rejects_what_is_wrong_by_a_few_of_its_standard_errors(
         assert misfits(tampered, values, reports), tampered
 
 
-def test_the_check_rejects_wrong_probabilities() -> None:
-    # Those of 0.9 x where x was given: the mistake of a wrong constant in p(x).
-    for mechanism in INSTANCES:
-        noise = math.sqrt(mechanism.variance(np.zeros(1500)).mean())
-        if noise < 10:
-            tampered = Tampered(mechanism, sees=lambda v: 0.9 * np.clip(v, -1, 1))
-            assert misfits(tampered, some_values(1500), 150), mechanism
+@every_mechanism
+def test_the_check_rejects_wrong_probabilities(mechanism: Mechanism) -> None:
+    # Those of 0.9 x where x was given: the mistake of a wrong constant in p(x). Of a mechanism too
+    # noisy for that, the check above has shown that larger mistakes are found.
+    values = some_values(1500)
+    error = scores(mechanism, values, 150)["mean, signed"][1]
+    lost = 0.1 * (mechanism.bound(values) ** 2).sum()
+    if lost > 3 * stats.t.isf(FALSE_ALARM / 2, 149) * error:
+        tampered = Tampered(mechanism, sees=lambda given: 0.9 * mechanism.bound(given))
+        assert misfits(tampered, values, 150)

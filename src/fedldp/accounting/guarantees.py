@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fedldp.accounting.compose import LARGEST_EPSILON as LARGEST_COMPOSED
 from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.events import Event, GaussianReport, InClear, PureReport, TwoValuedBits
 from fedldp.accounting.gaussian import compose_mu, compose_rho, gaussian_epsilon, zcdp_epsilon
+from fedldp.accounting.shuffle import LARGEST_EPSILON as LARGEST_SHUFFLED
 from fedldp.accounting.shuffle import (
     clones_epsilon,
     shuffled_composed_lower,
@@ -23,8 +25,6 @@ History = Counter[Event]
 
 IDEALISED = "idealised real arithmetic: simulation only"
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
-LARGEST_COMPOSED = 700.0
-"""Reports of a larger pure epsilon are summed: composing them in delta would gain nothing."""
 FRESH = "every report is randomised on the client, with randomness that no one else knows"
 
 
@@ -153,7 +153,7 @@ def _independent_bits(history: History) -> dict[float, int] | None:
 
 
 def _epsilon_of_pure(counts: Mapping[float, int], delta: float) -> float:
-    if max(counts) > LARGEST_COMPOSED:
+    if max(counts) > LARGEST_COMPOSED:  # composing in delta would gain next to nothing
         return pure_epsilon(counts)
     if len(counts) == 1:
         ((epsilon, count),) = counts.items()
@@ -240,6 +240,8 @@ def _honest(crowd: int) -> list[str]:
 def _shuffled_bits(
     event: TwoValuedBits, rounds: int, crowd: int, delta: float
 ) -> Iterator[Guarantee]:
+    if event.epsilon > LARGEST_SHUFFLED:
+        return  # the shuffler adds nothing that could be computed to the local lines
     one = min(event.epsilon, shuffled_one_epsilon(event.epsilon, crowd, delta))
     yield Guarantee(
         unit="weight",
@@ -307,6 +309,8 @@ def _clones_composed(epsilon: float, crowd: int, count: int, delta: float) -> fl
     Half of delta goes to the messages, half to their composition (Kairouz, Oh, Viswanath 2015,
     Theorem 3.4 for approximate mechanisms: 1 - (1 - d)^m (1 - d') <= m d + d').
     """
+    if epsilon > LARGEST_SHUFFLED:
+        return pure_epsilon({epsilon: count})
     if count == 1:
         return clones_epsilon(epsilon, crowd, delta)
     each = clones_epsilon(epsilon, crowd, delta / (2 * count))

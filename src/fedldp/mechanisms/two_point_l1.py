@@ -19,7 +19,7 @@ from fedldp.accounting.events import TwoValuedBits
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import BitMechanism, MechanismSettings
-from fedldp.mechanisms.two_point import LARGEST_EPSILON, TwoPoint
+from fedldp.mechanisms.two_point import LIMITS, TwoPoint
 from fedldp.randomness import Stream
 
 # More than the relative rounding error of any few elementary functions in float64.
@@ -142,13 +142,16 @@ def whole_report_epsilon(epsilon_per_weight: float, clip: float, size: int) -> f
         clip: S, the L1 norm bound on the normalised vector.
         size: d, its coordinates.
     """
-    per_norm = math.tanh(epsilon_per_weight / 2) + math.log1p(math.expm1(epsilon_per_weight) / 2)
-    return min(size * epsilon_per_weight, clip * per_norm) * _ROUND_UP
+    per_norm: float = math.tanh(epsilon_per_weight / 2) + math.log1p(
+        math.expm1(epsilon_per_weight) / 2
+    )
+    bound: float = min(size * epsilon_per_weight, clip * per_norm) * _ROUND_UP
+    return bound
 
 
 def _largest_epsilon_per_weight(settings: MechanismSettings) -> float:
     """Bisect down to neighbouring floats, and return the lower one."""
-    low, high = 0.0, LARGEST_EPSILON[settings.integer_bits]
+    low, high = 0.0, LIMITS[settings.integer_bits][1]
     if whole_report_epsilon(high, settings.clip, settings.size) <= settings.epsilon:
         return high
     while low < (middle := (low + high) / 2) < high:

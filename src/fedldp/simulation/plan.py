@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from fedldp.errors import ConfigError
 from fedldp.simulation.participation import check_participation, planned_releases
 from fedldp.systems import Problem, SystemConfig, Target
 
-SMALLEST_EPSILON, LARGEST_EPSILON = 1e-4, 32.0
-"""Where a budget is searched for a target."""
+GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
+"""Budgets from 1e-4 to 1e4, among which the search for a target begins."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,28 @@ def _solved(config: SystemConfig, target: Target, size: int) -> SystemConfig:
         lines = statement(candidate, planned_releases(candidate, size), delta=target.delta)
         return _epsilon_of(lines["guarantees"], target)
 
-    low, high = SMALLEST_EPSILON, LARGEST_EPSILON
-    if reached(low) > target.epsilon:
+    def reached_or_infinite(epsilon: float) -> float:
+        # A mechanism that does not go so far does not reach the target either.
+        try:
+            return reached(epsilon)
+        except ConfigError:
+            return math.inf
+
+    below = [e for e in GRID if reached_or_infinite(e) <= target.epsilon]
+    if not below:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "
-            f"at delta {target.delta:g}: even epsilon = {low:g} gives {reached(low):.4g}; choose a "
+            f"at delta {target.delta:g}: no budget of {_mechanism(config)} meets it; choose a "
             "larger target, fewer rounds, a smaller model or another mechanism"
         )
     precision = 1e-10 if target.adversary == "server" else 1e-4
-    epsilon = solve_largest(reached, target.epsilon, low, high, precision)
+    high = 10.0**0.5 * below[-1]
+    epsilon = solve_largest(reached_or_infinite, target.epsilon, below[-1], high, precision)
     return config.changed(epsilon=epsilon)
+
+
+def _mechanism(config: SystemConfig) -> str:
+    return str(getattr(config, "mechanism", config.name()))
 
 
 def _epsilon_of(guarantees: list[dict[str, Any]], target: Target) -> float:
