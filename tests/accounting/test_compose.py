@@ -203,7 +203,18 @@ def test_the_bounds_of_mixed_epsilons_are_close(counts: dict[float, int], delta:
     assert lower <= upper <= lower * (1 + 1e-5)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=5, deadline=None)
+@given(st.floats(-3, 1).map(lambda exponent: 10.0**exponent), st.integers(2, 10**5), DELTAS)
+def test_powers_on_the_grid_enclose_the_exact_answer(
+    epsilon: float, count: int, delta: float
+) -> None:
+    exact = two_valued_epsilon(epsilon, count, delta)
+    parts = [(two_valued_losses(epsilon, 1), count)]
+    assert compose_lower(parts, delta) <= exact * (1 + 1e-13)
+    assert compose_upper(parts, delta) >= exact * (1 - 1e-13)
+
+
+@settings(max_examples=4, deadline=None)
 @given(
     st.dictionaries(st.floats(0.01, 5), st.integers(1, 12), min_size=2, max_size=3),
     st.floats(-9, -1).map(lambda exponent: 10.0**exponent),

@@ -36,7 +36,10 @@ from fedldp.accounting.losses import Floats, Losses
 Part = tuple[Losses, int]
 """The losses of a mechanism, and how often it is used."""
 
-_OUTSIDE = 44.0  # sums beyond the window have tilted probability below e^-44
+Step = tuple[NDArray[np.int64], Floats]
+"""The law of one loss on the grid: grid points, and logarithms of tilted weights."""
+
+_CUT = 44.0  # sums beyond the window have tilted probability below e^-44
 _POINTS_PER_DEVIATION = 2000  # enough: the error falls with the square of this
 _MOST_POINTS = 1 << 20
 _MOST_POINTS_HUGE = 1 << 22
@@ -146,15 +149,18 @@ def _moments(parts: Sequence[Part], tilt: float) -> tuple[float, float]:
 
 def _deviation(parts: Sequence[Part], tilt: float) -> float:
     """Return the standard deviation in the tilted measure, as a scale: never quite zero."""
-    largest = max(float(np.abs(part.values).max()) for part, _ in parts)
-    return max(math.sqrt(_moments(parts, tilt)[1]), 1e-6 * largest)
+    return max(math.sqrt(_moments(parts, tilt)[1]), 1e-6 * _spread(parts))
 
 
-def _minimise(function: Callable[[float], float], scale: float) -> float:
-    """Return about the positive argument of the least value; any argument would be valid."""
+def _spread(parts: Sequence[Part]) -> float:
+    return max(float(np.ptp(part.values)) for part, _ in parts)
+
+
+def _minimise(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return about the argument of the least value; any argument would be valid."""
     best = minimize_scalar(
         lambda log_x: function(math.exp(log_x)),
-        bounds=(math.log(1e-3 * scale), math.log(1e2 * scale)),
+        bounds=(math.log(low), math.log(high)),
         method="bounded",
         options={"xatol": 1e-2},
     )
@@ -164,15 +170,26 @@ def _minimise(function: Callable[[float], float], scale: float) -> float:
 def _plan(parts: Sequence[Part], delta: float) -> _Plan:
     """Choose the tilt of the best Renyi bound, and a window that holds the tilted sum."""
     deviation = _deviation(parts, 0.0)
-    theta = _minimise(lambda x: (_cumulant(parts, x) - math.log(delta)) / x, 1 / deviation)
+    # A Gaussian sum wants sqrt(2 ln(1/delta)) deviations; far more tilt would drown in rounding
+    # the outcomes that decide, where the sum is at its largest with probability above delta.
+    most_tilt = (2 + 3 * math.sqrt(-2 * math.log(delta))) / deviation
+
+    def renyi_epsilon(tilt: float) -> float:
+        # The conversion of Canonne, Kamath, Steinke 2020, section 2.3, at order tilt + 1
+        gain = tilt * math.log1p(1 / tilt) + math.log1p(tilt)
+        return (_cumulant(parts, tilt) - math.log(delta) - gain) / tilt
+
+    theta = _minimise(renyi_epsilon, 1e-3 * most_tilt, most_tilt)
     base = _cumulant(parts, theta)
     deviation = _deviation(parts, theta)
 
     def beyond(rate: float) -> float:
-        return (_cumulant(parts, theta + rate) - base + _OUTSIDE) / abs(rate)
+        return (_cumulant(parts, theta + rate) - base + _CUT) / abs(rate)
 
-    above = _minimise(beyond, 1 / deviation)
-    below = _minimise(lambda rate: beyond(-rate), 1 / deviation)
+    # Where single losses are larger than the deviation, they are rare, and decide the window.
+    slowest = 1e-2 / (deviation + _spread(parts))
+    above = _minimise(beyond, slowest, 1e2 / deviation)
+    below = _minimise(lambda rate: beyond(-rate), slowest, 1e2 / deviation)
     top = min(beyond(above), sum(count * float(part.values.max()) for part, count in parts))
     bottom = max(-beyond(-below), sum(count * float(part.values.min()) for part, count in parts))
     uses = sum(count for _, count in parts)
@@ -184,7 +201,7 @@ def _plan(parts: Sequence[Part], delta: float) -> _Plan:
     return _Plan(theta, step, math.floor(bottom / step) - margin, size, (below, above))
 
 
-def _split(part: Losses, plan: _Plan) -> tuple[NDArray[np.int64], Floats]:
+def _split(part: Losses, plan: _Plan) -> Step:
     """Return grid points and log tilted masses: each outcome on both sides of its loss."""
     lower = np.floor(part.values / plan.step)
     rest = part.values - lower * plan.step
@@ -197,7 +214,7 @@ def _split(part: Losses, plan: _Plan) -> tuple[NDArray[np.int64], Floats]:
 
 
 def _power(
-    steps: Sequence[tuple[NDArray[np.int64], Floats]],
+    steps: Sequence[Step],
     parts: Sequence[Part],
     plan: _Plan,
     tilt: float,
@@ -213,15 +230,10 @@ def _power(
     log_transform = np.zeros(plan.size // 2 + 1, np.complex128)
     sensitivity = np.zeros(plan.size // 2 + 1)
     log_scale, offset = 0.0, 0
-    tails = [plan.rates[0] * plan.start * plan.step, 0.0]
-    tails[1] = -plan.rates[1] * (plan.start + plan.size) * plan.step
     for (point, log_weights), (_, count) in zip(steps, parts, strict=True):
         log_total = float(logsumexp(log_weights))
         weights = np.exp(log_weights - log_total)
         log_scale += count * log_total
-        losses = point * plan.step
-        tails[0] += count * float(logsumexp(log_weights - log_total - plan.rates[0] * losses))
-        tails[1] += count * float(logsumexp(log_weights - log_total + plan.rates[1] * losses))
         # About its mean, the law has small phases where its power is not negligible.
         center = round(float(np.dot(weights, point)))
         cells = np.bincount((point - center) % plan.size, weights, plan.size)
@@ -236,8 +248,26 @@ def _power(
     noise = 2 * float(np.mean(errors))
     noise += rounding * math.sqrt(2 * float(np.mean(np.abs(transform) ** 2)))
     weights = np.roll(fft.irfft(transform, plan.size), (offset - plan.start) % plan.size)
-    misplaced = sum(math.exp(min(tail, 0.0)) for tail in tails)
-    return _Sum(weights, tilt, log_scale, noise, misplaced)
+    outside = _outside(steps, parts, plan, log_scale)
+    return _Sum(weights, tilt, log_scale, noise, outside)
+
+
+def _outside(steps: Sequence[Step], parts: Sequence[Part], plan: _Plan, log_scale: float) -> float:
+    """Bound the tilted probability of sums outside the window, by Chernoff on either side."""
+    total = 0.0
+    sides = ((-1, -plan.start, plan.rates[0]), (1, plan.start + plan.size - 1, plan.rates[1]))
+    for side, limit, rate in sides:
+        extreme = sum(
+            count * int((side * point).max())
+            for (point, _), (_, count) in zip(steps, parts, strict=True)
+        )
+        if extreme <= limit:
+            continue
+        exponent = -log_scale - rate * limit * plan.step
+        for (point, log_weights), (_, count) in zip(steps, parts, strict=True):
+            exponent += count * float(logsumexp(log_weights + rate * side * point * plan.step))
+        total += math.exp(min(exponent, 0.0))
+    return total
 
 
 def _epsilon_from_above(plan: _Plan, law: _Sum, q_law: _Sum, log_delta: float) -> float:

@@ -51,8 +51,7 @@ def privunit_epsilon(dimension: int, cap_probability: float, gamma: float) -> fl
         gamma: height of the cap, from 0 to below 1.
 
     Raises:
-        ConfigError: an argument is out of range, or the cap so large that the report would be less
-            likely in it than by chance.
+        ConfigError: an argument is out of range.
 
     Source: Bhowmick, Duchi, Freudiger, Kapoor, Rogers, "Protection Against Reconstruction and Its
     Applications in Private Federated Learning", 2018 (PrivUnit2).
