@@ -200,11 +200,7 @@ def clone_losses(
     towards = p * a + q * (n - a)
     away = q * a + p * (n - a)
     return Losses(
-<<<<<<< HEAD
-        values=_log_ratio(towards, away, np.asarray((p - q) * (2.0 * a - n), np.float64)),
-=======
         values=_log_ratio(towards, away, (p - q) * (2 * a - n).astype(np.float64)),
->>>>>>> accounting-math
         log_masses=log_rows[rows] + log_a + np.log(2 * towards / n),
         errors=row_errors[rows] + a_errors + 4e-15,
         missing=8 * math.exp(-exponent),
