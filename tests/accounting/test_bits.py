@@ -5,13 +5,10 @@ Known answers: independent computations of the published formulas named beside t
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import mpmath as mp
-import numpy as np
 import pytest
-from accounting_oracles import one_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,14 +16,12 @@ from fedldp.accounting.bits import (
     bit_losses,
     bits_epsilon,
     ldpfl_epsilon,
-    one_bit_l1_epsilon,
     sign_epsilon,
     sign_epsilon_per_coordinate,
     sign_sigma,
 )
 from fedldp.accounting.compose import two_valued_epsilon
 from fedldp.accounting.gaussian import gaussian_epsilon
-from fedldp.accounting.privunit import privunit_epsilon, privunit_log_cap
 from fedldp.errors import ConfigError
 
 PROBABILITIES = st.floats(1e-9, 1 - 1e-9)
@@ -139,64 +134,6 @@ def test_the_sign_takes_the_smaller_route() -> None:
     assert sign_epsilon(1.0, 5.0, 100, 1e-5, mu=0.1) == gaussian_epsilon(0.1, 1e-5) < as_bits
 
 
-@pytest.mark.parametrize(("epsilon", "known"), [(0.5, 0.525848466023870), (1.0, 1.082231664218287)])
-def test_known_answers_of_the_one_bit_bound(epsilon: float, known: float) -> None:
-    assert one_bit_l1_epsilon(epsilon, 100, 1.0) == pytest.approx(known, rel=1e-14)
-    assert one_bit_l1_epsilon(epsilon, 100, 3.0) == pytest.approx(3 * known, rel=1e-14)
-
-
-def test_the_one_bit_bound_is_at_most_pure() -> None:
-    assert one_bit_l1_epsilon(1.0, 2, 1e9) == 2.0
-    assert one_bit_l1_epsilon(1.0, 2, 0.0) == 0.0
-    assert one_bit_l1_epsilon(600.0, 2, 1.0) == pytest.approx(601 - math.log(2), rel=1e-12)
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_the_one_bit_bound_holds_for_random_vectors(epsilon: float) -> None:
-    # Outcomes of all bits of d = 4, for pairs of vectors of L1 norm at most S, enumerated
-    rng = np.random.default_rng(0)
-    norm, a = 1.3, math.tanh(epsilon / 2)
-    bound = one_bit_l1_epsilon(epsilon, 4, norm)
-    worst = 0.0
-    corners = [np.eye(4)[0] * s for s in (-1.0, 1.0)]
-    vectors = corners + [v * norm / np.abs(v).sum() for v in rng.normal(size=(40, 4))]
-    vectors = [np.clip(v, -1, 1) for v in vectors]
-    for x, y in itertools.product(vectors, repeat=2):
-        for signs in itertools.product((-1, 1), repeat=4):
-            loss = np.log1p(a * np.array(signs) * x) - np.log1p(a * np.array(signs) * y)
-            worst = max(worst, loss.sum())
-    assert 0.4 * bound < worst <= bound
-
-
-def test_known_answer_of_privunit() -> None:
-    # Bhowmick et al. 2018: D 64, gamma 0.25, p0 0.75
-    cap = math.exp(privunit_log_cap(64, 0.25))
-    assert cap == pytest.approx(0.0222965743917272, rel=1e-11)
-    assert privunit_epsilon(64, 0.75, 0.25) == pytest.approx(4.87938561496994, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("dimension", "gamma"),
-    [(2, 0.3), (3, 0.9), (64, 0.25), (64, 0.99), (10**4, 0.02), (10**4, 0.4), (10**6, 0.01)],
-)
-def test_the_cap_against_an_integral(dimension: int, gamma: float) -> None:
-    # The angle from a fixed direction has a density proportional to sin(angle)^(D-2).
-    angle = mp.acos(mp.mpf(gamma))
-    steps = [angle * (1 - mp.mpf(2) ** -k) for k in range(25)]
-    part = mp.quad(lambda t: mp.sin(t) ** (dimension - 2), [*steps, angle])
-    exact = mp.log(part / mp.beta(mp.mpf(1) / 2, (mp.mpf(dimension) - 1) / 2))
-    found = privunit_log_cap(dimension, gamma)
-    assert found <= exact
-    assert found == pytest.approx(float(exact), rel=1e-8)
-
-
-def test_the_cap_of_a_huge_dimension() -> None:
-    # -ln of the cap is about D gamma^2/2 and grows with both.
-    found = privunit_log_cap(10**6, 0.1)
-    assert found == pytest.approx(-0.5 * (10**6 - 1) * -math.log1p(-0.01), rel=0.01)
-    assert privunit_epsilon(10**6, 0.9, 0.1) > privunit_epsilon(10**6, 0.9, 0.05) > 1200
-
-
 def test_bad_arguments_are_refused() -> None:
     for call, named in [
         (lambda: bit_losses(1.0, 0.5), "one_to_one = 1.0"),
@@ -204,14 +141,6 @@ def test_bad_arguments_are_refused() -> None:
         (lambda: bits_epsilon([0.5], [0.5, 0.5]), "one_to_one has 1"),
         (lambda: ldpfl_epsilon(0.0, 0.5, 10, alternating=True), "alpha = 0.0"),
         (lambda: ldpfl_epsilon(1.0, 0.5, 0, alternating=True), "num_bits = 0"),
-        (lambda: sign_epsilon_per_coordinate(-1.0, 1.0), "clip = -1.0"),
-        (lambda: sign_sigma(1.0, 701.0), "epsilon_per_coordinate = 701.0"),
-        (lambda: sign_epsilon(1.0, 1.0, 1, 1.0), "delta = 1.0"),
-        (lambda: one_bit_l1_epsilon(1.0, 4, -1.0), "norm = -1.0"),
-        (lambda: privunit_epsilon(1, 0.75, 0.25), "dimension = 1"),
-        (lambda: privunit_epsilon(64, 0.4, 0.25), "cap_probability = 0.4"),
-        (lambda: privunit_epsilon(64, 0.75, 1.0), "gamma = 1.0"),
     ]:
-        with pytest.raises(ConfigError) as error:
+        with pytest.raises(ConfigError, match=named):
             call()
-        one_line(error, named, "give")

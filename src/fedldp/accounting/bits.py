@@ -12,10 +12,9 @@ from scipy.special import log_ndtr, ndtri
 from fedldp.accounting.check import (
     check_count,
     check_delta,
-    check_not_negative,
     check_positive,
 )
-from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon
+from fedldp.accounting.compose import two_valued_epsilon
 from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.errors import ConfigError
 
@@ -178,32 +177,6 @@ def sign_epsilon(
     check_count("count", count)
     as_bits = two_valued_epsilon(sign_epsilon_per_coordinate(clip, sigma), count, delta)
     return as_bits if mu is None else min(as_bits, gaussian_epsilon(mu, delta))
-
-
-def one_bit_l1_epsilon(epsilon_per_weight: float, num_weights: int, norm: float) -> float:
-    """Return the pure epsilon of a whole one-bit report whose normalised vector is L1-clipped.
-
-    min(d eps0, S (a - ln(1 - a))) with a = (e^eps0 - 1)/(e^eps0 + 1), rounded up. Proof: a bit's
-    losses are ln((1 + a x)/(1 + a y)) and the like; ln(1 + t) <= t, and
-    -ln(1 - a t) <= -t ln(1 - a) on [0, 1], so summed over coordinates they are at most
-    a ||x||_1 - ln(1 - a) ||y||_1.
-
-    Args:
-        epsilon_per_weight: eps0 of one coordinate, positive.
-        num_weights: d.
-        norm: S, the bound on ||x||_1 of x in [-1, 1]^d.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    >>> round(one_bit_l1_epsilon(1.0, 100, 1.0), 12)
-    1.082231664218
-    """
-    pure = pure_epsilon({epsilon_per_weight: num_weights})
-    check_not_negative("norm", norm)
-    # -ln(1 - a) = ln((1 + e^eps0)/2), which for a large eps0 is eps0 - ln 2 + ln(1 + e^-eps0).
-    log_term = epsilon_per_weight + math.log1p(math.expm1(-epsilon_per_weight) / 2)
-    return min(pure, _up(norm * (math.tanh(epsilon_per_weight / 2) + log_term)))
 
 
 def _log_ratio(p: float, q: float) -> float:

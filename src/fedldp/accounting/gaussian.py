@@ -17,7 +17,6 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from scipy.optimize import minimize_scalar
 from scipy.special import erfcx, ndtr
 
 from fedldp.accounting.check import (
@@ -261,6 +260,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return terms[0] + terms[1] - terms[2] + 1e-14 * sum(terms)
 
     guess = 0.5 * math.log((log_inverse + 1) / rho)  # of the excess, but for the gain
+    from scipy.optimize import minimize_scalar  # slow to import
+
     best = minimize_scalar(
         bound, bounds=(guess - 20, guess + 20), method="bounded", options={"xatol": 1e-9}
     )

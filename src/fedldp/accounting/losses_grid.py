@@ -27,8 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
-from scipy.optimize import minimize_scalar
-from scipy.signal import lfilter
+from scipy.linalg.lapack import dtbtrs
 from scipy.special import logsumexp
 
 from fedldp.accounting.losses import Floats, Losses
@@ -158,6 +157,8 @@ def _spread(parts: Sequence[Part]) -> float:
 
 def _minimise(function: Callable[[float], float], low: float, high: float) -> float:
     """Return about the argument of the least value; any argument would be valid."""
+    from scipy.optimize import minimize_scalar  # slow to import
+
     best = minimize_scalar(
         lambda log_x: function(math.exp(log_x)),
         bounds=(math.log(low), math.log(high)),
@@ -314,7 +315,10 @@ def _beyond_delta(plan: _Plan, law: _Sum, log_delta: float, sign: int) -> tuple[
 def _sums_above(law: _Sum, step: float, sign: int) -> Floats:
     """Return sum over s >= i of weights_s e^(-tilt (s - i) step), rounded by ``sign``."""
     decay = math.exp(-law.tilt * step)
-    sums = lfilter([1.0], [1.0, -decay], law.weights[::-1])[::-1]
+    # The sums solve sums_i - decay sums_(i+1) = weights_i; the solver is one pass from the end.
+    bands = np.ones((2, law.weights.size), order="F")
+    bands[0] = -decay
+    sums = dtbtrs(bands, law.weights, uplo="U")[0]
     reach = min(law.weights.size, 1 / -math.expm1(-law.tilt * step))
     return np.asarray(sums * (1 + sign * 1e-9) + sign * (law.noise * reach + law.misplaced))
 

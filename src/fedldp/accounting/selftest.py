@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from fedldp.accounting.bits import ldpfl_epsilon, one_bit_l1_epsilon, sign_epsilon_per_coordinate
+from fedldp.accounting.bits import ldpfl_epsilon, sign_epsilon_per_coordinate
 from fedldp.accounting.compose import two_valued_delta, two_valued_epsilon
 from fedldp.accounting.gaussian import gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.losses import two_valued_losses
 from fedldp.accounting.losses_grid import compose_lower, compose_upper
-from fedldp.accounting.privunit import privunit_epsilon
 from fedldp.accounting.shuffle_one import shuffled_one_epsilon
 from fedldp.errors import FedldpError
 
@@ -39,8 +38,6 @@ def selftest() -> None:
             0.833424791950697,
             1e-10,
         ),
-        "one_bit_l1_epsilon": (one_bit_l1_epsilon(1.0, 100, 1.0), 1.082231664218287, 1e-10),
-        "privunit_epsilon": (privunit_epsilon(64, 0.75, 0.25), 4.87938561496994, 1e-10),
         "ldpfl_epsilon": (
             ldpfl_epsilon(10.0, 0.5, 10240, alternating=True),
             34884.836349495786,

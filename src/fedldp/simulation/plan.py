@@ -11,6 +11,7 @@ import torch
 
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
+from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve_largest
 from fedldp.accounting.statement import statement
 from fedldp.data import load_dataset
@@ -49,6 +50,7 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     Raises:
         ConfigError: a setting does not fit the others, or no budget meets the target.
     """
+    selftest()
     check_participation(config)
     size = config.build(problem, device=torch.device("cpu")).layout.size
     if config.target is not None:
