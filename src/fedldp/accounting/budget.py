@@ -1,0 +1,174 @@
+"""What a release costs under a privacy budget, and the filter that keeps the total within it.
+
+A filter lets a client choose each release from what happened before, its privacy cost included, and
+stops before the budget would be passed; for the three kinds here, it compares the sum of the costs
+with the limit. The unit is whatever the budget covers: a client's ledger covers all that it ever
+releases, whole inputs replaced.
+
+Source: pure: Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; zCDP:
+Feldman, Zrnic, "Individual Privacy Accounting via a Renyi Filter", NeurIPS 2021, and Whitehouse,
+Ramdas, Rogers, Wu, "Fully-Adaptive Composition in Differential Privacy", ICML 2023; GDP: Smith,
+Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy", 2022, and Koskela,
+Tobaben, Honkela, "Individual Privacy Accounting with Gaussian Differential Privacy", ICLR 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal, get_args
+
+from scipy.special import erfinv, ndtri_exp
+
+from fedldp.accounting.check import check_count, check_not_negative, round_up
+from fedldp.accounting.events import EVENTS, Event, GaussianReport, PureReport, TwoValuedBits
+from fedldp.errors import ConfigError, PrivacyError
+
+Kind = Literal["pure", "zcdp", "gdp"]
+UNITS: dict[Kind, str] = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
+"""What a budget of each kind adds up."""
+
+# Relative; far more than the errors of the two functions of scipy up to the epsilon below.
+_ROUNDING = 1e-12
+_LARGEST_COMPUTED = 700.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a client may release in all.
+
+    Attributes:
+        kind: "pure", "zcdp" or "gdp".
+        limit: the largest epsilon, rho or mu^2 (not mu), from 0.
+    """
+
+    kind: Kind
+    limit: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ConfigError(f"kind = {self.kind}: choose {', '.join(get_args(Kind))}")
+        check_not_negative("limit", self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.kind} budget of {UNITS[self.kind]} {self.limit!r}"
+
+    def admit(self, event: Event, spent: Fraction) -> float:
+        """Return the cost of ``event``, if after ``spent`` the budget still covers it.
+
+        The comparison is exact: of the costs, which are rounded up, and of the limit as it is. So
+        ten releases of epsilon 0.1 do not fit a limit of 1.0, since the float 0.1 is above 1/10;
+        ``calibrate.pure_share`` gives the largest share that does fit.
+
+        Raises:
+            PrivacyError: the budget does not cover it, or nothing is proven for the event.
+        """
+        price = cost(event, self.kind)
+        if math.isinf(price):
+            remedy = "; a zcdp budget covers it" if isinstance(event, GaussianReport) else ""
+            raise PrivacyError(
+                f"{type(event).__name__}: no finite cost is proven for it under a {self.kind} "
+                f"budget{remedy}; nothing was released"
+            )
+        total = spent + Fraction(price)
+        if total > Fraction(self.limit):
+            raise PrivacyError(
+                f"{self}: {_up(spent)!r} is spent, this release costs {price!r}, "
+                f"together {_up(total)!r}; nothing was released"
+            )
+        return price
+
+    def spent(self, costs: Iterable[float]) -> float:
+        """Return the sum of ``costs``, rounded up."""
+        return _up(total_of(costs))
+
+    def remaining(self, costs: Iterable[float]) -> float:
+        """Return what ``costs`` leave of the limit, rounded down; negative if they pass it."""
+        return -_up(total_of(costs) - Fraction(self.limit))
+
+
+def total_of(costs: Iterable[float]) -> Fraction:
+    """Return the exact sum of ``costs``."""
+    return sum(map(Fraction, costs), Fraction(0))
+
+
+def cost(event: Event, kind: Kind) -> float:
+    """Return what ``event`` adds to a budget of ``kind``, rounded up; infinite if unproven.
+
+    Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP, replacing the client's whole input,
+    with the cost as epsilon, rho or mu^2. Bits count singly or as a whole, whichever is less.
+    Gaussian reports cost their rho under zCDP and nothing finite elsewhere: they have no pure
+    guarantee, and what deployment draws is the discrete Gaussian, for which mu-GDP is not proven.
+    Values in clear never have a finite cost.
+
+    Raises:
+        PrivacyError: the event is unknown.
+        ConfigError: the number of coordinates is no integer.
+
+    Source: zCDP of a pure mechanism, epsilon^2/2: Bun, Steinke, "Concentrated Differential
+    Privacy", TCC 2016, Proposition 1.4. GDP of a pure mechanism: the mu at which the trade-off
+    curve of N(0, 1) against N(mu, 1) touches that of randomised response, below which none of an
+    epsilon-DP mechanism lies; mu^2 adds up (Dong, Roth, Su, "Gaussian Differential Privacy", 2022).
+
+    >>> cost(TwoValuedBits(epsilon=0.5, coordinates=8), "pure")
+    4.0
+    >>> cost(TwoValuedBits(epsilon=0.5, coordinates=8), "zcdp")
+    1.0
+    """
+    if EVENTS.get(type(event).__name__) is not type(event):
+        raise PrivacyError(
+            f"event {type(event).__name__}: no budget knows it; nothing was released"
+        )
+    return _known_cost(event, kind)
+
+
+@lru_cache
+def _known_cost(event: Event, kind: Kind) -> float:
+    match event:
+        case TwoValuedBits():
+            check_count("coordinates", event.coordinates)
+            price = event.coordinates * _of_pure(event.epsilon, kind)
+            if event.whole is not None:
+                price = min(price, _of_pure(event.whole, kind))
+        case PureReport():
+            price = _of_pure(event.epsilon, kind)
+        case GaussianReport() if kind == "zcdp":
+            price = Fraction(event.rho)
+        case _:
+            return math.inf
+    return _up(price)
+
+
+def _of_pure(epsilon: float, kind: Kind) -> Fraction:
+    exact = Fraction(epsilon)
+    if kind == "pure":
+        return exact
+    if kind == "zcdp":
+        return exact**2 / 2
+    if epsilon > _LARGEST_COMPUTED:
+        # With h = mu/2, 1/(1 + e^eps) = Phi(-h) <= exp(-h^2/2)/2, so 4 h^2 <= 8 eps.
+        return 8 * exact
+    return Fraction(_mu_of_pure(epsilon)) ** 2
+
+
+def _mu_of_pure(epsilon: float) -> float:
+    """Return -2 Phi^-1(1/(1 + e^epsilon)), rounded up, for epsilon up to 700.
+
+    Near 1/2 the inverse loses digits of the probability's distance from it, and for a large epsilon
+    the probability is too small; hence one formula for each.
+    """
+    if epsilon < 1:
+        mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
+    else:
+        mu = -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
+    return mu * (1 + _ROUNDING)
+
+
+def _up(exact: Fraction) -> float:
+    try:
+        return round_up(exact)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,115 @@
+"""fedldp ledger, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import typer
+from ledgers import PLENTY, filled, fresh
+
+from fedldp import cli
+from fedldp.accounting.budget import Budget
+from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.ledger import Ledger
+from fedldp.cli_ledger import ledger_app
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "client.ledger"
+
+
+Outcome = tuple[int, str, str]
+
+
+@pytest.fixture
+def fedldp(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    app = typer.Typer()
+    app.add_typer(ledger_app, name="ledger")
+    monkeypatch.setattr(cli, "app", app)
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["fedldp", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed = capsys.readouterr()
+        code = end.value.code
+        return code if isinstance(code, int) else 0, printed.out, printed.err
+
+    return call
+
+
+def test_show_and_verify_for_people(path: Path, fedldp: Callable[..., Outcome]) -> None:
+    Ledger(path, Budget("pure", 1.5)).release(
+        "[red]run", 0, TwoValuedBits(epsilon=0.1, coordinates=3), fresh
+    )
+    status, out, err = fedldp("ledger", "show", path)
+    assert (status, err) == (0, "")
+    assert "pure budget of epsilon 1.5" in out
+    assert "spent      epsilon 0.3" in out
+    assert "remaining  epsilon 1.2" in out
+    assert "[red]run" in out
+    line = f"ok: {path}: releases 1, within the pure budget of epsilon 1.5\n"
+    assert fedldp("ledger", "verify", path) == (0, line, "")
+
+
+def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> None:
+    entries = filled(path, 2).verify()
+    status, out, err = fedldp("ledger", "show", path, "--json")
+    assert (status, err) == (0, "")
+    summary = {
+        "ledger": str(path),
+        "budget": {"kind": "pure", "limit": 1e6},
+        "spent": 2.0,
+        "remaining": 1e6 - 2,
+        "num_releases": 2,
+        "last_hash": entries[1].hash,
+    }
+    shown = json.loads(out)
+    assert shown == {**summary, "releases": shown["releases"]}
+    assert shown["releases"][1] == {
+        "number": 2,
+        "run": "run",
+        "round": 1,
+        "event": {"event": "PureReport", "epsilon": 1.0, "idealised": False},
+        "cost": 1.0,
+        "payload_sha256": entries[1].payload_sha256,
+        "hash": entries[1].hash,
+    }
+    status, out, err = fedldp("ledger", "verify", path, "--json")
+    assert (status, err) == (0, "")
+    assert json.loads(out) == {**summary, "ok": True}
+
+
+def test_an_empty_ledger_is_shown(path: Path, fedldp: Callable[..., Outcome]) -> None:
+    Ledger(path, PLENTY)
+    status, out, _ = fedldp("ledger", "show", path)
+    assert status == 0
+    assert "none: nothing was released" in out
+    assert json.loads(fedldp("ledger", "show", path, "--json")[1])["releases"] == []
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_what_is_wrong_is_one_line(
+    path: Path, fedldp: Callable[..., Outcome], command: str, options: list[str]
+) -> None:
+    status, out, err = fedldp("ledger", command, path, *options)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"error: ledger \S+: there is no such file; check the path.*\n", err)
+    assert not path.exists()
+    filled(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM releases WHERE number = 2")
+    status, out, err = fedldp("ledger", command, path, *options)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"error: ledger \S+: release 2 was changed or removed\n", err)

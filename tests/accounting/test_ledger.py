@@ -1,0 +1,324 @@
+"""The client's ledger: what it charges, returns, refuses, and finds changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ledgers import ONE, PLENTY, digest, filled, fresh, never
+
+from fedldp.accounting.budget import Budget, Kind
+from fedldp.accounting.events import Event, GaussianReport, InClear, PureReport
+from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.errors import ConfigError, PrivacyError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "client.ledger"
+
+
+def test_a_release_is_charged_and_kept(path: Path) -> None:
+    ledger = Ledger(path, Budget("pure", 3.0))
+    sent = [ledger.release("run", round, ONE, fresh) for round in range(2)]
+    entries = Ledger(path).verify()
+    assert [(e.number, e.run, e.round, e.event, e.cost) for e in entries] == [
+        (1, "run", 0, ONE, 1.0),
+        (2, "run", 1, ONE, 1.0),
+    ]
+    assert [e.payload_sha256 for e in entries] == list(map(digest, sent))
+    assert (ledger.spent(), ledger.remaining()) == (2.0, 1.0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_retry_sends_the_same_bytes_at_no_cost(path: Path) -> None:
+    ledger = Ledger(path, Budget("pure", 1.0))
+    sent = ledger.release("run", 7, ONE, fresh)
+    assert ledger.release("run", 7, ONE, never) == sent
+    assert Ledger(path).release("run", 7, ONE, never) == sent
+    assert ledger.spent() == 1.0
+
+
+def test_a_retry_as_another_event_is_refused(path: Path) -> None:
+    ledger = filled(path)
+    with pytest.raises(PrivacyError, match="was released as PureReport"):
+        ledger.release("run", 3, PureReport(epsilon=0.5), never)
+
+
+def test_only_the_latest_bytes_of_each_run_are_kept(path: Path) -> None:
+    ledger = filled(path)
+    other = ledger.release("other", 0, ONE, fresh)
+    ledger.release("run", 4, ONE, fresh)
+    with pytest.raises(PrivacyError, match="no longer kept"):
+        ledger.release("run", 3, ONE, never)
+    assert ledger.release("other", 0, ONE, never) == other
+    assert ledger.spent() == 6.0
+
+
+def test_rounds_may_come_in_any_order(path: Path) -> None:
+    ledger = Ledger(path, PLENTY)
+    for round in (5, 2, 9):
+        ledger.release("run", round, ONE, fresh)
+    assert [entry.round for entry in ledger.releases()] == [5, 2, 9]
+
+
+def test_over_the_budget_nothing_is_randomised(path: Path) -> None:
+    ledger = Ledger(path, Budget("pure", 2.5))
+    for round in range(2):
+        ledger.release("run", round, ONE, fresh)
+    refusal = "pure budget of epsilon 2.5: 2.0 is spent, this release costs 1.0, together 3.0"
+    with pytest.raises(PrivacyError, match=re.escape(refusal)):
+        ledger.release("another run", 0, ONE, never)
+    ledger.release("run", 2, PureReport(epsilon=0.5), fresh)
+    assert ledger.remaining() == 0.0
+    assert len(ledger.verify()) == 3
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, PrivacyError])
+def test_an_error_while_randomising_costs_nothing(path: Path, error: type[BaseException]) -> None:
+    ledger = filled(path)
+
+    def fail() -> bytes:
+        raise error("bound")
+
+    with pytest.raises(error, match="bound"):
+        ledger.release("run", 4, ONE, fail)
+    assert ledger.spent() == 4.0
+    ledger.release("run", 4, ONE, fresh)
+
+
+@pytest.mark.parametrize("run", ["", "a\nb", "\x1b[31m", "\ud800", "x" * 201])
+def test_a_run_must_have_a_printable_name(path: Path, run: str) -> None:
+    with pytest.raises(ConfigError, match=r"run = .*1 to 200 printable"):
+        Ledger(path, PLENTY).release(run, 0, ONE, never)
+
+
+@pytest.mark.parametrize("round", [-1, 2**63, True])
+def test_a_round_must_be_a_number(path: Path, round: int) -> None:
+    with pytest.raises(ConfigError, match="round = "):
+        Ledger(path, PLENTY).release("run", round, ONE, never)
+
+
+def test_bytes_of_any_size_come_back(path: Path) -> None:
+    ledger = Ledger(path, PLENTY)
+    for round, size in enumerate((0, 1, 3_000_000)):
+        sent = ledger.release("run", round, ONE, lambda size=size: os.urandom(size))
+        assert ledger.release("run", round, ONE, never) == sent
+        assert len(sent) == size
+
+
+@pytest.mark.parametrize(
+    ("kind", "event", "what"),
+    [
+        ("pure", GaussianReport(mu=1.0, rho=0.5), "no finite cost is proven.*a zcdp budget covers"),
+        ("gdp", GaussianReport(mu=1.0, rho=0.5), "no finite cost is proven.*a zcdp budget covers"),
+        ("pure", InClear(what="weights"), "no finite cost is proven"),
+        ("zcdp", InClear(what="weights"), "no finite cost is proven"),
+        ("gdp", InClear(what="weights"), "no finite cost is proven"),
+        ("pure", PureReport(epsilon=1.0, idealised=True), "private for real numbers only"),
+        ("zcdp", PureReport(epsilon=1e200), "no finite cost is proven"),
+    ],
+)
+def test_what_no_budget_covers_is_refused(path: Path, kind: Kind, event: Event, what: str) -> None:
+    ledger = Ledger(path, Budget(kind, 1e300))
+    with pytest.raises(PrivacyError, match=what):
+        ledger.release("run", 0, event, never)
+    assert ledger.releases() == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unknown(Event):
+    """An event of some later version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weaker(PureReport):
+    """An event that means something else than what it is derived from."""
+
+
+@pytest.mark.parametrize("event", [Unknown(), Weaker(epsilon=0.1)])
+def test_an_unknown_event_is_refused(path: Path, event: Event) -> None:
+    with pytest.raises(PrivacyError, match=f"event {type(event).__name__}: no budget knows it"):
+        Ledger(path, PLENTY).release("run", 0, event, never)
+    with pytest.raises(PrivacyError, match="no budget knows it"):
+        MemoryLedger().charge(0, 0, event)
+
+
+# The file
+
+
+def test_the_budget_stays(path: Path) -> None:
+    filled(path)
+    assert Ledger(path).budget == Ledger(path, PLENTY).budget == PLENTY
+    for other in (Budget("pure", 2e6), Budget("pure", 1.0), Budget("zcdp", 1e6)):
+        with pytest.raises(PrivacyError, match="it was begun with a pure budget of epsilon"):
+            Ledger(path, other)
+
+
+def test_without_a_budget_no_file_is_made(path: Path) -> None:
+    with pytest.raises(PrivacyError, match="there is no such file"):
+        Ledger(path)
+    assert not path.exists()
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PrivacyError, match="cannot be made: No such file or directory"):
+        Ledger(tmp_path / "nowhere" / "client.ledger", PLENTY)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 4096, b"not a database at all, but long enough to look at" * 100]
+)
+def test_another_file_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(PrivacyError):
+        Ledger(path, PLENTY)
+    assert path.read_bytes() == content
+
+
+def test_another_database_is_refused(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("PRAGMA user_version = 1; CREATE TABLE t (x);")
+    with pytest.raises(PrivacyError, match="no such table"):
+        Ledger(path, PLENTY)
+
+
+def test_a_path_with_odd_characters(tmp_path: Path) -> None:
+    path = tmp_path / "a b%20?mode=memory#é.ledger"
+    filled(path)
+    assert len(Ledger(path).releases()) == 4
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE releases SET cost = 0.5 WHERE number = 2",
+        "UPDATE releases SET cost = 'free' WHERE number = 2",
+        "UPDATE releases SET event = replace(event, '1.0', '0.5') WHERE number = 2",
+        "UPDATE releases SET event = x'00ff' WHERE number = 2",
+        "UPDATE releases SET round = 100 WHERE number = 4",
+        "UPDATE releases SET run = 'other' WHERE number = 1",
+        "UPDATE releases SET payload_sha256 = 'ab' WHERE number = 3",
+        "UPDATE releases SET number = 9 WHERE number = 4",
+        "UPDATE releases SET hash = 'ab' WHERE number = 2",
+        "DELETE FROM releases WHERE number = 1",
+        "DELETE FROM releases WHERE number = 3",
+        'UPDATE budget SET "limit" = 1e9',
+        "UPDATE budget SET kind = 'zcdp'",
+        "UPDATE budget SET kind = 'none'",
+        "INSERT INTO budget VALUES ('pure', 1e9, '')",
+        "DELETE FROM budget",
+        "PRAGMA user_version = 2",
+    ],
+)
+def test_a_changed_or_removed_entry_is_found_by_every_use(path: Path, statement: str) -> None:
+    ledger = filled(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+    uses: list[Callable[[], object]] = [
+        ledger.verify, ledger.releases, ledger.spent, ledger.remaining,
+        lambda: ledger.release("run", 3, ONE, never), lambda: ledger.release("run", 4, ONE, never),
+        lambda: Ledger(path).verify(),
+    ]  # fmt: skip
+    for use in uses:
+        with pytest.raises(PrivacyError, match=r"client\.ledger"):
+            use()
+
+
+def test_changed_bytes_are_not_sent_again(path: Path) -> None:
+    ledger = filled(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE releases SET payload = x'00' WHERE number = 4")
+    with pytest.raises(PrivacyError, match="the bytes of release 4 were changed"):
+        ledger.verify()
+    with pytest.raises(PrivacyError, match="the bytes of release 4 were changed"):
+        ledger.release("run", 3, ONE, never)
+
+
+def rechained(path: Path, statement: str) -> None:
+    """Change a ledger as one would who computes the hashes anew."""
+    from fedldp.accounting import ledger as module
+
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+        previous = module._genesis(PLENTY)
+        query = "SELECT number, run, round, event, cost, payload_sha256 FROM releases ORDER BY 1"
+        for row in db.execute(query).fetchall():
+            previous = module._chain(previous, *row)
+            db.execute("UPDATE releases SET hash = ? WHERE number = ?", (previous, row[0]))
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("UPDATE releases SET cost = 0.5 WHERE number = 2", "release 2 is charged 0.5, not 1.0"),
+        ("UPDATE releases SET event = '{}' WHERE number = 2", "release 2 is not understood"),
+        ("UPDATE releases SET event = 'x' WHERE number = 2", "release 2 is not understood"),
+        ("DELETE FROM releases WHERE number = 3", "release 3 was changed or removed"),
+        (
+            """UPDATE releases SET event = '{"event": "InClear", "what": "all"}'""",
+            "release 1 is charged 1.0, not inf",
+        ),
+        (
+            """UPDATE releases SET event = '{"event": "PureReport", "epsilon": 1e6}', cost = 1e6""",
+            "the releases cost more",
+        ),
+    ],
+)
+def test_entries_must_make_sense_whatever_their_hashes(
+    path: Path, statement: str, what: str
+) -> None:
+    filled(path)
+    rechained(path, statement)
+    with pytest.raises(PrivacyError, match=what):
+        Ledger(path).verify()
+
+
+def test_removing_the_newest_entries_shows_only_in_the_last_hash(path: Path) -> None:
+    last = filled(path).verify()[-1].hash
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM releases WHERE number > 2")
+    entries = Ledger(path).verify()
+    assert len(entries) == 2
+    assert last not in [entry.hash for entry in entries]
+
+
+def test_a_damaged_file_is_refused_or_read_right(path: Path) -> None:
+    entries = filled(path).verify()
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(0, len(whole), 53):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x15
+        path.write_bytes(damaged)
+        try:
+            assert Ledger(path).verify() == entries
+        except PrivacyError:
+            refused += 1
+    assert refused > 10
+
+
+def test_a_cut_file_is_refused_or_counts_on_right(path: Path) -> None:
+    ledger = filled(path)
+    entries = ledger.releases()
+    whole = path.read_bytes()
+    refused = 0
+    for size in range(0, len(whole), 500):
+        path.write_bytes(whole[:size])
+        try:
+            ledger.release("run", 4, ONE, fresh)
+        except PrivacyError:
+            refused += 1
+        else:
+            assert ledger.releases()[:-1] == entries
+    assert refused > 24

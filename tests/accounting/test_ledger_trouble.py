@@ -1,0 +1,264 @@
+"""The client's ledger on a full disk, locked, crowded, killed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import resource
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from ledgers import ONE, PLENTY, apart, digest, filled, forks, fresh, never, patched
+
+from fedldp.accounting.budget import Budget
+from fedldp.accounting.ledger import Ledger
+from fedldp.errors import PrivacyError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "client.ledger"
+
+
+# Disks and locks
+
+
+def test_a_full_disk_refuses_and_recovers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = filled(path)
+    with monkeypatch.context() as full:
+        patched(full, lambda db: db.execute("PRAGMA max_page_count = 1"))
+        with pytest.raises(PrivacyError, match="database or disk is full"):
+            ledger.release("run", 4, ONE, lambda: os.urandom(100_000))
+    assert len(ledger.verify()) == 4
+    ledger.release("run", 4, ONE, lambda: os.urandom(100_000))
+    assert ledger.spent() == 5.0
+
+
+@forks
+@pytest.mark.parametrize("payload", [0, 5_000, 1_000_000])
+def test_a_file_that_cannot_grow_refuses(path: Path, payload: int) -> None:
+    # The operating system fails the write, at whatever page that is.
+    ledger = filled(path, 40)
+
+    def attempt() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size - 4096,) * 2)
+        for round in itertools.count(40):
+            try:
+                ledger.release("run", round, ONE, lambda: bytes(payload))
+            except PrivacyError:
+                os._exit(round - 40)
+
+    process = apart(attempt)
+    process.join()
+    assert 0 <= process.exitcode < 40
+    assert len(ledger.verify()) == 40 + process.exitcode
+    ledger.release("run", 90, ONE, fresh)
+
+
+@forks
+def test_a_ledger_cannot_begin_on_a_full_disk(path: Path) -> None:
+    def attempt() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        try:
+            Ledger(path, PLENTY)
+        except PrivacyError as error:
+            os._exit(7 if "cannot be made" in str(error) else 1)
+
+    process = apart(attempt)
+    process.join()
+    assert process.exitcode == 7
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where it may not")
+def test_a_file_that_may_not_be_written_refuses(path: Path) -> None:
+    ledger = filled(path)
+    path.chmod(0o400)
+    with pytest.raises(PrivacyError, match="readonly"):
+        ledger.release("run", 4, ONE, never)
+    assert ledger.spent() == 4.0
+
+
+def test_a_file_that_cannot_be_written_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = filled(path)
+    patched(monkeypatch, lambda db: db.execute("PRAGMA query_only = ON"))
+    with pytest.raises(PrivacyError, match="readonly"):
+        ledger.release("run", 4, ONE, fresh)
+    assert ledger.spent() == 4.0
+
+
+def test_a_locked_file_refuses_after_a_while(path: Path) -> None:
+    filled(path)
+    ledger = Ledger(path, timeout_seconds=0.05)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(PrivacyError, match="database is locked"):
+            ledger.release("run", 4, ONE, never)
+        assert ledger.spent() == 4.0  # reading goes on
+        other.execute("COMMIT")
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM releases").fetchone()
+        with pytest.raises(PrivacyError, match="database is locked"):
+            ledger.release("run", 4, ONE, fresh)  # a reader holds up the commit
+    assert ledger.spent() == 4.0
+    ledger.release("run", 4, ONE, fresh)
+
+
+def test_a_commit_is_synced_with_its_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = filled(path)
+    opened: list[sqlite3.Connection] = []
+    patched(monkeypatch, opened.append)
+
+    def make() -> bytes:
+        assert opened[-1].in_transaction
+        assert opened[-1].execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+        assert opened[-1].execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        return fresh()
+
+    ledger.release("run", 4, ONE, make)
+
+
+# Several processes, and death
+
+
+@forks
+def test_two_processes_never_pass_the_budget(path: Path, tmp_path: Path) -> None:
+    budget = Budget("pure", 60.5)
+
+    def client(name: str) -> Callable[[], None]:
+        def work() -> None:
+            ledger = Ledger(path, budget, timeout_seconds=60.0)
+            with (tmp_path / name).open("w") as log:
+                try:
+                    log.write(f"common 0 {digest(ledger.release('common', 0, ONE, fresh))}\n")
+                    for round in itertools.count():
+                        log.write(f"{name} {round} ")
+                        log.write(f"{digest(ledger.release(name, round, ONE, fresh))}\n")
+                except PrivacyError as error:
+                    log.write(f"refused: {error}\n")
+
+        return work
+
+    processes = [apart(client(name)) for name in ("a", "b")]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    lines = [(tmp_path / name).read_text().splitlines() for name in ("a", "b")]
+    assert all("refused: pure budget of epsilon 60.5: 60.0 is spent" in x.pop() for x in lines)
+    entries = Ledger(path).verify()
+    assert len(entries) == 60
+    assert {f"{e.run} {e.round} {e.payload_sha256}" for e in entries} == set(lines[0] + lines[1])
+    assert lines[0][0] == lines[1][0]  # the common round: the same bytes for both
+
+
+@forks
+def test_many_processes_may_begin_one_ledger(path: Path) -> None:
+    def begin() -> None:
+        Ledger(path, PLENTY).release("run", os.getpid(), ONE, fresh)
+
+    processes = [apart(begin) for _ in range(6)]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert len(Ledger(path).verify()) == 6
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_ledger_that_another_began_meanwhile_is_kept(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as meanwhile:
+
+        def begin_another(_: sqlite3.Connection) -> None:
+            meanwhile.undo()
+            filled(path)
+
+        patched(meanwhile, begin_another)
+        ledger = Ledger(path, PLENTY)
+    assert ledger.spent() == 4.0
+
+
+@forks
+def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "sent"
+    log.touch()
+    chance = random.Random(1)
+
+    def sent() -> dict[int, str]:
+        return {int(a): b for a, b in (line.split() for line in log.read_text().splitlines())}
+
+    def client() -> None:
+        first = len(sent())
+        ledger = Ledger(path, PLENTY)
+        handle = os.open(log, os.O_WRONLY | os.O_APPEND)
+        for round in itertools.count(first):
+            payload = ledger.release("run", round, ONE, lambda: os.urandom(20_000))
+            os.write(handle, f"{round} {digest(payload)}\n".encode())
+
+    left: dict[int, str] = {}
+    for kill in range(30):
+        process = apart(client)
+        while kill % 2 and len(sent()) == len(left) and process.is_alive():  # sure to get on
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0.0, 0.08))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        left = sent()
+        if not path.exists():
+            assert left == {}
+            continue
+        ledger = Ledger(path)
+        entries = ledger.verify()
+        released = {entry.round: entry.payload_sha256 for entry in entries}
+        assert left.items() <= released.items()
+        assert 0 <= len(released) - len(left) <= 1
+        assert ledger.spent() == len(entries)
+        if entries:
+            last = entries[-1]
+            assert digest(ledger.release("run", last.round, ONE, never)) == last.payload_sha256
+    assert len(left) >= 15
+
+
+@forks
+@pytest.mark.parametrize("new", [False, True], ids=["next", "first"])
+def test_killed_at_any_statement_it_never_undercounts(
+    path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
+) -> None:
+    before = 0 if new else 2
+    outcomes = []
+    for place in range(100):
+        path.unlink(missing_ok=True)
+        for journal in path.parent.iterdir():
+            journal.unlink()
+        if not new:
+            filled(path, before)
+
+        def client(place: int = place) -> None:
+            count = itertools.count()
+
+            def die(_: str) -> None:
+                if next(count) == place:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            patched(monkeypatch, lambda db: db.set_trace_callback(die))
+            Ledger(path, PLENTY).release("run", before, ONE, fresh)
+
+        process = apart(client)
+        process.join()
+        ledger = Ledger(path, PLENTY)
+        entries = ledger.verify()
+        retried = ledger.release("run", before, ONE, fresh)
+        outcomes.append(len(entries) - before)
+        assert digest(retried) == ledger.verify()[-1].payload_sha256
+        assert ledger.spent() == before + 1
+        if process.exitcode == 0:
+            break
+    assert place > 10
+    assert outcomes == [0] * place + [1]
