@@ -21,17 +21,17 @@ from fedldp.errors import ConfigError
 
 EPSILONS = (1.0, 4.0, 16.0, 64.0)
 SETTINGS: dict[str, dict[str, Any]] = {
-    "two_point": {"range_radius": 0.3},
+    "two_point": {"range_radius": 0.1},
     "two_point_l1": {"range_radius": 0.3, "clip": 4.0},
     "laplace": {"range_radius": 1.0, "clip": 2.0},
-    "piecewise": {"range_radius": 0.3},
+    "piecewise": {"range_radius": 0.1},
     "gaussian": {"range_radius": 1.0, "clip": 1.0},
     "privunit": {"range_radius": 1.0, "clip": 1.0},
 }
 DATA: dict[int, dict[str, Any]] = {
     100: {"dataset": "digits", "standardise": True, "rounds": 3, "learning_rate": 0.1},
-    1_000: {"dataset": "covertype", "standardise": False, "rounds": 2, "learning_rate": 0.5},
-    10_000: {"dataset": "covertype", "standardise": False, "rounds": 1, "learning_rate": 0.5},
+    1_000: {"dataset": "covertype", "standardise": False, "rounds": 2, "learning_rate": 2.0},
+    10_000: {"dataset": "covertype", "standardise": False, "rounds": 1, "learning_rate": 2.0},
 }
 
 

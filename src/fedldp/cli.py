@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedldp import api
+from fedldp.cli_ledger import ledger_app
 from fedldp.errors import ConfigError, FedldpError, RunError
 from fedldp.reporting import text
 from fedldp.reporting.progress import RunProgress
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(rich_markup_mode=None, help="The data folder.")
 app.add_typer(data_app, name="data")
+app.add_typer(ledger_app, name="ledger")
 
 DataDir = Annotated[
     Path | None, typer.Option(help="data folder; else $FEDLDP_DATA, else the user's cache folder")

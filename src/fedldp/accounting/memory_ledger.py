@@ -54,9 +54,15 @@ class MemoryLedger:
             if client in clients
         }
 
-    def clients(self) -> list[int]:
-        """Return the clients that released anything, sorted."""
-        return sorted(set().union(*self._rounds.values()))
+    def releases(self) -> dict[int, dict[int, Event]]:
+        """Return the event of every report, by round and then by client, both ascending."""
+        found: dict[int, dict[int, Event]] = {}
+        for event, clients in self._rounds.items():
+            for client, bits in clients.items():
+                for round in range(bits.bit_length()):
+                    if bits >> round & 1:
+                        found.setdefault(round, {})[client] = event
+        return {round: dict(sorted(found[round].items())) for round in sorted(found)}
 
     def _spent(self, client: int, budget: Budget) -> Fraction:
         history = self.history(client).items()

@@ -28,6 +28,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.bounding import Ranges
 from fedldp.errors import ConfigError, RunError
 from fedldp.wire import Broadcast, Layout, Shuffled
@@ -121,12 +122,15 @@ class RunFolder:
             raise RunError(f"{path} is damaged: start the run anew")
         return dict(document)
 
-    def write_round(self, broadcast: Broadcast, rounds: Sequence[Round]) -> None:
+    def write_round(
+        self, broadcast: Broadcast, rounds: Sequence[Round], ledger: MemoryLedger
+    ) -> None:
         """Record a complete round: the line of metrics and the checkpoint."""
         tensors: dict[str, np.ndarray[Any, Any]] = {"weights": broadcast.weights}
         metadata = {
             "round": str(broadcast.round),
             "rounds": json.dumps([asdict(r) for r in rounds]),
+            "ledger": json.dumps(ledger.to_record()),
         }
         if broadcast.ranges is not None:
             tensors["centers"] = broadcast.ranges.centers
@@ -150,7 +154,7 @@ class RunFolder:
             arrival_seconds=messages.arrival_seconds.astype(np.float32),
         )
 
-    def read_checkpoint(self) -> tuple[Broadcast, list[Round]] | None:
+    def read_checkpoint(self) -> tuple[Broadcast, list[Round], MemoryLedger] | None:
         """Return the state after the last complete round, or None where there is none.
 
         Raises:
@@ -175,13 +179,22 @@ class RunFolder:
                     ranges=ranges,
                 )
             rounds = [Round(**r) for r in json.loads(metadata["rounds"])]
-        except (SafetensorError, KeyError, ValueError, TypeError, OSError, ConfigError) as error:
+            ledger = MemoryLedger.from_record(json.loads(metadata["ledger"]))
+        except (
+            SafetensorError,
+            KeyError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            OSError,
+            ConfigError,
+        ) as error:
             raise RunError(f"{path} is damaged ({error}): start the run anew") from error
         weights = broadcast.weights
         sound = weights.dtype == np.float32 and weights.ndim == 1 and np.isfinite(weights).all()
         if not sound or len(rounds) != broadcast.round - 1:
             raise RunError(f"{path} is damaged: start the run anew")
-        return broadcast, rounds
+        return broadcast, rounds, ledger
 
     def write_model(self, layout: Layout, weights: np.ndarray[Any, Any]) -> None:
         """Write the weights by parameter name."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.data import Dataset, load_dataset, partition
 from fedldp.data.sources import SOURCES
 from fedldp.errors import ConfigError, RunError
@@ -37,6 +38,7 @@ class Result:
         rounds: one record for each round.
         weights: the final weights by parameter name, float32.
         privacy: the statement.
+        ledger: what every client released.
         seconds: wall-clock time of the rounds, those before a resume included.
         run_dir: the run folder, or None where nothing was written.
     """
@@ -46,6 +48,7 @@ class Result:
     rounds: list[Round]
     weights: dict[str, NDArray[np.float32]]
     privacy: dict[str, Any]
+    ledger: MemoryLedger
     seconds: float
     run_dir: Path | None
 
@@ -136,28 +139,32 @@ def simulate(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
     )
     with InProcess(config, dataset, members, device=chosen, workers=workers) as clients:
-        broadcast, records = clients.population.system.initial(), list[Round]()
+        system = clients.population.system
+        broadcast, records, ledger = system.initial(), list[Round](), MemoryLedger()
         folder = resume
         if resume is not None:
-            broadcast, records = _resumed(resume, clients.population.system, privacy)
+            broadcast, records, ledger = _resumed(resume, system, privacy)
         elif out is not None:
             folder = RunFolder.create(out, _document(recipe, config, dataset), privacy)
         before(privacy)
         for record in records:
             after_round(record)
         try:
-            broadcast = _rounds(config, clients, broadcast, records, folder, after_round)
+            broadcast = _rounds(config, clients, broadcast, records, ledger, folder, after_round)
         except BaseException:
             if out is not None and folder is not None and not records:
                 folder.discard()
             raise
-        layout = clients.population.system.layout
+    if ledger.releases() != planned.releases:
+        raise AssertionError("clients released something else than the statement was made for")
+    layout = system.layout
     result = Result(
         recipe=recipe,
         config=config,
         rounds=records,
         weights={name: w.copy() for name, w in layout.split(broadcast.weights).items()},
         privacy=privacy,
+        ledger=ledger,
         seconds=sum(record.seconds for record in records),
         run_dir=None if folder is None else folder.path,
     )
@@ -195,10 +202,10 @@ def _own_data(dataset: Dataset) -> str | None:
 
 def _resumed(
     folder: RunFolder, system: System, privacy: dict[str, Any]
-) -> tuple[Broadcast, list[Round]]:
+) -> tuple[Broadcast, list[Round], MemoryLedger]:
     """Return where a run was cut short, and repair what was not written any more."""
     saved = folder.read_checkpoint()
-    broadcast, records = saved or (system.initial(), [])
+    broadcast, records, ledger = saved or (system.initial(), [], MemoryLedger())
     layout = system.layout
     fits = broadcast.ranges is None or broadcast.ranges.sizes == layout.sizes
     if broadcast.weights.size != layout.size or not fits:
@@ -207,7 +214,7 @@ def _resumed(
         )
     folder.describe(privacy)
     folder.write_metrics(records)
-    return broadcast, records
+    return broadcast, records, ledger
 
 
 def _finish(folder: RunFolder, result: Result, layout: Layout, broadcast: Broadcast) -> None:
@@ -221,24 +228,32 @@ def _rounds(
     clients: InProcess,
     broadcast: Broadcast,
     records: list[Round],
+    ledger: MemoryLedger,
     folder: RunFolder | None,
     after_round: Callable[[Round], None],
 ) -> Broadcast:
     """Run the rounds that are left; add their records and return the last broadcast."""
     while broadcast.round <= config.rounds:
-        broadcast, record = _one_round(config, clients, broadcast, folder)
+        broadcast, record = _one_round(config, clients, broadcast, ledger, folder)
         records.append(record)
         if folder is not None:
-            folder.write_round(broadcast, records)
+            folder.write_round(broadcast, records, ledger)
         after_round(record)
     return broadcast
 
 
 def _one_round(
-    config: SystemConfig, clients: InProcess, broadcast: Broadcast, folder: RunFolder | None
+    config: SystemConfig,
+    clients: InProcess,
+    broadcast: Broadcast,
+    ledger: MemoryLedger,
+    folder: RunFolder | None,
 ) -> tuple[Broadcast, Round]:
     started = time.monotonic()
     chosen = participants(config, broadcast.round)
+    # Charged before anything leaves: a round that fails has been paid for.
+    for client in chosen:
+        ledger.charge(client, broadcast.round, config.release(client, broadcast.weights.size))
     transport: Transport = clients
     delays = config.delays()
     if delays is not None:
