@@ -167,6 +167,13 @@ class RaisingInTraining(Base):
         return super().forward(x)
 
 
+class RaisingOnLargeBatches(Base):
+    def forward(self, x):
+        if len(x) == 286:
+            raise RuntimeError("first line\nsecond line")
+        return super().forward(x)
+
+
 def batch_of_one(shape, classes):
     return nn.Sequential(dense(shape, classes), nn.BatchNorm1d(classes, track_running_stats=False))
 

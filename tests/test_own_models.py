@@ -23,7 +23,8 @@ BAD_MODELS = {
     "frozen": "extra", "Unused": "extra", "Detached": "", "IntegerLogits": "", "lazy": "",
     "meta": "", "too_many_classes": "(2, 11)", "one_logit": "(20,)", "Pair": "", "Nothing": "",
     "other_shape": "(1, 8, 8)", "raising": "first line", "raising_quietly": "ValueError",
-    "RaisingForward": "first line", "RaisingInTraining": "first line", "batch_of_one": "",
+    "RaisingForward": "first line", "RaisingInTraining": "first line",
+    "RaisingOnLargeBatches": "first line", "batch_of_one": "",
     "no_parameters": "no parameters", "number": "int", "no_arguments": "", "three": "not callable",
     "missing": "missing",
 }  # fmt: skip

@@ -201,6 +201,27 @@ def test_an_interrupt_while_workers_start_is_one_line_too(
 
 
 @on_linux
+@pytest.mark.slow
+def test_an_impatient_user_sees_no_traceback(tmp_path: Path, fedldp_process: Any) -> None:
+    # Clients that take a while, so that the second Ctrl-C finds the workers still at it.
+    command = fedldp_process(
+        "run", "--rounds", 500, "--set", "model=mlp", "--set", "local_epochs=100", "--workers", 2,
+        "--out", "run",
+    )  # fmt: skip
+    command.wait_until(lambda: len(command.family()) >= 3)
+    time.sleep(8)
+    for _ in range(6):
+        if command.process.poll() is None:
+            command.interrupt()
+            time.sleep(0.3)
+    outcome = command.end()
+    assert outcome.status in (130, -signal.SIGINT)  # to a shell the same
+    assert "Traceback" not in outcome.err
+    command.assert_no_one_is_left()
+    assert command.shared_data() == []
+
+
+@on_linux
 def test_workers_end_with_a_parent_that_is_killed_and_leave_no_data(fedldp_process: Any) -> None:
     command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")
     command.wait_until(lambda: rounds_done(command) >= 1)

@@ -84,7 +84,8 @@ def only(marked: int, clients: int, size: int) -> np.ndarray:
 
 
 SHAPES = [(1, 20, 1), (1, 20, 20), (5, 1, 1), (6, 20, 1), (6, 20, 7), (6, 20, 19), (6, 20, 20),
-          (6, 21, 8), (3, 64, 16), (4, 300 * 4096 + 5, 4096)]  # fmt: skip
+          (6, 21, 8), (3, 64, 16), (4, 300 * 4096 + 5, 4096),
+          (4, 300 * 4097 + 5, 4097)]  # fmt: skip
 shapes = pytest.mark.parametrize(("clients", "size", "chunk"), SHAPES)
 
 
