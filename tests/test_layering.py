@@ -17,18 +17,18 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # From the ground up. What stands on one line does not know of each other.
 LAYERS = [
     {"errors"},
-    {"registry", "randomness"},
-    {"bounding"},
+    {"registry", "randomness", "accounting"},
+    {"bounding", "discrete"},
     {"wire"},
     {"mechanisms", "data", "models"},
     {"parts"},
     {"systems"},
-    {"accounting", "transport", "recipes"},
+    {"transport", "recipes"},
     {"reporting"},
     {"simulation"},
     {"audit"},
     {"settings"},
-    {"api"},
+    {"api", "cli_ledger"},
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

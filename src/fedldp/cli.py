@@ -230,6 +230,9 @@ def main() -> None:
         _refuse(str(error))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+    except OSError as error:  # such as a closed pipe or a full disk behind stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _refuse(f"cannot go on: {error}")
     sys.exit(code if isinstance(code, int) else 0)
 
 

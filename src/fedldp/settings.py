@@ -57,7 +57,7 @@ def read_toml(path: Path) -> SystemConfig:
         ConfigError: the file cannot be read, is no TOML, or describes no valid configuration.
     """
     try:
-        settings = tomllib.loads(path.read_text())
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"recipe {path}: {error.strerror}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

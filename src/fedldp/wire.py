@@ -82,9 +82,9 @@ class Report:
 
     @property
     def uplink_bits(self) -> int:
-        """Bits sent: the payload, and the position label of every message."""
+        """Bits sent: the payload, the position label of every message, and a weight in 64 bits."""
         labels = self.num_messages * (self.num_messages - 1).bit_length()
-        return 8 * len(self.payload) + labels
+        return 8 * len(self.payload) + labels + (0 if self.weight is None else 64)
 
 
 @dataclass(frozen=True, kw_only=True)

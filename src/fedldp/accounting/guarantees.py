@@ -20,6 +20,9 @@ from fedldp.accounting.shuffle import (
 from fedldp.accounting.shuffle_one import shuffled_one_epsilon
 from fedldp.errors import ConfigError
 
+Unit = Literal["weight", "record", "client-round", "client-run"]
+Adversary = Literal["server", "shuffled-server", "downlink"]
+
 History = Counter[Event]
 """How often a client released which event."""
 
@@ -44,8 +47,8 @@ class Guarantee:
         method: how it was computed, with the source.
     """
 
-    unit: Literal["weight", "record", "client-round", "client-run"]
-    adversary: Literal["server", "shuffled-server", "downlink"]
+    unit: Unit
+    adversary: Adversary
     neighbours: Literal["replace-client", "replace-record"] = "replace-client"
     kind: Literal["pure", "approximate", "none"]
     epsilon: float | None
@@ -55,9 +58,7 @@ class Guarantee:
     method: str
 
 
-def local_guarantees(
-    history: History, unit: Literal["client-round", "client-run"], delta: float
-) -> list[Guarantee]:
+def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarantee]:
     """Return what holds against a server that sees every report of ``history`` and its sender.
 
     Raises:
@@ -86,9 +87,7 @@ def local_guarantees(
     return [_zcdp(history, unit, delta)]
 
 
-def _pure_reports(
-    history: History, unit: Literal["client-round", "client-run"], delta: float
-) -> Iterator[Guarantee]:
+def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
     idealised = any(isinstance(e, PureReport) and e.idealised for e in history)
     assumptions = [FRESH, IDEALISED] if idealised else [FRESH]
     reports = _whole_reports(history)
@@ -161,9 +160,7 @@ def _epsilon_of_pure(counts: Mapping[float, int], delta: float) -> float:
     return two_valued_epsilon_mixed(counts, delta)
 
 
-def _gaussian_reports(
-    history: History, unit: Literal["client-round", "client-run"], delta: float
-) -> Iterator[Guarantee]:
+def _gaussian_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
     mus = [e.mu for e, n in history.items() if isinstance(e, GaussianReport) for _ in range(n)]
     if delta > 0:
         yield Guarantee(
@@ -178,7 +175,7 @@ def _gaussian_reports(
     yield _zcdp(history, unit, delta)
 
 
-def _zcdp(history: History, unit: Literal["client-round", "client-run"], delta: float) -> Guarantee:
+def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
     """Return what zero-concentrated privacy gives for any mixture of events."""
     if delta == 0:
         return Guarantee(
@@ -253,7 +250,7 @@ def _shuffled_bits(
         assumptions=_honest(crowd),
         method="one coordinate of one round: exact, worst case over the other clients",
     )
-    units: tuple[tuple[Literal["client-round", "client-run"], int], ...] = (
+    units: tuple[tuple[Unit, int], ...] = (
         ("client-round", 1),
         ("client-run", rounds),
     )
@@ -282,7 +279,7 @@ def _shuffled_chunks(
 ) -> Iterator[Guarantee]:
     """Messages link the coordinates of one chunk: the unit that is shuffled is the chunk."""
     messages = -(-event.coordinates // chunk)
-    units: tuple[tuple[Literal["client-round", "client-run"], int], ...] = (
+    units: tuple[tuple[Unit, int], ...] = (
         ("client-round", 1),
         ("client-run", rounds),
     )
@@ -317,8 +314,6 @@ def _clones_composed(epsilon: float, crowd: int, count: int, delta: float) -> fl
     return two_valued_epsilon(each, count, delta / 2)
 
 
-def _local_approximate(
-    history: History, unit: Literal["client-round", "client-run"], delta: float
-) -> float:
+def _local_approximate(history: History, unit: Unit, delta: float) -> float:
     lines = local_guarantees(history, unit, delta)
     return min(line.epsilon for line in lines if line.epsilon is not None)

@@ -4,40 +4,75 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedldp.accounting.events import Event, TwoValuedBits
-from fedldp.accounting.guarantees import FRESH, Guarantee, local_guarantees, shuffled_guarantees
+from fedldp.accounting.guarantees import (
+    FRESH,
+    Guarantee,
+    Unit,
+    local_guarantees,
+    shuffled_guarantees,
+)
 from fedldp.accounting.releases import Releases, histories, smallest_crowds
-from fedldp.systems import SystemConfig
+from fedldp.errors import ConfigError
 
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What the source of a system claims, quoted as a claim and never as a guarantee.
+
+    Attributes:
+        epsilon: as claimed.
+        delta: as claimed.
+        unit: what the claim is about, in the vocabulary of the statements.
+        source: where it is claimed.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Unit
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShufflerInPath:
+    """What stands between the clients and the server.
+
+    Attributes:
+        chunk: coordinates in one shuffled message.
+        untrusted_clients: participants of a round that may collude with the server or drop out.
+        prediction_error: of the clients' own times; above 0 arrival times tell clients apart.
+    """
+
+    chunk: int
+    untrusted_clients: int
+    prediction_error: float
+
+
 def statement(
-    config: SystemConfig, releases: Releases, *, delta: float | None = None
+    releases: Releases, *, claim: Claim | None, shuffler: ShufflerInPath | None, delta: float
 ) -> dict[str, Any]:
     """Return the statement: the source's claim, the guarantees that are proven, and warnings.
 
     Args:
-        config: the run's configuration.
-        releases: what every client releases; see ``simulation.participation.planned_releases``.
-        delta: of the approximate lines; ``config.delta`` where it is not given.
+        releases: what every client releases.
+        claim: what the system's source claims.
+        shuffler: where reports go through one.
+        delta: of the approximate lines; at 0 there are none.
     """
-    delta = config.delta if delta is None else delta
     lines = _weight_lines(releases) + _local_lines(releases, delta)
     warnings = [SIMULATED]
-    delays = config.delays()
-    if delays is not None and delta > 0:
-        if delays.prediction_error > 0:
-            warnings.append(
-                f"prediction_error = {delays.prediction_error:g}: arrival times tell clients "
-                "apart, so no guarantee of the shuffler is stated"
-            )
-        else:
-            lines += _shuffled_lines(config, delays.chunk, releases, delta)
-    claim = config.claim()
+    if shuffler is not None and shuffler.prediction_error > 0:
+        warnings.append(
+            f"prediction_error = {shuffler.prediction_error:g}: arrival times tell clients apart, "
+            "so no guarantee of the shuffler is stated"
+        )
+    elif shuffler is not None and delta > 0:
+        lines += _shuffled_lines(shuffler, releases, delta)
     return {
         "claim": None if claim is None else asdict(claim),
         "guarantees": [asdict(line) for line in lines],
@@ -74,16 +109,18 @@ def _local_lines(releases: Releases, delta: float) -> list[Guarantee]:
     return _worst(rounds) + _worst(runs)
 
 
-def _shuffled_lines(
-    config: SystemConfig, chunk: int, releases: Releases, delta: float
-) -> list[Guarantee]:
+def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) -> list[Guarantee]:
     crowds = smallest_crowds(releases)
     candidates = []
     for history in histories(releases):
+        if len(history) > 1 or not isinstance(next(iter(history)), TwoValuedBits):
+            raise ConfigError(
+                "a shuffler's guarantee is known for one kind of bits per client only"
+            )
         for event, rounds in history.items():
-            if len(history) > 1 or not isinstance(event, TwoValuedBits):
-                raise AssertionError("only one kind of bits per client goes through the shuffler")
-            crowd = max(1, crowds[event] - config.untrusted_clients)
+            assert isinstance(event, TwoValuedBits)
+            crowd = max(1, crowds[event] - shuffler.untrusted_clients)
+            chunk = min(shuffler.chunk, event.coordinates)
             candidates.append(
                 shuffled_guarantees(event, rounds, crowd=crowd, chunk=chunk, delta=delta)
             )

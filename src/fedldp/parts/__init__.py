@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedldp.data import Examples
 from fedldp.randomness import Stream
@@ -20,5 +20,5 @@ class Client:
     """
 
     index: int
-    examples: Examples
+    examples: Examples = field(repr=False)
     stream: Callable[[str], Stream]

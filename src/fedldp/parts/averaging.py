@@ -31,7 +31,7 @@ class SendPlain:
             size=weights.size,
             payload=weights.astype("<f4").tobytes(),
             chunk=weights.size,
-            weight=float(len(client.examples)) if self.by_examples else 1.0,
+            weight=float(len(client.examples)) if self.by_examples else None,
         )
 
 
@@ -44,10 +44,11 @@ class WeightedMean:
         total = np.zeros(broadcast.weights.size)
         weight = 0.0
         for report in reports:
-            if not isinstance(report, Report) or report.weight is None:
-                raise RunError("this server averages whole reports that carry a weight")
-            total += report.weight * np.frombuffer(report.payload, "<f4").astype(np.float64)
-            weight += report.weight
+            if not isinstance(report, Report):
+                raise RunError("this server averages whole reports, not shuffled messages")
+            share = 1.0 if report.weight is None else report.weight
+            total += share * np.frombuffer(report.payload, "<f4").astype(np.float64)
+            weight += share
         if weight == 0:
             raise RunError("no report came in: there is no mean to take")
         mean = (total / weight).astype(np.float32)

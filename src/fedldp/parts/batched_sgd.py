@@ -88,10 +88,11 @@ def _schedule(
     The batches are those of ``LocalSgd``; a client with fewer steps has empty ones at the end.
     """
     batches = [list(step.batches(client)) for client in clients]
+    width = max(len(places) for own in batches for places in own)
     schedule = []
     for number in range(max(map(len, batches))):
-        places = np.zeros((len(clients), step.batch_size), np.int64)
-        taken = np.zeros((len(clients), step.batch_size), np.float32)
+        places = np.zeros((len(clients), width), np.int64)
+        taken = np.zeros((len(clients), width), np.float32)
         for row, own in enumerate(batches):
             if number < len(own):
                 places[row, : len(own[number])] = own[number]

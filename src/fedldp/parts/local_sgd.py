@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedldp.data import Examples
+from fedldp.errors import ConfigError
 from fedldp.parts import Client
 from fedldp.randomness import torch_seeded
 from fedldp.wire import Broadcast, Layout, Sensitive, Vector
@@ -104,11 +105,18 @@ class LocalSgd:
             for places in map(torch.from_numpy, self.batches(client)):
                 batch = to_device(features.index_select(0, places), self.device)
                 answers = labels.index_select(0, places).to(self.device)
-                loss = functional.cross_entropy(self.model(batch), answers)
-                gradients = torch.autograd.grad(loss, parameters)
+                gradients = self._gradients(batch, answers, parameters)
                 with torch.no_grad():
                     torch._foreach_add_(parameters, gradients, alpha=-self.learning_rate)
         return Sensitive(read_weights(self.model))
+
+    def _gradients(self, batch: Tensor, answers: Tensor, parameters: list[Tensor]) -> list[Tensor]:
+        try:
+            loss = functional.cross_entropy(self.model(batch), answers)
+            return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
+        except Exception as error:  # a user's model may raise anything
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ConfigError(f"model: training it failed: {reason}") from error
 
     def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
         """Yield the places of each step's examples among the client's own."""

@@ -87,15 +87,18 @@ class RunFolder:
 
     def describe(self, privacy: Mapping[str, Any]) -> None:
         """Write what else is known before training: where the run takes place, and its privacy."""
-        self.write_json("environment.json", environment())
+        # A resumed run keeps the record of the machine that it began on.
+        if not (self.path / "environment.json").exists():
+            self.write_json("environment.json", environment())
         self.write_json("privacy.json", privacy)
 
     def discard(self) -> None:
         """Leave the place as it was: for a run that ended before its first round was complete."""
-        for entry in self.path.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         if not self._found:
-            self.path.rmdir()
+            shutil.rmtree(self.path, ignore_errors=True)
+            return
+        for entry in self.path.glob("*"):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write ``content`` atomically."""

@@ -13,7 +13,7 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve_largest
-from fedldp.accounting.statement import statement
+from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.data import load_dataset
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.errors import ConfigError
@@ -56,7 +56,25 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     if config.target is not None:
         config = _solved(config, config.target, size)
     releases = planned_releases(config, size)
-    return Plan(config, releases, statement(config, releases, delta=delta))
+    return Plan(config, releases, state(config, releases, delta=delta))
+
+
+def state(
+    config: SystemConfig, releases: Releases, *, delta: float | None = None
+) -> dict[str, Any]:
+    """Return the statement of ``config`` for what was released, or will be."""
+    delays = config.delays()
+    shuffler = delays and ShufflerInPath(
+        chunk=delays.chunk,
+        untrusted_clients=config.untrusted_clients,
+        prediction_error=delays.prediction_error,
+    )
+    return statement(
+        releases,
+        claim=config.claim(),
+        shuffler=shuffler,
+        delta=config.delta if delta is None else delta,
+    )
 
 
 def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
@@ -77,7 +95,7 @@ def _solved(config: SystemConfig, target: Target, size: int) -> SystemConfig:
 
     def reached(epsilon: float) -> float:
         candidate = config.changed(epsilon=epsilon)
-        lines = statement(candidate, planned_releases(candidate, size), delta=target.delta)
+        lines = state(candidate, planned_releases(candidate, size), delta=target.delta)
         return _epsilon_of(lines["guarantees"], target)
 
     def reached_or_infinite(epsilon: float) -> float:

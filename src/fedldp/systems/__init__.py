@@ -29,6 +29,8 @@ from pydantic import (
 from torch import nn
 
 from fedldp.accounting.events import Event
+from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.statement import Claim
 from fedldp.errors import ConfigError
 from fedldp.models import build_model
 from fedldp.parts import Client
@@ -39,8 +41,6 @@ from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Vector
 
 Positive = Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
-Unit = Literal["weight", "record", "client-round", "client-run"]
-Adversary = Literal["server", "shuffled-server", "downlink"]
 
 
 class ClientStep(Protocol):
@@ -61,23 +61,6 @@ class ServerStep(Protocol):
     """Compute the next broadcast from this round's and a stream of reports, in O(d) memory."""
 
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """What the source of a system claims, quoted as a claim and never as a guarantee.
-
-    Attributes:
-        epsilon: as claimed.
-        delta: as claimed.
-        unit: what the claim is about, in the vocabulary of the statements.
-        source: where it is claimed.
-    """
-
-    epsilon: float
-    delta: float
-    unit: Unit
-    source: str
 
 
 @dataclass(frozen=True, kw_only=True)

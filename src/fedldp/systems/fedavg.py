@@ -22,8 +22,9 @@ import torch
 from pydantic import Field
 
 from fedldp.accounting.events import InClear
+from fedldp.accounting.statement import Claim
 from fedldp.parts.averaging import SendPlain, WeightedMean
-from fedldp.systems import Claim, Problem, System, SystemConfig
+from fedldp.systems import Problem, System, SystemConfig
 from fedldp.wire import Broadcast
 
 

@@ -31,6 +31,7 @@ import torch
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event
+from fedldp.accounting.statement import Claim
 from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges, check_releasable
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms import (
@@ -42,7 +43,7 @@ from fedldp.mechanisms import (
     mechanisms,
 )
 from fedldp.parts import Client
-from fedldp.systems import Claim, Count, Delays, Positive, Problem, System, SystemConfig
+from fedldp.systems import Count, Delays, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Shuffled, Vector
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]

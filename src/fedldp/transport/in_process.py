@@ -129,7 +129,7 @@ class InProcess:
         system = config.build(problem, device=device)
         self.population = Population(config.seed, system, dataset, members, device)
         self._pieces = range(-(-len(dataset.test) // PIECE))
-        self._workers = workers
+        self._workers = workers = min(workers, config.num_clients)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._executor: ProcessPoolExecutor | None = None
         if workers > 1:
@@ -150,15 +150,23 @@ class InProcess:
             )
             # Ctrl-C reaches the whole process group, and the parent alone decides how to end:
             # workers inherit that it is blocked. One starts with each task while none is idle.
-            with _interrupts_blocked():
-                for _ in range(workers):
-                    self._executor.submit(int)
+            try:
+                with _interrupts_blocked():
+                    for _ in range(workers):
+                        self._executor.submit(int)
+            except KeyboardInterrupt:
+                self.__exit__(KeyboardInterrupt)
+                raise
 
     def __enter__(self) -> InProcess:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._executor is not None:
+            if kind is not None:
+                # What the workers are at is of no use any more, and may take long.
+                for process in list((self._executor._processes or {}).values()):
+                    process.terminate()
             self._executor.shutdown(cancel_futures=True)
         if self._folder is not None:
             self._folder.cleanup()
@@ -246,6 +254,7 @@ def _start_worker(
     folder: str,
 ) -> None:
     global _population
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     torch.set_num_threads(1)
     dataset = _mapped(name, num_classes, Path(folder))
