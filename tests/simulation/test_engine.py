@@ -289,7 +289,7 @@ def test_only_those_who_take_part_count() -> None:
     # 650 weights as 13 messages, with labels of 4 bits.
     assert [r.uplink_bits_per_client for r in result.rounds] == [650 + 13 * 4] * 2
     plain = fedldp.run(fedavg(num_clients=10, clients_per_round=3, rounds=1))
-    assert plain.rounds[0].uplink_bits_per_client == 32 * 650
+    assert plain.rounds[0].uplink_bits_per_client == 32 * 650 + 64  # the example count
 
 
 def test_more_clients_per_round_than_clients_are_refused() -> None:

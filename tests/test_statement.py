@@ -1,0 +1,307 @@
+"""Statements: the figures, that they hold for what was really released, and calibration."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedldp
+from fedldp.accounting.events import Event, GaussianReport, InClear, PureReport, TwoValuedBits
+from fedldp.accounting.guarantees import LARGEST_SHUFFLED, local_guarantees, shuffled_guarantees
+from fedldp.accounting.releases import histories, smallest_crowds
+from fedldp.errors import ConfigError
+from fedldp.mechanisms import mechanisms
+from fedldp.recipes import recipes
+from fedldp.reporting.text import explain, number
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of, state
+
+
+def lines_of(privacy: dict[str, Any], unit: str, adversary: str = "server") -> list[dict[str, Any]]:
+    return [g for g in privacy["guarantees"] if (g["unit"], g["adversary"]) == (unit, adversary)]
+
+
+def epsilons(privacy: dict[str, Any], unit: str, adversary: str = "server") -> dict[str, float]:
+    return {g["kind"]: g["epsilon"] for g in lines_of(privacy, unit, adversary)}
+
+
+def planned(config: Any, **more: Any) -> dict[str, Any]:
+    return plan(config, problem_of(config, None), **more).privacy
+
+
+def small(name: str = "quickstart", **changes: Any) -> Any:
+    base = {"dataset": "digits", "model": "logistic", "num_clients": 6, "rounds": 2,
+            "local_epochs": 1, "standardise": True}  # fmt: skip
+    return fedldp.recipe(name, **{**base, **changes})
+
+
+# The figures of the specification: section 4 of the privacy rules
+
+
+def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_command: Any) -> None:
+    outcome = fedldp_command("account", "ldp-fl-mnist", "--json")
+    assert outcome.status == 0
+    privacy = json.loads(outcome.out)
+    assert privacy["claim"]["epsilon"] == 1.0
+    assert privacy["claim"]["unit"] == "weight"
+    assert epsilons(privacy, "weight") == {"pure": 1.0}
+    each, run = epsilons(privacy, "client-round"), epsilons(privacy, "client-run")
+    assert each["pure"] == 21_840
+    assert each["approximate"] == pytest.approx(10_647.8103421534, abs=1e-9)
+    assert run["pure"] == 218_400
+    assert run["approximate"] == pytest.approx(102_689.98, abs=0.005)
+    one, *_ = lines_of(privacy, "weight", "shuffled-server")
+    assert one["epsilon"] == pytest.approx(0.407817894709581, abs=1e-9)
+    for unit, low, high in (("client-round", 185.09765, 252.80219), ("client-run", 1405.4, 1991.9)):
+        (line,) = lines_of(privacy, unit, "shuffled-server")
+        assert line["lower"] == pytest.approx(low, rel=1e-4)
+        assert line["epsilon"] == pytest.approx(high, rel=1e-4)
+    assert all(g["neighbours"] == "replace-client" for g in privacy["guarantees"])
+    assert any("protects nothing" in warning for warning in privacy["warnings"])
+
+
+def test_account_takes_a_delta_and_refuses_nonsense(fedldp_command: Any) -> None:
+    exact = json.loads(fedldp_command("account", "--delta", 0, "--json").out)
+    assert {g["kind"] for g in exact["guarantees"]} == {"pure"}
+    loose = json.loads(fedldp_command("account", "--delta", "1e-2", "--json").out)
+    default = json.loads(fedldp_command("account", "--json").out)
+    for unit in ("client-round", "client-run"):
+        assert epsilons(loose, unit)["approximate"] < epsilons(default, unit)["approximate"]
+    for wrong in ("-1", "1", "nan", "x"):
+        fedldp_command("account", "--delta", wrong).assert_refused()
+
+
+def test_fedavg_has_no_guarantee(fedldp_command: Any) -> None:
+    privacy = json.loads(fedldp_command("account", "fedavg-mnist", "--json").out)
+    assert privacy["claim"] is None
+    assert {g["kind"] for g in privacy["guarantees"]} == {"none"}
+    assert all(g["epsilon"] is None for g in privacy["guarantees"])
+    assert "infinity" in fedldp_command("account", "fedavg-mnist").out
+
+
+# Before and after
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_the_statement_before_a_run_is_that_of_the_ledgers_after_it(
+    name: str, tmp_path: Path
+) -> None:
+    config = small(name, clients_per_round=4, chunk=1) if name.startswith("ldp") else small(name)
+    result = simulate(config, out=tmp_path / "run")
+    after = state(result.config, result.ledger.releases())
+    assert after == result.privacy == planned(config)
+    assert json.loads((tmp_path / "run" / "privacy.json").read_text()) == after
+
+
+def test_a_resumed_run_counts_the_rounds_before(tmp_path: Path) -> None:
+    config = small(rounds=4, clients_per_round=3)
+
+    def stop(record: Any) -> None:
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(config, out=tmp_path / "run", after_round=stop)
+    resumed = fedldp.resume(tmp_path / "run")
+    assert resumed.ledger.releases() == simulate(config).ledger.releases()
+
+
+def test_participation_is_counted_not_assumed() -> None:
+    config = small(rounds=9, clients_per_round=2, num_clients=8)
+    most = max(Counter(c for r in range(1, 10) for c in _chosen(config, r)).values())
+    assert most < 9
+    assert epsilons(planned(config), "client-run")["pure"] == most * 650
+
+
+def _chosen(config: Any, round: int) -> list[int]:
+    from fedldp.simulation.participation import participants
+
+    return participants(config, round)
+
+
+# Mixed budgets
+
+
+def test_the_worst_off_client_is_stated() -> None:
+    mixed = planned(small(epsilon=[0.5, 0.5, 0.5, 2.0, 1.0, 1.0]))
+    assert epsilons(mixed, "weight") == {"pure": 2.0}
+    alone = planned(small(epsilon=2.0, num_clients=1))
+    for unit in ("client-round", "client-run"):
+        assert epsilons(mixed, unit) == epsilons(alone, unit)
+        # The client with epsilon 2 is the only one of its kind, so the shuffler hides it not at all.
+        hidden = epsilons(mixed, unit, "shuffled-server")
+        assert hidden["approximate"] == epsilons(alone, unit)["approximate"]
+
+
+def test_untrusted_clients_do_not_hide_anyone() -> None:
+    crowd = planned(small(num_clients=6, untrusted_clients=2))
+    smaller = planned(small(num_clients=4))
+    none = planned(small(num_clients=6, untrusted_clients=100))
+    for unit in ("weight", "client-round", "client-run"):
+        found = epsilons(crowd, unit, "shuffled-server")
+        assert found == epsilons(smaller, unit, "shuffled-server")
+        local = epsilons(none, unit)
+        most = epsilons(none, unit, "shuffled-server")["approximate"]
+        assert most <= local.get("approximate", local["pure"])
+
+
+def test_arrival_times_that_tell_clients_apart_void_the_shuffler() -> None:
+    privacy = planned(small(prediction_error=0.1))
+    assert not [g for g in privacy["guarantees"] if g["adversary"] == "shuffled-server"]
+    assert any("arrival times" in warning for warning in privacy["warnings"])
+    assert not [g for g in planned(small(shuffle=False))["guarantees"]
+                if g["adversary"] == "shuffled-server"]  # fmt: skip
+
+
+# Properties, over random histories
+
+bits = st.builds(
+    TwoValuedBits, epsilon=st.floats(1e-3, 8), coordinates=st.integers(1, 3000), whole=st.none()
+)
+deltas = st.sampled_from([1e-2, 1e-5, 1e-9])
+
+
+def approximate(event: Event, rounds: int, delta: float) -> float:
+    lines = local_guarantees(Counter({event: rounds}), "client-run", delta)
+    return min(g.epsilon for g in lines if g.epsilon is not None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(event=bits, rounds=st.integers(1, 20), delta=deltas)
+def test_more_of_anything_never_costs_less(event: Any, rounds: int, delta: float) -> None:
+    cost = approximate(event, rounds, delta)
+    more = [
+        (event, rounds + 1),
+        (TwoValuedBits(epsilon=event.epsilon, coordinates=event.coordinates + 7), rounds),
+        (TwoValuedBits(epsilon=event.epsilon * 1.1, coordinates=event.coordinates), rounds),
+    ]
+    for larger, times in more:
+        assert approximate(larger, times, delta) >= cost * (1 - 1e-9)
+    pure = local_guarantees(Counter({event: rounds}), "client-run", 0.0)[0].epsilon
+    assert pure is not None
+    assert cost <= pure
+
+
+@settings(max_examples=12, deadline=None)
+@given(event=bits, rounds=st.integers(1, 5), crowd=st.integers(1, 400), delta=deltas)
+def test_a_shuffler_never_harms_and_a_crowd_helps(
+    event: Any, rounds: int, crowd: int, delta: float
+) -> None:
+    few = shuffled_guarantees(event, rounds, crowd=crowd, chunk=1, delta=delta)
+    many = shuffled_guarantees(event, rounds, crowd=crowd * 2, chunk=1, delta=delta)
+    for one, two in zip(few, many, strict=True):
+        assert two.epsilon <= one.epsilon * (1 + 1e-6)
+        assert one.lower is None or one.lower <= one.epsilon
+    assert few[0].epsilon <= event.epsilon
+    assert few[2].epsilon <= approximate(event, rounds, delta)
+
+
+@pytest.mark.parametrize("chunk", [2, 7, 650])
+def test_chunks_are_never_better_hidden_than_single_weights(chunk: int) -> None:
+    event = TwoValuedBits(epsilon=1.0, coordinates=650)
+    single = shuffled_guarantees(event, 3, crowd=100, chunk=1, delta=1e-5)
+    chunked = shuffled_guarantees(event, 3, crowd=100, chunk=chunk, delta=1e-5)
+    by_unit = {g.unit: g.epsilon for g in single}
+    for line in chunked:
+        assert line.epsilon >= by_unit[line.unit]
+        assert line.epsilon <= approximate(event, 3 if line.unit == "client-run" else 1, 1e-5)
+
+
+def test_beyond_what_a_shuffler_can_hide_the_local_guarantee_remains() -> None:
+    event = TwoValuedBits(epsilon=LARGEST_SHUFFLED + 1, coordinates=5)
+    for line in shuffled_guarantees(event, 2, crowd=50, chunk=5, delta=1e-5):
+        assert line.epsilon >= 5 * LARGEST_SHUFFLED * (1 - 1e-3)
+
+
+def test_what_is_sent_in_clear_and_what_is_unknown() -> None:
+    mixed = Counter({InClear(what="labels"): 1, PureReport(epsilon=0.1): 1})
+    (line,) = local_guarantees(mixed, "client-round", 1e-5)
+    assert (line.kind, line.epsilon) == ("none", None)
+    assert "labels" in line.method
+    with pytest.raises(ConfigError, match="no accountant"):
+        local_guarantees(Counter({Event(): 1}), "client-round", 1e-5)
+    noise = GaussianReport(mu=1.0, rho=0.5)
+    assert local_guarantees(Counter({noise: 1}), "client-run", 0.0)[-1].kind == "none"
+    both = local_guarantees(Counter({noise: 2, PureReport(epsilon=1.0): 3}), "client-run", 1e-5)
+    alone = local_guarantees(Counter({noise: 2}), "client-run", 1e-5)
+    assert both[-1].epsilon > alone[-1].epsilon
+
+
+def test_histories_and_crowds_of_what_was_released() -> None:
+    one, two = PureReport(epsilon=1.0), PureReport(epsilon=2.0)
+    releases = {1: {0: one, 1: one, 2: two}, 2: {0: one, 2: one}}
+    assert sorted(map(dict, histories(releases)), key=len) == [{one: 2}, {two: 1, one: 1}]
+    assert smallest_crowds(releases) == {one: 2, two: 1}
+
+
+# Calibration
+
+
+@pytest.mark.parametrize("mechanism", mechanisms())
+@pytest.mark.parametrize("unit", ["client-round", "client-run"])
+def test_a_solved_budget_meets_its_target_and_wastes_little(mechanism: str, unit: str) -> None:
+    goal = {"unit": unit, "epsilon": 20.0, "delta": 1e-5}
+    config = small(mechanism=mechanism, send="update", target=goal, rounds=3)
+    solved = plan(config, problem_of(config, None))
+    lines = lines_of(solved.privacy, unit)
+    real = [g for g in lines if not any("idealised" in a for a in g["assumptions"])] or lines
+    best = min(g["epsilon"] for g in real if g["delta"] <= 1e-5)
+    assert best <= 20.0
+    assert best >= 19.9
+    assert planned(solved.config) == solved.privacy  # solving again changes nothing
+
+
+def test_targets_of_weights_shufflers_and_the_impossible(fedldp_command: Any) -> None:
+    def account(*assignments: str) -> Any:
+        given = [part for text in assignments for part in ("--set", text)]
+        return fedldp_command("account", *given, "--json")
+
+    weight = json.loads(account("target.unit=weight", "target.epsilon=0.7").out)
+    assert epsilons(weight, "weight")["pure"] == pytest.approx(0.7, rel=1e-9)
+    assert epsilons(weight, "weight")["pure"] <= 0.7
+    hidden = json.loads(account("target.unit=client-run", "target.epsilon=30",
+                                "target.adversary=shuffled-server").out)  # fmt: skip
+    (line,) = lines_of(hidden, "client-run", "shuffled-server")
+    assert 29.9 <= line["epsilon"] <= 30.0
+    for wrong in (
+        ("target.unit=record", "target.epsilon=1"),
+        ("target.unit=client-run", "target.epsilon=0"),
+        ("target.unit=client-run",),
+        ("target.unit=nobody", "target.epsilon=1"),
+        ("target.unit=client-run", "target.epsilon=1", "target.delta=1"),
+        ("target.unit=client-run", "target.epsilon=1e-9"),
+    ):
+        assert "target" in account(*wrong).assert_refused()
+    line = fedldp_command("account", "fedavg-mnist", "--set", "target.unit=client-run",
+                          "--set", "target.epsilon=1").assert_refused()  # fmt: skip
+    assert "no epsilon" in line
+
+
+# In words
+
+
+@settings(max_examples=300)
+@given(epsilon=st.floats(1e-6, 1e7))
+def test_a_printed_epsilon_is_never_too_small(epsilon: float) -> None:
+    shown = float(number(epsilon).replace(",", ""))
+    assert shown >= epsilon * (1 - 1e-9)
+    assert shown <= epsilon + 0.011
+    assert float(number(epsilon, up=False).replace(",", "")) <= epsilon * (1 + 1e-9)
+
+
+def test_the_words_name_the_best_proven_figures() -> None:
+    privacy = planned(small())
+    words = explain(privacy)
+    for unit in ("client-round", "client-run"):
+        best = min(g["epsilon"] for g in lines_of(privacy, unit))
+        assert number(best) in words
+    assert "no protection to speak of" in words
+    assert "infinity" in explain(planned(small("fedavg-quickstart")))
+    assert math.isinf(float(number(None).replace("infinity", "inf")))
