@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from fedldp.accounting.compose import LARGEST_EPSILON as LARGEST_COMPOSED
@@ -209,9 +210,10 @@ def _rho(event: Event) -> float:
     return epsilon**2 / 2  # Bun, Steinke 2016, Proposition 1.4
 
 
+@lru_cache(maxsize=256)
 def shuffled_guarantees(
     event: TwoValuedBits, rounds: int, *, crowd: int, chunk: int, delta: float
-) -> list[Guarantee]:
+) -> tuple[Guarantee, ...]:
     """Return what holds against a server behind a shuffler.
 
     Args:
@@ -222,8 +224,8 @@ def shuffled_guarantees(
         delta: positive.
     """
     if chunk == 1:
-        return list(_shuffled_bits(event, rounds, crowd, delta))
-    return list(_shuffled_chunks(event, rounds, crowd, chunk, delta))
+        return tuple(_shuffled_bits(event, rounds, crowd, delta))
+    return tuple(_shuffled_chunks(event, rounds, crowd, chunk, delta))
 
 
 def _honest(crowd: int) -> list[str]:

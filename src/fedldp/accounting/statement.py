@@ -121,9 +121,8 @@ def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) 
             assert isinstance(event, TwoValuedBits)
             crowd = max(1, crowds[event] - shuffler.untrusted_clients)
             chunk = min(shuffler.chunk, event.coordinates)
-            candidates.append(
-                shuffled_guarantees(event, rounds, crowd=crowd, chunk=chunk, delta=delta)
-            )
+            lines = shuffled_guarantees(event, rounds, crowd=crowd, chunk=chunk, delta=delta)
+            candidates.append(list(lines))
     return _worst(candidates)
 
 

@@ -64,11 +64,13 @@ def state(
 ) -> dict[str, Any]:
     """Return the statement of ``config`` for what was released, or will be."""
     delays = config.delays()
-    shuffler = delays and ShufflerInPath(
-        chunk=delays.chunk,
-        untrusted_clients=config.untrusted_clients,
-        prediction_error=delays.prediction_error,
-    )
+    shuffler = None
+    if delays is not None:
+        shuffler = ShufflerInPath(
+            chunk=delays.chunk,
+            untrusted_clients=config.untrusted_clients,
+            prediction_error=delays.prediction_error,
+        )
     return statement(
         releases,
         claim=config.claim(),
