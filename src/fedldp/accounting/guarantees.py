@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from fedldp.accounting.shuffle import (
     shuffled_composed_lower,
     shuffled_composed_upper,
 )
-from fedldp.accounting.shuffle_one import shuffled_one_epsilon
+from fedldp.accounting.shuffle_one import LARGEST_EXACT, shuffled_one_epsilon
 from fedldp.errors import ConfigError
 
 Unit = Literal["weight", "record", "client-round", "client-run"]
@@ -91,6 +92,7 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
 def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
     idealised = any(isinstance(e, PureReport) and e.idealised for e in history)
     assumptions = [FRESH, IDEALISED] if idealised else [FRESH]
+    assumptions += _taking_part(unit, history.total())
     reports = _whole_reports(history)
     bits = _independent_bits(history)
     pure = pure_epsilon(reports)
@@ -101,7 +103,7 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
         kind="pure",
         epsilon=pure,
         delta=0.0,
-        lower=pure if exact else None,
+        lower=_just_below(pure) if exact else None,
         assumptions=assumptions,
         method="sum of pure epsilons over coordinates and rounds"
         if exact
@@ -119,7 +121,7 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
         kind="approximate",
         epsilon=composed,
         delta=delta,
-        lower=composed if tight else None,
+        lower=_just_below(composed) if tight else None,
         assumptions=assumptions,
         method="optimal composition (Kairouz, Oh, Viswanath 2015)"
         + (", exact for two-valued reports" if tight else ", an upper bound"),
@@ -170,7 +172,7 @@ def _gaussian_reports(history: History, unit: Unit, delta: float) -> Iterator[Gu
             kind="approximate",
             epsilon=gaussian_epsilon(compose_mu(mus), delta),
             delta=delta,
-            assumptions=[FRESH, IDEALISED],
+            assumptions=[FRESH, IDEALISED, *_taking_part(unit, history.total())],
             method="Gaussian mechanism, closed form (Balle, Wang 2018)",
         )
     yield _zcdp(history, unit, delta)
@@ -194,7 +196,7 @@ def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
         kind="approximate",
         epsilon=zcdp_epsilon(compose_rho(rhos), delta),
         delta=delta,
-        assumptions=[FRESH, DISCRETE],
+        assumptions=[FRESH, DISCRETE, *_taking_part(unit, history.total())],
         method="zero-concentrated privacy, summed over rounds (Canonne, Kamath, Steinke 2020)",
     )
 
@@ -207,7 +209,8 @@ def _rho(event: Event) -> float:
         epsilon = event.epsilon
     if epsilon is None:
         raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
-    return epsilon**2 / 2  # Bun, Steinke 2016, Proposition 1.4
+    # Bun, Steinke 2016, Proposition 1.4; rounded up.
+    return math.nextafter(epsilon**2 / 2, math.inf)
 
 
 @lru_cache(maxsize=256)
@@ -228,6 +231,16 @@ def shuffled_guarantees(
     return tuple(_shuffled_chunks(event, rounds, crowd, chunk, delta))
 
 
+def _taking_part(unit: Unit, rounds: int) -> list[str]:
+    """Return the assumption of a run's line: another draw of participants may be worse."""
+    return [f"the client takes part in at most {rounds} rounds"] if unit == "client-run" else []
+
+
+def _just_below(exact: float) -> float:
+    """Return a lower bound from a value that was rounded up, by a relative 1e-9 at most."""
+    return exact * (1 - 2e-9)
+
+
 def _honest(crowd: int) -> list[str]:
     return [
         FRESH,
@@ -239,18 +252,19 @@ def _honest(crowd: int) -> list[str]:
 def _shuffled_bits(
     event: TwoValuedBits, rounds: int, crowd: int, delta: float
 ) -> Iterator[Guarantee]:
-    if event.epsilon > LARGEST_SHUFFLED:
-        return  # the shuffler adds nothing that could be computed to the local lines
-    one = min(event.epsilon, shuffled_one_epsilon(event.epsilon, crowd, delta))
+    hides = event.epsilon <= LARGEST_SHUFFLED  # beyond it only the local guarantee is computed
+    exact = hides and event.whole is None and crowd <= LARGEST_EXACT
+    one = shuffled_one_epsilon(event.epsilon, crowd, delta) if hides else event.epsilon
     yield Guarantee(
         unit="weight",
         adversary="shuffled-server",
         kind="approximate",
-        epsilon=one,
+        epsilon=min(one, event.epsilon, _whole(event)),
         delta=delta,
-        lower=one,
+        lower=_just_below(min(one, event.epsilon)) if exact else None,
         assumptions=_honest(crowd),
-        method="one coordinate of one round: exact, worst case over the other clients",
+        method="one coordinate of one round: "
+        + ("exact, worst case over the other clients" if exact else "an upper bound"),
     )
     units: tuple[tuple[Unit, int], ...] = (
         ("client-round", 1),
@@ -259,8 +273,12 @@ def _shuffled_bits(
     for unit, times in units:
         messages = event.coordinates * times
         local = _local_approximate(Counter({event: times}), unit, delta)
-        upper = shuffled_composed_upper(event.epsilon, crowd, messages, delta)
-        lower = shuffled_composed_lower(event.epsilon, crowd, messages, delta)
+        upper, lower = math.inf, None
+        if hides:
+            upper = shuffled_composed_upper(event.epsilon, crowd, messages, delta)
+        if hides and event.whole is None:
+            lower = shuffled_composed_lower(event.epsilon, crowd, messages, delta)
+            lower = min(lower, upper, _just_below(local))
         if event.whole is not None:
             upper = min(upper, _clones_composed(event.whole, crowd, times, delta))
         yield Guarantee(
@@ -269,8 +287,8 @@ def _shuffled_bits(
             kind="approximate",
             epsilon=min(upper, local),
             delta=delta,
-            lower=min(lower, upper, local) if event.whole is None else None,
-            assumptions=_honest(crowd),
+            lower=lower,
+            assumptions=_honest(crowd) + _taking_part(unit, times),
             method=f"{messages:,} messages: clone pair composed (Feldman, McMillan, Talwar 2021); "
             "lower: exact pair composed",
         )
@@ -296,7 +314,7 @@ def _shuffled_chunks(
             kind="approximate",
             epsilon=min(upper, local),
             delta=delta,
-            assumptions=_honest(crowd),
+            assumptions=_honest(crowd) + _taking_part(unit, times),
             method=f"{messages * times:,} messages of {chunk:,} coordinates: numeric bound for any "
             "randomiser (Feldman, McMillan, Talwar 2021), composed",
         )

@@ -88,7 +88,8 @@ def _weight_lines(releases: Releases) -> list[Guarantee]:
     bits = [event for event in _events(releases) if isinstance(event, TwoValuedBits)]
     if not bits:
         return []
-    worst = max(event.epsilon for event in bits)
+    free = all(event.whole is None for event in bits)
+    worst = max(min(event.epsilon, event.whole or math.inf) for event in bits)
     return [
         Guarantee(
             unit="weight",
@@ -96,9 +97,10 @@ def _weight_lines(releases: Releases) -> list[Guarantee]:
             kind="pure",
             epsilon=worst,
             delta=0.0,
-            lower=worst,
+            lower=worst * (1 - 2e-9) if free else None,
             assumptions=[FRESH],
-            method="one coordinate of one report: exact, integer thresholds",
+            method="one coordinate of one report: "
+            + ("exact, integer thresholds" if free else "at most what the whole report costs"),
         )
     ]
 

@@ -73,7 +73,8 @@ class TwoPoint(BitMechanism):
 
     def event(self, size: int) -> TwoValuedBits:
         """Return ``size`` independent bits of ``epsilon_per_weight`` each (Theorem 1)."""
-        return TwoValuedBits(epsilon=self.epsilon_per_weight, coordinates=size)
+        realised = math.nextafter(self.realised_epsilon, math.inf)
+        return TwoValuedBits(epsilon=min(realised, self.epsilon_per_weight), coordinates=size)
 
     @cached_property
     def threshold_min(self) -> int:

@@ -67,11 +67,12 @@ def explain(privacy: dict[str, Any]) -> str:
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for line in privacy["guarantees"]:
         key = (line["unit"], line["adversary"])
-        if key not in best or _size(line) < _size(best[key]):
+        if key not in best or _preference(line) < _preference(best[key]):
             best[key] = line
     by_adversary: dict[str, list[str]] = {}
     for (unit, adversary), line in best.items():
         delta = f" (delta {line['delta']:g})" if line["delta"] else ""
+        delta += " in idealised arithmetic" if IDEALISED in line["assumptions"] else ""
         by_adversary.setdefault(adversary, []).append(
             f"epsilon {number(line['epsilon'])}{delta} {_FROM[unit]}"
         )
@@ -82,6 +83,11 @@ def explain(privacy: dict[str, Any]) -> str:
     if any(_size(line) > MEANINGLESS for line in best.values()):
         sentences.append(f"An epsilon above {MEANINGLESS:g} is no protection to speak of.")
     return " ".join(sentences)
+
+
+def _preference(line: dict[str, Any]) -> tuple[bool, float]:
+    # What holds for the numbers that are sent comes before what holds for ideal ones.
+    return IDEALISED in line["assumptions"], _size(line)
 
 
 def _size(line: dict[str, Any]) -> float:

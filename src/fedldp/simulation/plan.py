@@ -56,6 +56,8 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     if config.target is not None:
         config = _solved(config, config.target, size)
     releases = planned_releases(config, size)
+    if delta is None and config.target is not None and config.target.delta > 0:
+        delta = config.target.delta  # so that the line that was solved for is stated
     return Plan(config, releases, state(config, releases, delta=delta))
 
 
@@ -97,7 +99,11 @@ def _solved(config: SystemConfig, target: Target, size: int) -> SystemConfig:
 
     def reached(epsilon: float) -> float:
         candidate = config.changed(epsilon=epsilon)
-        lines = state(candidate, planned_releases(candidate, size), delta=target.delta)
+        releases = planned_releases(candidate, size)
+        if target.adversary == "shuffled-server":
+            lines = state(candidate, releases, delta=target.delta)
+        else:  # the shuffler's lines take longer than all others
+            lines = statement(releases, claim=None, shuffler=None, delta=target.delta)
         return _epsilon_of(lines["guarantees"], target)
 
     def reached_or_infinite(epsilon: float) -> float:
