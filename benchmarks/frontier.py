@@ -31,12 +31,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
 DATA: dict[int, dict[str, Any]] = {
     100: {"dataset": "digits", "standardise": True, "rounds": 3, "learning_rate": 0.1},
     1_000: {"dataset": "covertype", "standardise": False, "rounds": 2, "learning_rate": 2.0},
-    10_000: {"dataset": "covertype", "standardise": False, "rounds": 1, "learning_rate": 2.0},
+    10_000: {"dataset": "covertype", "standardise": False, "rounds": 3, "learning_rate": 2.0},
 }
 
 
 def configuration(clients: int, mechanism: str, epsilon: float, seed: int) -> Any:
     """Return one point's configuration."""
+    own = SETTINGS[mechanism]
+    if clients > 100 and mechanism in ("gaussian", "privunit"):
+        own = {**own, "clip": 4.0}
     return fedldp.recipe(
         "quickstart",
         num_clients=clients,
@@ -45,7 +48,7 @@ def configuration(clients: int, mechanism: str, epsilon: float, seed: int) -> An
         shuffle=False,
         target={"unit": "client-run", "epsilon": epsilon, "delta": 1e-5},
         seed=seed,
-        **{**DATA[clients], **SETTINGS[mechanism]},
+        **{**DATA[clients], **own},
     )
 
 

@@ -18,6 +18,7 @@ from fedldp.errors import ConfigError, PrivacyError
 
 LARGEST = 1e6
 """The largest centre or radius: float32 has seven digits, and more would swallow the weights."""
+FARTHEST = np.float32(1e30)
 SMALLEST_RADIUS = 1e-9
 LARGEST_GRID_RADIUS = 1 << 26
 """Its square is half of the range within which float64 counts exactly."""
@@ -134,10 +135,12 @@ class Ranges:
         if values.shape != (sum(self.sizes),):
             raise PrivacyError(f"the ranges cover {sum(self.sizes)} weights, not {values.shape}")
         out = np.empty(values.shape, np.float32)
-        for start, stop, center, radius in self._segments:
-            np.subtract(values[start:stop], np.float32(center), out=out[start:stop])
-            out[start:stop] *= np.float32(1.0 / radius)
-        return out
+        with np.errstate(over="ignore"):
+            for start, stop, center, radius in self._segments:
+                np.subtract(values[start:stop], np.float32(center), out=out[start:stop])
+                out[start:stop] *= np.float32(1.0 / radius)
+        # Far beyond every bound, and finite: what is finite must not be refused later.
+        return np.clip(out, -FARTHEST, FARTHEST, out=out)
 
     def restore(self, estimate: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return centre + radius * estimate, float32, shape (d,)."""

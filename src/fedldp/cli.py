@@ -1,4 +1,7 @@
-"""The command line: fedldp run, account, list, data, ledger. Results go to stdout, everything else to stderr."""
+"""The command line: fedldp run, account, list, data, ledger.
+
+Results go to stdout, everything else to stderr.
+"""
 
 from __future__ import annotations
 

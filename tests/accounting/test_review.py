@@ -306,8 +306,9 @@ def test_order_and_time_of_arrival_do_not_tell_whose_a_message_is(settings: Any)
         for time, bit in zip(block.arrival_seconds, block.bits[:, 0], strict=True):
             classes.setdefault(float(time), []).append(int(bit))
     assert np.mean(first) < 0.1  # 0.01 for a shuffler; standard deviation 0.004
-    # No arrival time is shared by many messages, and so a mark of those who can have it.
-    assert max(map(len, classes.values())) < 100
+    # An arrival time that many messages share is no mark of one client.
+    for bits in classes.values():
+        assert len(bits) < 100 or np.mean(bits) < 0.1
 
 
 def test_budgets_that_the_shuffler_keeps_apart_do_not_hide_each_other() -> None:

@@ -61,7 +61,7 @@ class Budget:
 
         The comparison is exact: of the costs, which are rounded up, and of the limit as it is. So
         ten releases of epsilon 0.1 do not fit a limit of 1.0, since the float 0.1 is above 1/10;
-        ``calibrate.pure_share`` gives the largest share that does fit.
+        A share slightly below the limit over the number of releases does fit.
 
         Raises:
             PrivacyError: the budget does not cover it, or nothing is proven for the event.

@@ -32,12 +32,15 @@ class TwoValuedBits(Event):
         epsilon: pure, of one coordinate.
         coordinates: how many, d.
         whole: a pure bound for the whole report where its bound on the vector gives one, smaller
-            than ``coordinates * epsilon``; None where it does not.
+            than ``coordinates * epsilon``; None where every coordinate may be at any extreme.
+        group: the public label that a report travels under, where clients have budgets of their
+            own: a shuffler keeps groups apart.
     """
 
     epsilon: float
     coordinates: int
     whole: float | None = None
+    group: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

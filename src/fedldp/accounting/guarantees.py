@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.accounting.compose import LARGEST_EPSILON as LARGEST_COMPOSED
 from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.events import Event, GaussianReport, InClear, PureReport, TwoValuedBits
@@ -30,7 +31,10 @@ History = Counter[Event]
 
 IDEALISED = "idealised real arithmetic: simulation only"
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
-FRESH = "every report is randomised on the client, with randomness that no one else knows"
+FRESH = (
+    "every report is randomised on the client with fresh randomness that no one else knows, and is "
+    "sent whatever the data: a client whose training gives NaN or infinity refuses, and is seen to"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +100,9 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
     reports = _whole_reports(history)
     bits = _independent_bits(history)
     pure = pure_epsilon(reports)
-    exact = bits is not None and pure_epsilon(bits) <= pure
+    exact = bits is not None and all(
+        isinstance(event, TwoValuedBits) and event.whole is None for event in history
+    )
     yield Guarantee(
         unit=unit,
         adversary="server",
@@ -114,7 +120,7 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
     composed = _epsilon_of_pure(reports, delta)
     if bits is not None:
         composed = min(composed, _epsilon_of_pure(bits, delta))
-    tight = exact and bits is not None and len(bits) == 1
+    tight = exact and bits is not None and len(bits) == 1 and delta >= SMALLEST_DELTA
     yield Guarantee(
         unit=unit,
         adversary="server",
@@ -246,6 +252,7 @@ def _honest(crowd: int) -> list[str]:
         FRESH,
         "a shuffler that the server does not control puts out only the messages",
         f"{crowd} honest participants in every round, each sending every position once",
+        "when and whether messages are sent does not depend on the data",
     ]
 
 
@@ -331,6 +338,8 @@ def _clones_composed(epsilon: float, crowd: int, count: int, delta: float) -> fl
     if count == 1:
         return clones_epsilon(epsilon, crowd, delta)
     each = clones_epsilon(epsilon, crowd, delta / (2 * count))
+    if each == 0:
+        return 0.0
     return two_valued_epsilon(each, count, delta / 2)
 
 

@@ -36,10 +36,10 @@ def histories(releases: Releases) -> list[Counter[Event]]:
     return [Counter({event: n}) for event, n in single.items()] + [Counter(dict(m)) for m in mixed]
 
 
-def smallest_crowds(releases: Releases) -> dict[Event, int]:
-    """Return for each event the least number of participants of a round that released it."""
-    crowds: dict[Event, int] = {}
+def crowds(releases: Releases) -> dict[Event, set[int]]:
+    """Return for each event how many participants released it, in the rounds where some did."""
+    found: dict[Event, set[int]] = {}
     for round_releases in releases.values():
         for event, size in Counter(round_releases.values()).items():
-            crowds[event] = min(size, crowds.get(event, size))
-    return crowds
+            found.setdefault(event, set()).add(size)
+    return found

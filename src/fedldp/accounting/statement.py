@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedldp.accounting.events import Event, TwoValuedBits
@@ -15,7 +15,7 @@ from fedldp.accounting.guarantees import (
     local_guarantees,
     shuffled_guarantees,
 )
-from fedldp.accounting.releases import Releases, histories, smallest_crowds
+from fedldp.accounting.releases import Releases, crowds, histories
 from fedldp.errors import ConfigError
 
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
@@ -112,8 +112,8 @@ def _local_lines(releases: Releases, delta: float) -> list[Guarantee]:
 
 
 def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) -> list[Guarantee]:
-    crowds = smallest_crowds(releases)
-    candidates = []
+    sizes = crowds(releases)
+    worst: list[tuple[TwoValuedBits, int, int]] = []
     for history in histories(releases):
         if len(history) > 1 or not isinstance(next(iter(history)), TwoValuedBits):
             raise ConfigError(
@@ -121,11 +121,26 @@ def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) 
             )
         for event, rounds in history.items():
             assert isinstance(event, TwoValuedBits)
-            crowd = max(1, crowds[event] - shuffler.untrusted_clients)
-            chunk = min(shuffler.chunk, event.coordinates)
-            lines = shuffled_guarantees(event, rounds, crowd=crowd, chunk=chunk, delta=delta)
-            candidates.append(list(lines))
+            worst.append((event, rounds, max(1, min(sizes[event]) - shuffler.untrusted_clients)))
+    candidates = []
+    for event, rounds, crowd in worst:
+        if any(_no_better(other, (event, rounds, crowd)) for other in worst):
+            continue
+        chunk = min(shuffler.chunk, event.coordinates)
+        lines = shuffled_guarantees(event, rounds, crowd=crowd, chunk=chunk, delta=delta)
+        if len(sizes[event]) > 1:  # a lower bound would need the crowd of every round
+            lines = tuple(replace(line, lower=None) for line in lines)
+        candidates.append(list(lines))
     return _worst(candidates)
+
+
+def _no_better(other: tuple[TwoValuedBits, int, int], one: tuple[TwoValuedBits, int, int]) -> bool:
+    """Return whether ``other`` costs at least what ``one`` does, and is not the same."""
+    (a, a_rounds, a_crowd), (b, b_rounds, b_crowd) = other, one
+    if a.whole is not None or b.whole is not None or a.coordinates != b.coordinates:
+        return False
+    costs, least = (a.epsilon, a_rounds, -a_crowd), (b.epsilon, b_rounds, -b_crowd)
+    return costs != least and all(x >= y for x, y in zip(costs, least, strict=True))
 
 
 def _worst(candidates: list[list[Guarantee]]) -> list[Guarantee]:

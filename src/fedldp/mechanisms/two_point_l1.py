@@ -84,7 +84,7 @@ class TwoPointL1(BitMechanism):
         return TwoValuedBits(
             epsilon=self.epsilon_per_weight,
             coordinates=size,
-            whole=whole if whole < size * self.epsilon_per_weight else None,
+            whole=whole if self.clip < size else None,
         )
 
     def l1_limit(self, size: int) -> float:

@@ -6,6 +6,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from fedldp.reporting.text import explain, number
+
 _WIDTH, _HEIGHT = 600, 220
 
 
@@ -18,7 +20,14 @@ def page(summary: dict[str, Any]) -> str:
     )
     template = environment.get_template("run.html")
     accuracies = [r["accuracy"] for r in summary["rounds"]]
-    return template.render(**summary, curve=_polyline(accuracies), width=_WIDTH, height=_HEIGHT)
+    return template.render(
+        **summary,
+        number=number,
+        explain=explain,
+        curve=_polyline(accuracies),
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
 
 
 def _polyline(accuracies: list[float]) -> str:

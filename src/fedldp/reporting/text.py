@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import asdict
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def print_statement(console: Console, privacy: dict[str, Any]) -> None:
             line["unit"] + (" (idealised)" if IDEALISED in line["assumptions"] else ""),
             line["adversary"],
             number(line["epsilon"]),
-            f"{line['delta']:g}",
+            repr(line["delta"]) if line["delta"] else "0",
             "" if line["lower"] is None else number(line["lower"], up=False),
         )
     console.print(table)
@@ -52,14 +53,17 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
     """Return an epsilon for people, never too small: rounded up, or down for a lower bound."""
     if epsilon is None:
         return "infinity"
-    decimals = 2 if epsilon >= 100 else 4
-    nearest = round(epsilon, decimals)
-    step = 10.0**-decimals
+    if epsilon == 0:
+        return "0"
+    decimals = 2 if epsilon >= 100 else max(4, 3 - math.floor(math.log10(epsilon)))
     # A float that is a rounding error away from a round number is that number.
-    if abs(nearest - epsilon) > 1e-9 * max(1.0, epsilon):
-        nearest += step if up and nearest < epsilon else 0
-        nearest -= step if not up and nearest > epsilon else 0
-    return f"{nearest:,.{decimals}f}".rstrip("0").rstrip(".")
+    exact = Decimal(epsilon) * (1 + Decimal("1e-13") * (-1 if up else 1))
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    rounded = exact.quantize(Decimal(1).scaleb(-decimals), rounding, Context(prec=60))
+    if decimals > 8:
+        return f"{rounded.normalize():e}"
+    text = f"{rounded:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def explain(privacy: dict[str, Any]) -> str:
@@ -71,7 +75,7 @@ def explain(privacy: dict[str, Any]) -> str:
             best[key] = line
     by_adversary: dict[str, list[str]] = {}
     for (unit, adversary), line in best.items():
-        delta = f" (delta {line['delta']:g})" if line["delta"] else ""
+        delta = f" (delta {line['delta']!r})" if line["delta"] else ""
         delta += " in idealised arithmetic" if IDEALISED in line["assumptions"] else ""
         by_adversary.setdefault(adversary, []).append(
             f"epsilon {number(line['epsilon'])}{delta} {_FROM[unit]}"

@@ -20,7 +20,7 @@ from fedldp.randomness import SERVER, Stream
 from fedldp.reporting.html import page
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import plan
+from fedldp.simulation.plan import Plan, plan
 from fedldp.systems import Problem, System, SystemConfig
 from fedldp.transport import Transport
 from fedldp.transport.in_process import InProcess
@@ -143,7 +143,7 @@ def simulate(
         broadcast, records, ledger = system.initial(), list[Round](), MemoryLedger()
         folder = resume
         if resume is not None:
-            broadcast, records, ledger = _resumed(resume, system, privacy)
+            broadcast, records, ledger = _resumed(resume, system, planned)
         elif out is not None:
             folder = RunFolder.create(out, _document(recipe, config, dataset), privacy)
         before(privacy)
@@ -201,7 +201,7 @@ def _own_data(dataset: Dataset) -> str | None:
 
 
 def _resumed(
-    folder: RunFolder, system: System, privacy: dict[str, Any]
+    folder: RunFolder, system: System, planned: Plan
 ) -> tuple[Broadcast, list[Round], MemoryLedger]:
     """Return where a run was cut short, and repair what was not written any more."""
     saved = folder.read_checkpoint()
@@ -212,7 +212,13 @@ def _resumed(
         raise RunError(
             f"{folder.path / 'checkpoint'} is damaged: it holds another model; start the run anew"
         )
-    folder.describe(privacy)
+    before = {r: by_client for r, by_client in planned.releases.items() if r < broadcast.round}
+    if ledger.releases() != before:
+        raise RunError(
+            f"{folder.path}: the rounds of its checkpoint released something else than its "
+            "config.json says: start the run anew"
+        )
+    folder.describe(planned.privacy)
     folder.write_metrics(records)
     return broadcast, records, ledger
 

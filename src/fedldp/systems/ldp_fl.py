@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import Event
+from fedldp.accounting.events import Event, TwoValuedBits
 from fedldp.accounting.statement import Claim
 from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges, check_releasable
 from fedldp.errors import ConfigError, RunError
@@ -172,7 +172,10 @@ class LdpFlConfig(SystemConfig):
 
     def release(self, client: int, size: int) -> Event:
         """Return what one report of ``client`` releases: its mechanism's event."""
-        return self.randomiser(self.budget(client), size).event(size)
+        event = self.randomiser(self.budget(client), size).event(size)
+        if isinstance(self.epsilon, list) and isinstance(event, TwoValuedBits):
+            return replace(event, group=self.budget(client))
+        return event
 
     def claim(self) -> Claim | None:
         """Return the paper's claim, epsilon per weight; it has none on other mechanisms."""

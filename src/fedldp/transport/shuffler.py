@@ -60,11 +60,11 @@ def draw_schedule(delays: Delays, clients: int, generator: np.random.Generator) 
     proposals = around(delays.delay_seconds, delays.spread)
     response = float(predicted.max())
     waits = np.maximum(response - predicted, 0.0)
+    offsets = training + waits + communication
+    if delays.prediction_error == 0:
+        offsets = np.full(clients, response)  # equal but for rounding, which would tell them apart
     return Schedule(
-        delay=float(np.median(proposals)),
-        response=response,
-        waits=waits,
-        offsets=training + waits + communication,
+        delay=float(np.median(proposals)), response=response, waits=waits, offsets=offsets
     )
 
 
@@ -109,6 +109,7 @@ class Shuffler:
         delays = [
             self._stream(first.round, client, "delays").generator() for _, (client, _) in group
         ]
+        ties = self._stream(first.round, SERVER, f"ties {first.epsilon}").generator()
         offsets = schedule.offsets[[place for place, _ in group]]
         payloads = np.stack([np.frombuffer(report.payload, np.uint8) for _, (_, report) in group])
         step = max(1, _BLOCK // (len(group) * first.chunk))
@@ -120,7 +121,8 @@ class Shuffler:
                     for offset, generator in zip(offsets, delays, strict=True)
                 ]
             ).reshape(-1)
-            order = np.argsort(arrivals, kind="stable")
+            # Equal times come in random order: that of the clients would link their messages.
+            order = np.lexsort((ties.permutation(len(arrivals)), arrivals))
             bits = _message_bits(payloads, first, positions)
             yield Shuffled(
                 round=first.round,
