@@ -134,13 +134,20 @@ class Ranges:
         """Return x = (values - centre) / radius, float32, shape (d,); not clipped."""
         if values.shape != (sum(self.sizes),):
             raise PrivacyError(f"the ranges cover {sum(self.sizes)} weights, not {values.shape}")
+        try:
+            with np.errstate(over="raise"):
+                return self._scaled(values)
+        except FloatingPointError:
+            # Far beyond every bound, and finite: what is finite must not be refused later.
+            with np.errstate(over="ignore"):
+                return np.clip(self._scaled(values), -FARTHEST, FARTHEST)
+
+    def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         out = np.empty(values.shape, np.float32)
-        with np.errstate(over="ignore"):
-            for start, stop, center, radius in self._segments:
-                np.subtract(values[start:stop], np.float32(center), out=out[start:stop])
-                out[start:stop] *= np.float32(1.0 / radius)
-        # Far beyond every bound, and finite: what is finite must not be refused later.
-        return np.clip(out, -FARTHEST, FARTHEST, out=out)
+        for start, stop, center, radius in self._segments:
+            np.subtract(values[start:stop], np.float32(center), out=out[start:stop])
+            out[start:stop] *= np.float32(1.0 / radius)
+        return out
 
     def restore(self, estimate: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return centre + radius * estimate, float32, shape (d,)."""

@@ -126,8 +126,8 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
 
     That of inputs that an adversary may choose: in every coordinate the others are all at one end,
     and the one client is at the same end or at the other. Then the server's count of ones, known
-    to be all that it learns, is Bin(n, q) under one input, and exceeds it under the other. Both
-    directions are composed exactly up to rounding, which is downwards, and the larger is returned.
+    to be all that it learns, is Bin(n, q) under one input, and exceeds it under the other. One
+    direction is composed exactly up to rounding, which is downwards.
 
     Args:
         epsilon: of each report, above 0 and up to 30.
@@ -149,10 +149,8 @@ def shuffled_composed_lower(epsilon: float, num_reports: int, count: int, delta:
     if delta == 0:
         return math.nextafter(pure_epsilon({epsilon: count}), 0.0)
     exponent = exponent_for(max(delta, SMALLEST_DELTA), count)
-    return max(
-        compose_lower([(end_losses(epsilon, num_reports, exponent, flipped), count)], delta)
-        for flipped in (False, True)
-    )
+    # Either direction of the pair gives a bound; this one has been the larger in all cases tried.
+    return compose_lower([(end_losses(epsilon, num_reports, exponent, flipped=True), count)], delta)
 
 
 def clone_losses(
