@@ -132,12 +132,12 @@ def simulate(
             "from Python: fedldp.resume(..., dataset=...)"
         )
     problem = Problem(dataset.input_shape, dataset.num_classes)
-    planned = plan(config, problem)
-    config, privacy = planned.config, planned.privacy
     stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="partition")
     members = partition(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
     )
+    planned = plan(config, problem)
+    config, privacy = planned.config, planned.privacy
     with InProcess(config, dataset, members, device=chosen, workers=workers) as clients:
         system = clients.population.system
         broadcast, records, ledger = system.initial(), list[Round](), MemoryLedger()

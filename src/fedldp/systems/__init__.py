@@ -141,11 +141,13 @@ class SystemConfig(BaseModel, ABC):
     partition: str = Field(
         "iid", description="iid, dirichlet:ALPHA, shards:PER_CLIENT or power-law:EXPONENT"
     )
-    num_clients: Count = Field(description="clients that the training set is divided among")
+    num_clients: Count = Field(
+        le=1_000_000, description="clients that the training set is divided among"
+    )
     clients_per_round: Count | None = Field(
         None, description="clients drawn for each round; all of them where it is not set"
     )
-    rounds: Count = Field(description="communication rounds")
+    rounds: Count = Field(le=100_000, description="communication rounds")
     model: str = Field(description='a name from `fedldp list models`, or "module:callable"')
     local_epochs: Count = Field(1, description="passes over a client's examples in one round")
     batch_size: Count = Field(10, description="examples in one SGD step")

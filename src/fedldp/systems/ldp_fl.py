@@ -158,7 +158,7 @@ class LdpFlConfig(SystemConfig):
                 f"chunk = {self.chunk}: the model has {layout.size} weights; give 1 to "
                 f"{layout.size}"
             )
-        for epsilon in {self.budget(client) for client in range(self.num_clients)}:
+        for epsilon in self.epsilon if isinstance(self.epsilon, list) else [self.epsilon]:
             self.randomiser(epsilon, layout.size)
         agree = AgreeRanges(self, layout)
         return System(
