@@ -24,7 +24,14 @@ from typing import Literal, get_args
 from scipy.special import erfinv, ndtri_exp
 
 from fedldp.accounting.check import check_count, check_not_negative, round_up
-from fedldp.accounting.events import EVENTS, Event, GaussianReport, PureReport, TwoValuedBits
+from fedldp.accounting.events import (
+    EVENTS,
+    Event,
+    GaussianReport,
+    PureCoordinates,
+    PureReport,
+    TwoValuedBits,
+)
 from fedldp.errors import ConfigError, PrivacyError
 
 Kind = Literal["pure", "zcdp", "gdp"]
@@ -133,6 +140,8 @@ def _known_cost(event: Event, kind: Kind) -> float:
             price = event.coordinates * _of_pure(event.epsilon, kind)
             if event.whole is not None:
                 price = min(price, _of_pure(event.whole, kind))
+        case PureCoordinates():
+            price = sum((n * _of_pure(e, kind) for e, n in event.groups), Fraction(0))
         case PureReport():
             price = _of_pure(event.epsilon, kind)
         case GaussianReport() if kind == "zcdp":
