@@ -36,7 +36,8 @@ class CategoryMechanism(Mechanism):
 
     def __post_init__(self) -> None:
         check_between("epsilon", self.epsilon, SMALLEST_EPSILON, LARGEST_EPSILON)
-        if not 2 <= self.categories <= LARGEST_CATEGORIES:
+        known = isinstance(self.categories, int) and 2 <= self.categories <= LARGEST_CATEGORIES
+        if not known:
             raise ConfigError(
                 f"categories = {self.categories}: give an integer from 2 to {LARGEST_CATEGORIES}"
             )

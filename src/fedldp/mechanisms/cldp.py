@@ -35,7 +35,7 @@ _EPSILON_LIMITS = (1e-4, 32.0)
 _LARGEST_TOTAL = 1 << 60
 _LARGEST_END = 1 << 40
 _LARGEST_TABLE = 1 << 18
-_UNIFORM_SHARE = 1 << 20  # at most 1/2^20 of the total is what all whole numbers get alike
+_UNIFORM_SHARE = 1 << 16  # at most 1/2^16 of the total is what all whole numbers get alike
 _FRACTION_BITS = 128
 
 Floats = NDArray[np.float64]
@@ -222,7 +222,11 @@ class CLDP(Mechanism):
     def __post_init__(self) -> None:
         check_between("alpha", self.alpha, SMALLEST_ALPHA, LARGEST_ALPHA)
         check_between("clip", self.clip, SMALLEST_CLIP, LARGEST_CLIP)
-        check_between("precision", self.precision, SMALLEST_PRECISION, LARGEST_PRECISION)
+        if self.precision not in range(SMALLEST_PRECISION, LARGEST_PRECISION + 1):
+            raise ConfigError(
+                f"precision = {self.precision}: give an integer from {SMALLEST_PRECISION} to "
+                f"{LARGEST_PRECISION}"
+            )
         if not 1 <= self.end <= _LARGEST_END:
             raise ConfigError(
                 f"precision = {self.precision}: clip = {self.clip} is {self.end} steps; "
