@@ -24,7 +24,15 @@ from typing import Literal, get_args
 from scipy.special import erfinv, ndtri_exp
 
 from fedldp.accounting.check import check_count, check_not_negative, round_up
-from fedldp.accounting.events import EVENTS, Event, GaussianReport, PureReport, TwoValuedBits
+from fedldp.accounting.events import (
+    EVENTS,
+    DrawnOnce,
+    Event,
+    GaussianReport,
+    PerRecord,
+    PureReport,
+    TwoValuedBits,
+)
 from fedldp.errors import ConfigError, PrivacyError
 
 Kind = Literal["pure", "zcdp", "gdp"]
@@ -102,6 +110,7 @@ def cost(event: Event, kind: Kind) -> float:
     with the cost as epsilon, rho or mu^2. Bits count singly or as a whole, whichever is less.
     Gaussian reports cost their rho under zCDP and nothing finite elsewhere: they have no pure
     guarantee, and what deployment draws is the discrete Gaussian, for which mu-GDP is not proven.
+    What is drawn once is charged at every report that follows from it: too much, never too little.
     Values in clear never have a finite cost.
 
     Raises:
@@ -135,6 +144,10 @@ def _known_cost(event: Event, kind: Kind) -> float:
                 price = min(price, _of_pure(event.whole, kind))
         case PureReport():
             price = _of_pure(event.epsilon, kind)
+        case PerRecord():
+            return _known_cost(event.client, kind)
+        case DrawnOnce():
+            return _known_cost(event.event, kind)
         case GaussianReport() if kind == "zcdp":
             price = Fraction(event.rho)
         case _:

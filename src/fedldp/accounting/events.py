@@ -7,7 +7,7 @@ event raises; it never counts it as nothing. Neighbours differ in one client's w
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fedldp.errors import ConfigError
@@ -80,12 +80,43 @@ class InClear(Event):
     what: str
 
 
-EVENTS = {cls.__name__: cls for cls in (TwoValuedBits, PureReport, GaussianReport, InClear)}
+@dataclass(frozen=True, kw_only=True)
+class PerRecord(Event):
+    """A release that costs one record less than it costs the whole input of a client.
+
+    Attributes:
+        record: what it is where neighbours differ in one training example.
+        client: what it is where they differ in the client's whole input.
+    """
+
+    record: Event
+    client: Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnOnce(Event):
+    """A release that is randomised once and kept: every later report follows from it alone.
+
+    Attributes:
+        event: what was released; it costs once, however many reports are computed from it.
+    """
+
+    event: Event
+
+
+EVENTS = {
+    cls.__name__: cls
+    for cls in (TwoValuedBits, PureReport, GaussianReport, InClear, PerRecord, DrawnOnce)
+}
 
 
 def to_record(event: Event) -> dict[str, Any]:
     """Return ``event`` as a JSON-ready record, which ``from_record`` reads back."""
-    return {"event": type(event).__name__, **asdict(event)}
+    values = {each.name: getattr(event, each.name) for each in fields(event)}
+    return {
+        "event": type(event).__name__,
+        **{n: to_record(v) if isinstance(v, Event) else v for n, v in values.items()},
+    }
 
 
 def from_record(record: dict[str, Any]) -> Event:
@@ -94,11 +125,13 @@ def from_record(record: dict[str, Any]) -> Event:
     Raises:
         ConfigError: the record names no event that this version knows.
     """
-    fields = dict(record)
-    name = fields.pop("event", None)
+    values: dict[str, Any] = {
+        n: from_record(v) if isinstance(v, dict) else v for n, v in record.items()
+    }
+    name = values.pop("event", None)
     if name not in EVENTS:
         raise ConfigError(f"event = {name}: this version knows {', '.join(EVENTS)} and no other")
     try:
-        return EVENTS[name](**fields)
+        return EVENTS[name](**values)
     except TypeError as error:
         raise ConfigError(f"event {name}: its record does not fit it: {error}") from error

@@ -7,17 +7,20 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedldp.accounting.events import Event, TwoValuedBits
+from fedldp.accounting.events import Event, PerRecord, TwoValuedBits
 from fedldp.accounting.guarantees import (
+    DISCRETE,
     FRESH,
+    IDEALISED,
     Guarantee,
     Unit,
     local_guarantees,
     shuffled_guarantees,
 )
-from fedldp.accounting.releases import Releases, crowds, histories
+from fedldp.accounting.releases import Releases, crowds, histories, of_clients, of_server
 from fedldp.errors import ConfigError
 
+TRUSTED = ["the server is trusted: it adds the noise as told and shows nobody the reports"]
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
 
 
@@ -64,7 +67,9 @@ def statement(
         shuffler: where reports go through one.
         delta: of the approximate lines; at 0 there are none.
     """
-    lines = _weight_lines(releases) + _local_lines(releases, delta)
+    reports = of_clients(releases, "client")
+    lines = _weight_lines(reports) + _record_lines(releases, delta) + _local_lines(reports, delta)
+    lines += _downlink_lines(of_server(releases), delta)
     warnings = [SIMULATED]
     if shuffler is not None and shuffler.prediction_error > 0:
         warnings.append(
@@ -72,7 +77,7 @@ def statement(
             "so no guarantee of the shuffler is stated"
         )
     elif shuffler is not None and delta > 0:
-        lines += _shuffled_lines(shuffler, releases, delta)
+        lines += _shuffled_lines(shuffler, reports, delta)
     return {
         "claim": None if claim is None else asdict(claim),
         "guarantees": [asdict(line) for line in lines],
@@ -102,6 +107,29 @@ def _weight_lines(releases: Releases) -> list[Guarantee]:
             method="one coordinate of one report: "
             + ("exact, integer thresholds" if free else "at most what the whole report costs"),
         )
+    ]
+
+
+def _record_lines(releases: Releases, delta: float) -> list[Guarantee]:
+    """Return what holds for one training example, where that is less than for a whole client."""
+    if not any(isinstance(event, PerRecord) for event in _events(releases)):
+        return []
+    found = histories(of_clients(releases, "record"))
+    lines = _worst([local_guarantees(history, "record", delta) for history in found])
+    return [replace(line, neighbours="replace-record") for line in lines]
+
+
+def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
+    """Return what holds against those who see only broadcasts, where the server adds noise."""
+    found = histories(releases)
+    lines = _worst([local_guarantees(h, "client-run", delta) for h in found]) if found else []
+    return [
+        replace(
+            line,
+            adversary="downlink",
+            assumptions=[a for a in line.assumptions if a in (IDEALISED, DISCRETE)] + TRUSTED,
+        )
+        for line in lines
     ]
 
 

@@ -170,7 +170,7 @@ class LdpFlConfig(SystemConfig):
             layout=layout,
         )
 
-    def release(self, client: int, size: int) -> Event:
+    def release(self, client: int, size: int, problem: Problem) -> Event:
         """Return what one report of ``client`` releases: its mechanism's event."""
         event = self.randomiser(self.budget(client), size).event(size)
         if isinstance(self.epsilon, list) and isinstance(event, TwoValuedBits):
