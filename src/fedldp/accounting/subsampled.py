@@ -9,16 +9,17 @@ member is in the sample, two populations that differ in one member are no easier
 - for samples of a fixed size, P = (1-q) N(-1, s^2) + q N(1, s^2) and Q = N(-1, s^2) as far as P
   is likelier, and the same with P and Q exchanged as far as Q is.
 
-Both are attained, and both look the same with P and Q exchanged. So many releases, even adaptive
-ones, cost at most what so many of these pairs do. For a fixed size that is more than any one order
-of P and Q costs, since a member may be the likelier one in some releases and not in others.
+Either pair looks the same with P and Q exchanged, so it bounds both orders of the populations at
+once, and many releases, even adaptive ones, cost at most what so many of these pairs do. For a
+single release both are attained; for many, the Poisson one is, whereas for fixed sizes no members
+are known that cost quite as much in both directions at once.
 
 Source: ``docs/privacy.md`` has the proofs. For fixed sizes also Balle, Barthe, Gaboardi, "Privacy
 Amplification by Subsampling: Tight Analyses via Couplings and Divergences", NeurIPS 2018; for
 composition Zhu, Dong, Wang, "Optimal Accounting of Differential Privacy via Characteristic
-Function", AISTATS 2022, Theorem 10; for what goes wrong with one order of the pair, Lebeda, Regehr,
-Kamath, Steinke, "Avoiding Pitfalls for Privacy Accounting of Subsampled Mechanisms under
-Composition", 2024.
+Function", AISTATS 2022, Theorem 10; for what goes wrong if one order of the pair is composed alone,
+Lebeda, Regehr, Kamath, Steinke, "Avoiding Pitfalls for Privacy Accounting of Subsampled Mechanisms
+under Composition", 2024.
 """
 
 from __future__ import annotations
@@ -204,13 +205,14 @@ def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float
 
 @lru_cache(maxsize=256)
 def _sampled_epsilon(parts: tuple[tuple[SampledRelease, int], ...], delta: float) -> float:
+    if not parts:
+        return 0.0
     squares = [4 * n / Fraction(one.noise_multiplier) ** 2 for one, n in parts]
-    # Replacing a member moves each sum by 2, and a mixture's parts no more than that.
-    unsampled = gaussian_epsilon(
-        math.nextafter(math.sqrt(round_up(sum(squares, Fraction(0)))), math.inf), delta
-    )
-    counted = all(_LEAST_NOISE <= one.noise_multiplier <= _MOST_NOISE for one, _ in parts)
-    if not parts or delta < SMALLEST_DELTA or not counted:
+    mu = math.nextafter(math.sqrt(round_up(sum(squares, Fraction(0)))), math.inf)
+    # Replacing a member moves each sum by 2, and sampling can only hide it.
+    unsampled = gaussian_epsilon(mu, delta)
+    computed = all(_LEAST_NOISE <= one.noise_multiplier <= _MOST_NOISE for one, _ in parts)
+    if delta < SMALLEST_DELTA or not computed:
         return unsampled
     exponent = exponent_for(delta, sum(n for _, n in parts))
     return min(compose_upper([(one.losses(exponent), n) for one, n in parts], delta), unsampled)
