@@ -70,6 +70,40 @@ class GaussianReport(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampledGaussian(Event):
+    """Sums of clipped gradients over secret Poisson samples of a client's examples, plus noise.
+
+    Its cost is known for neighbours that differ in one example: it goes into a ``PerRecord``.
+
+    Attributes:
+        noise_multiplier: deviation of the Gaussian noise over the clip of one example's gradient.
+        sampling_rate: the probability with which a step takes an example.
+        steps: how many sums.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledClientsGaussian(Event):
+    """The sum of the clipped reports of a secret random set of clients, plus the server's noise.
+
+    The server releases it, to who sees only broadcasts; it says nothing of what the server sees.
+
+    Attributes:
+        noise_multiplier: deviation of the Gaussian noise over the clip of one client's report.
+        sample_size: clients in the set.
+        population: clients that it is drawn from; all sets of that size are equally likely.
+    """
+
+    noise_multiplier: float
+    sample_size: int
+    population: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class InClear(Event):
     """A value computed from private data that is sent as it is: no guarantee, epsilon infinite.
 
@@ -106,7 +140,16 @@ class DrawnOnce(Event):
 
 EVENTS = {
     cls.__name__: cls
-    for cls in (TwoValuedBits, PureReport, GaussianReport, InClear, PerRecord, DrawnOnce)
+    for cls in (
+        TwoValuedBits,
+        PureReport,
+        GaussianReport,
+        SampledGaussian,
+        SampledClientsGaussian,
+        InClear,
+        PerRecord,
+        DrawnOnce,
+    )
 }
 
 
