@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from clients import client_of
 from torch import nn
 
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
 from fedldp.models import build_model
-from fedldp.parts import Client
 from fedldp.parts.batched_sgd import train_together
 from fedldp.parts.local_sgd import LocalSgd, read_weights
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast
 
 SIZES = (14, 3, 20)
@@ -20,12 +19,10 @@ SIZES = (14, 3, 20)
 def clients_of(data, sizes=SIZES):
     stops = np.cumsum(sizes)
     return [
-        Client(
-            index=index,
-            examples=Examples(data.features[stop - size : stop], data.labels[stop - size : stop]),
-            stream=lambda purpose, index=index: Stream.simulation(
-                seed=1, round=1, client=index, purpose=purpose
-            ),
+        client_of(
+            Examples(data.features[stop - size : stop], data.labels[stop - size : stop]),
+            index,
+            seed=1,
         )
         for index, (size, stop) in enumerate(zip(sizes, stops, strict=True))
     ]

@@ -262,7 +262,7 @@ def test_the_guides_system_estimates_the_mean_change() -> None:
     )
     shared = {key: getattr(plain, key) for key in SystemConfig.model_fields if key != "system"}
     noisy = systems()["ldp_update"](**shared, epsilon=30.0, range_radius=radius)
-    system = noisy.build(Problem((1, 8, 8), 10), device=torch.device("cpu"))
+    system = noisy.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
     start = system.initial().weights
     mean, estimate = (flat(fedldp.run(config).weights) for config in (plain, noisy))
     change = mean - start

@@ -6,9 +6,9 @@ so a sensitive value cannot even reach another process of the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +47,16 @@ class Broadcast:
         round: the round, counted from 1.
         weights: the global model, float32, shape (d,), in the order of the model's layout.
         ranges: the centre and radius of every parameter tensor, where the system needs them.
+        public: whatever else a system tells its clients, by name: computed from what was already
+            released, or set before the run.
+        notes: figures on the round before, for its record.
     """
 
     round: int
     weights: Vector
     ranges: Ranges | None = None
+    public: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    notes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,7 @@ class Report:
             labelled with its position, where chunk < size; as one message where it is not.
         weight: the weight in the server's average, where the client releases one.
         epsilon: the budget that the payload was randomised with, where clients' budgets differ.
+        client: the sender, where the server must tell clients apart; never with a shuffler.
     """
 
     round: int
@@ -74,6 +80,7 @@ class Report:
     chunk: int
     weight: float | None = None
     epsilon: float | None = None
+    client: int | None = None
 
     @property
     def num_messages(self) -> int:

@@ -13,7 +13,9 @@ from accounting_oracles import mixed
 from fedldp.accounting.budget import Budget, cost
 from fedldp.accounting.compose import two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.events import (
+    DrawnOnce,
     GaussianReport,
+    PerRecord,
     PureCoordinates,
     PureReport,
     TwoValuedBits,
@@ -32,6 +34,8 @@ def test_a_record_reads_back_as_an_equal_event() -> None:
     read = from_record(json.loads(json.dumps(to_record(EVENT))))
     assert read == EVENT
     assert hash(read) == hash(EVENT)
+    kept = PerRecord(record=DrawnOnce(drawn=EVENT), client=PureReport(epsilon=11.0))
+    assert from_record(json.loads(json.dumps(to_record(kept)))) == kept
     ledger = MemoryLedger(Budget("pure", 100.0))
     ledger.charge(0, 1, EVENT)
     assert MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record()))).releases() == {

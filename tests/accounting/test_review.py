@@ -10,12 +10,15 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import mpmath as mp
 import numpy as np
 import pytest
+from clients import client_of
 from scipy.signal import fftconvolve
 from scipy.stats import binom
 
@@ -36,7 +39,6 @@ from fedldp.data import Examples
 from fedldp.mechanisms.piecewise import Piecewise
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
-from fedldp.parts import Client
 from fedldp.randomness import Stream
 from fedldp.reporting.text import number
 from fedldp.simulation.plan import Plan, plan, problem_of
@@ -274,7 +276,7 @@ def shuffled(config: Any, values: np.ndarray[Any, Any]) -> Any:
     reports = []
     for index, row in enumerate(values.astype(np.float32)):
         examples = Examples(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
-        client = Client(index, examples, lambda p, c=index: stream(1, c, p))  # type: ignore[misc]
+        client = replace(client_of(examples, index), stream=partial(stream, 1, index))
         reports.append(Randomise(config)(Sensitive(row), broadcast, client))
     delays = config.delays()
     assert delays is not None
@@ -318,7 +320,7 @@ def test_budgets_that_the_shuffler_keeps_apart_do_not_hide_each_other() -> None:
     if min(sizes) > 1:
         return
     # Alone in its group, a client's report is in clear view: the guarantee is the local one.
-    epsilon = made.config.release(99, SIZE).epsilon  # type: ignore[attr-defined]
+    epsilon = made.config.release(99, SIZE, made.problem).epsilon  # type: ignore[attr-defined]
     for unit in ("client-round", "client-run"):
         printed = line(made, unit, "shuffled-server", "approximate")["epsilon"]
         assert two_valued_delta(epsilon, SIZE, printed) <= 1e-5
@@ -374,7 +376,7 @@ def test_lower_bound_of_one_weight_under_an_l1_clip() -> None:
 def test_lower_bound_of_a_report_under_an_l1_clip() -> None:
     clip = 620.0  # below d, yet d eps0 is below the bound for the whole
     made = planned(rounds=1, mechanism="two_point_l1", clip=clip, epsilon=600.0)
-    eps0 = made.config.release(0, SIZE).epsilon  # type: ignore[attr-defined]
+    eps0 = made.config.release(0, SIZE, made.problem).epsilon  # type: ignore[attr-defined]
     a = mp.tanh(mp.mpf(eps0) / 2)
     # sum ln(1 + a u) - sum ln(1 - a v): the first concave, the second convex, sum u, sum v <= S.
     true = SIZE * mp.log1p(a * clip / SIZE) - clip * mp.log1p(-a)

@@ -82,7 +82,7 @@ def test_covertype_subset_stands_in_under_its_own_name(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = covertype_bytes(covertype_rows(35))
-    subset = Source("covertype-subset-92962", "home", "free", 35, (54,), 7, "covertype",
+    subset = Source("covertype-subset-92962", "home", "free", 35, 28, (54,), 7, "covertype",
                     (published("subset.gz", content),))  # fmt: skip
     full = install("covertype")
     monkeypatch.setitem(SOURCES, "covertype", Source(**{**vars(full), "stand_in": subset}))

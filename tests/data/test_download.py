@@ -84,7 +84,7 @@ def one_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> Source:
     """A data set of one file, `small`, that the server has."""
     server.files["/good"] = CONTENT
     file = published("small.bin", CONTENT, f"{server.url}/good")
-    source = Source("small", "home", "free", 1, (1,), 2, "small", (file,))
+    source = Source("small", "home", "free", 1, 1, (1,), 2, "small", (file,))
     monkeypatch.setitem(SOURCES, "small", source)
     return source
 

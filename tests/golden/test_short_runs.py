@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from clients import client_of
 
 import fedldp
 from fedldp.data import Examples
-from fedldp.parts import Client
-from fedldp.randomness import Stream
 from fedldp.systems import Problem
 from fedldp.wire import Report, Sensitive
 
@@ -27,21 +26,16 @@ WEIGHTS = ((np.arange(650) * 37 % 1001 - 500) / np.float32(1000)).astype(np.floa
 def first_round(name: str, **settings: Any) -> list[Report]:
     """Return the first round's reports of three clients whose trained weights are given."""
     config = fedldp.recipe(name, num_clients=3, **settings)
-    system = config.build(Problem((1, 8, 8), 10), device=torch.device("cpu"))
+    system = config.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
     broadcast = system.initial()
     examples = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
 
-    def client(index: int) -> Client:
-        return Client(
-            index=index,
-            examples=examples,
-            stream=lambda purpose: Stream.simulation(
-                seed=config.seed, round=1, client=index, purpose=purpose
-            ),
-        )
-
     return [
-        system.encoder(Sensitive(WEIGHTS / np.float32(index + 1)), broadcast, client(index))
+        system.encoder(
+            Sensitive(WEIGHTS / np.float32(index + 1)),
+            broadcast,
+            client_of(examples, index, seed=config.seed),
+        )
         for index in range(3)
     ]
 

@@ -135,7 +135,7 @@ def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
     result = fedldp.run(config, dataset=data)
     torch.manual_seed(0)
     model = build_model("mlp", (FEATURES,), CLASSES)
-    start = config.build(Problem((FEATURES,), CLASSES), device=torch.device("cpu")).initial()
+    start = config.build(Problem((FEATURES,), CLASSES, 100), device=torch.device("cpu")).initial()
     nn.utils.vector_to_parameters(torch.from_numpy(start.weights.copy()), model.parameters())
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     features, labels = torch.tensor(data.train.features), torch.tensor(data.train.labels)
@@ -174,7 +174,7 @@ def test_fedavg_weights_its_clients_as_it_says(weighting: Any) -> None:
 
 @pytest.mark.parametrize("weight", [1.0, 3.0, 1437.0])
 def test_fedavg_averages_in_double_precision(weight: float) -> None:
-    system = fedavg().build(Problem((FEATURES,), CLASSES), device=torch.device("cpu"))
+    system = fedavg().build(Problem((FEATURES,), CLASSES, 100), device=torch.device("cpu"))
     generator = np.random.default_rng(0)
     sent = generator.normal(size=(50, 18)).astype(np.float32)
     sent[:, 0] *= 1e37  # a float32 product with the example count would overflow
@@ -249,7 +249,7 @@ def test_the_noise_of_the_mean_falls_with_the_number_of_clients() -> None:
             num_clients=clients, rounds=1, epsilon=1.0, learning_rate=1e-6, model="mlp",
             range_radius=radius,
         )  # fmt: skip
-        system = config.build(Problem((FEATURES,), CLASSES), device=torch.device("cpu"))
+        system = config.build(Problem((FEATURES,), CLASSES, 100), device=torch.device("cpu"))
         start = system.layout.split(system.initial().weights)
         result = fedldp.run(config, dataset=data)
         noise = np.concatenate([(result.weights[n] - start[n]).reshape(-1) for n in start])

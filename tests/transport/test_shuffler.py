@@ -302,7 +302,7 @@ def server_results(
         num_clients=len(epsilons), epsilon=epsilons[0] if single else epsilons, chunk=chunk,
         ranges=ranges, range_radius=0.3,
     )  # fmt: skip
-    system = settings.build(Problem((1, 8, 8), 10), device=torch.device("cpu"))
+    system = settings.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
     broadcast = system.initial()
     size = broadcast.weights.size
     reports, decoded = [], []

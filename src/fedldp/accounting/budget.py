@@ -26,8 +26,10 @@ from scipy.special import erfinv, ndtri_exp
 from fedldp.accounting.check import check_count, check_not_negative, round_up
 from fedldp.accounting.events import (
     EVENTS,
+    DrawnOnce,
     Event,
     GaussianReport,
+    PerRecord,
     PureCoordinates,
     PureReport,
     TwoValuedBits,
@@ -109,6 +111,7 @@ def cost(event: Event, kind: Kind) -> float:
     with the cost as epsilon, rho or mu^2. Bits count singly or as a whole, whichever is less.
     Gaussian reports cost their rho under zCDP and nothing finite elsewhere: they have no pure
     guarantee, and what deployment draws is the discrete Gaussian, for which mu-GDP is not proven.
+    What is drawn once is charged at every report that follows from it: too much, never too little.
     Values in clear never have a finite cost.
 
     Raises:
@@ -144,6 +147,10 @@ def _known_cost(event: Event, kind: Kind) -> float:
             price = sum((n * _of_pure(e, kind) for e, n in event.groups), Fraction(0))
         case PureReport():
             price = _of_pure(event.epsilon, kind)
+        case PerRecord():
+            return _known_cost(event.client, kind)
+        case DrawnOnce():
+            return _known_cost(event.drawn, kind)
         case GaussianReport() if kind == "zcdp":
             price = Fraction(event.rho)
         case _:

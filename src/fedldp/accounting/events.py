@@ -7,7 +7,7 @@ event raises; it never counts it as nothing. Neighbours differ in one client's w
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fedldp.accounting.check import check_count, check_positive
@@ -100,6 +100,40 @@ class GaussianReport(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampledGaussian(Event):
+    """Sums of clipped gradients over secret Poisson samples of a client's examples, plus noise.
+
+    Its cost is known for neighbours that differ in one example: it goes into a ``PerRecord``.
+
+    Attributes:
+        noise_multiplier: deviation of the Gaussian noise over the clip of one example's gradient.
+        sampling_rate: the probability with which a step takes an example.
+        steps: how many sums.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledClientsGaussian(Event):
+    """The sum of the clipped reports of a secret random set of clients, plus the server's noise.
+
+    The server releases it, to who sees only broadcasts; it says nothing of what the server sees.
+
+    Attributes:
+        noise_multiplier: deviation of the Gaussian noise over the clip of one client's report.
+        sample_size: clients in the set.
+        population: clients that it is drawn from; all sets of that size are equally likely.
+    """
+
+    noise_multiplier: float
+    sample_size: int
+    population: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class InClear(Event):
     """A value computed from private data that is sent as it is: no guarantee, epsilon infinite.
 
@@ -110,15 +144,53 @@ class InClear(Event):
     what: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class PerRecord(Event):
+    """A release that costs one record less than it costs the whole input of a client.
+
+    Attributes:
+        record: what it is where neighbours differ in one training example.
+        client: what it is where they differ in the client's whole input.
+    """
+
+    record: Event
+    client: Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnOnce(Event):
+    """A release that is randomised once and kept: every later report follows from it alone.
+
+    Attributes:
+        drawn: what was released; it costs once, however many reports are computed from it.
+    """
+
+    drawn: Event
+
+
 EVENTS: dict[str, type[Event]] = {
     cls.__name__: cls
-    for cls in (TwoValuedBits, PureCoordinates, PureReport, GaussianReport, InClear)
+    for cls in (
+        TwoValuedBits,
+        PureCoordinates,
+        PureReport,
+        GaussianReport,
+        SampledGaussian,
+        SampledClientsGaussian,
+        InClear,
+        PerRecord,
+        DrawnOnce,
+    )
 }
 
 
 def to_record(event: Event) -> dict[str, Any]:
     """Return ``event`` as a JSON-ready record, which ``from_record`` reads back."""
-    return {"event": type(event).__name__, **asdict(event)}
+    values = {each.name: getattr(event, each.name) for each in fields(event)}
+    return {
+        "event": type(event).__name__,
+        **{n: to_record(v) if isinstance(v, Event) else v for n, v in values.items()},
+    }
 
 
 def from_record(record: dict[str, Any]) -> Event:
@@ -127,11 +199,13 @@ def from_record(record: dict[str, Any]) -> Event:
     Raises:
         ConfigError: the record names no event that this version knows.
     """
-    fields = dict(record)
-    name = fields.pop("event", None)
+    values: dict[str, Any] = {
+        n: from_record(v) if isinstance(v, dict) else v for n, v in record.items()
+    }
+    name = values.pop("event", None)
     if name not in EVENTS:
         raise ConfigError(f"event = {name}: this version knows {', '.join(EVENTS)} and no other")
     try:
-        return EVENTS[name](**fields)
+        return EVENTS[name](**values)
     except TypeError as error:
         raise ConfigError(f"event {name}: its record does not fit it: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -14,6 +14,7 @@ from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.accounting.compose import LARGEST_EPSILON as LARGEST_COMPOSED
 from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.events import (
+    DrawnOnce,
     Event,
     GaussianReport,
     InClear,
@@ -42,6 +43,7 @@ History = Counter[Event]
 
 IDEALISED = "idealised real arithmetic: simulation only"
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
+ONCE = "what is drawn once is drawn before the first report, kept, and never drawn again"
 FRESH = (
     "every report is randomised on the client with fresh randomness that no one else knows, and is "
     "sent whatever the data: a client whose training gives NaN or infinity refuses, and is seen to"
@@ -81,6 +83,19 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
     """
+    once = {event.drawn: 1 for event in history if isinstance(event, DrawnOnce)}
+    again = Counter({e: n for e, n in history.items() if not isinstance(e, DrawnOnce)})
+    lines = _lines(Counter(once) + again, unit, delta)
+    assumptions = [ONCE] if once else []
+    if unit in ("record", "client-run") and again:
+        assumptions += _taking_part(again.total())
+    return [
+        line if line.kind == "none" else replace(line, assumptions=line.assumptions + assumptions)
+        for line in lines
+    ]
+
+
+def _lines(history: History, unit: Unit, delta: float) -> list[Guarantee]:
     for event in history:
         if not isinstance(event, Coordinates | PureReport | GaussianReport | InClear):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
@@ -107,7 +122,6 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
 def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
     idealised = any(isinstance(e, PureReport) and e.idealised for e in history)
     assumptions = [FRESH, IDEALISED] if idealised else [FRESH]
-    assumptions += _taking_part(unit, history.total())
     reports = _whole_reports(history)
     bits = _independent_bits(history)
     pure = pure_epsilon(reports)
@@ -201,7 +215,7 @@ def _gaussian_reports(history: History, unit: Unit, delta: float) -> Iterator[Gu
             kind="approximate",
             epsilon=gaussian_epsilon(compose_mu(mus), delta),
             delta=delta,
-            assumptions=[FRESH, IDEALISED, *_taking_part(unit, history.total())],
+            assumptions=[FRESH, IDEALISED],
             method="Gaussian mechanism, closed form (Balle, Wang 2018)",
         )
     yield _zcdp(history, unit, delta)
@@ -225,7 +239,7 @@ def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
         kind="approximate",
         epsilon=zcdp_epsilon(compose_rho(rhos), delta),
         delta=delta,
-        assumptions=[FRESH, DISCRETE, *_taking_part(unit, history.total())],
+        assumptions=[FRESH, DISCRETE],
         method="zero-concentrated privacy, summed over rounds (Canonne, Kamath, Steinke 2020)",
     )
 
@@ -262,9 +276,9 @@ def shuffled_guarantees(
     return tuple(_shuffled_chunks(event, rounds, crowd, chunk, delta))
 
 
-def _taking_part(unit: Unit, rounds: int) -> list[str]:
+def _taking_part(rounds: int) -> list[str]:
     """Return the assumption of a run's line: another draw of participants may be worse."""
-    return [f"the client takes part in at most {rounds} rounds"] if unit == "client-run" else []
+    return [f"the client takes part in at most {rounds} rounds"]
 
 
 def _just_below(exact: float) -> float:
@@ -320,7 +334,7 @@ def _shuffled_bits(
             epsilon=min(upper, local),
             delta=delta,
             lower=lower,
-            assumptions=_honest(crowd) + _taking_part(unit, times),
+            assumptions=_honest(crowd) + (_taking_part(times) if unit == "client-run" else []),
             method=f"{messages:,} messages: clone pair composed (Feldman, McMillan, Talwar 2021); "
             "lower: exact pair composed",
         )
@@ -346,7 +360,7 @@ def _shuffled_chunks(
             kind="approximate",
             epsilon=min(upper, local),
             delta=delta,
-            assumptions=_honest(crowd) + _taking_part(unit, times),
+            assumptions=_honest(crowd) + (_taking_part(times) if unit == "client-run" else []),
             method=f"{messages * times:,} messages of {chunk:,} coordinates: numeric bound for any "
             "randomiser (Feldman, McMillan, Talwar 2021), composed",
         )

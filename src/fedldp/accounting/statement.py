@@ -7,17 +7,23 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedldp.accounting.events import Event, PureCoordinates, TwoValuedBits
+from fedldp.accounting.events import Event, PerRecord, PureCoordinates, TwoValuedBits
 from fedldp.accounting.guarantees import (
+    DISCRETE,
     FRESH,
+    IDEALISED,
+    Adversary,
     Guarantee,
+    History,
     Unit,
     local_guarantees,
     shuffled_guarantees,
 )
-from fedldp.accounting.releases import Releases, crowds, histories
+from fedldp.accounting.releases import Releases, crowds, histories, of_clients, of_server
+from fedldp.accounting.sampled import SECRET_CLIENTS, is_sampled, sampled_guarantee
 from fedldp.errors import ConfigError
 
+TRUSTED = ["the server is trusted: it adds the noise as told and shows nobody the reports"]
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
 
 
@@ -64,7 +70,9 @@ def statement(
         shuffler: where reports go through one.
         delta: of the approximate lines; at 0 there are none.
     """
-    lines = _weight_lines(releases) + _local_lines(releases, delta)
+    reports = of_clients(releases, "client")
+    lines = _weight_lines(reports) + _record_lines(releases, delta) + _local_lines(reports, delta)
+    lines += _downlink_lines(of_server(releases), delta)
     warnings = [SIMULATED]
     if shuffler is not None and shuffler.prediction_error > 0:
         warnings.append(
@@ -72,7 +80,7 @@ def statement(
             "so no guarantee of the shuffler is stated"
         )
     elif shuffler is not None and delta > 0:
-        lines += _shuffled_lines(shuffler, releases, delta)
+        lines += _shuffled_lines(shuffler, reports, delta)
     return {
         "claim": None if claim is None else asdict(claim),
         "guarantees": [asdict(line) for line in lines],
@@ -108,10 +116,42 @@ def _weight_lines(releases: Releases) -> list[Guarantee]:
     ]
 
 
+def _record_lines(releases: Releases, delta: float) -> list[Guarantee]:
+    """Return what holds for one training example, where that is less than for a whole client."""
+    if not any(isinstance(event, PerRecord) for event in _events(releases)):
+        return []
+    found = histories(of_clients(releases, "record"))
+    lines = _worst([_guarantees(history, "record", "server", delta) for history in found])
+    return [replace(line, neighbours="replace-record") for line in lines]
+
+
+def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
+    """Return what holds against those who see only broadcasts, where the server adds noise."""
+    found = histories(releases)
+    lines = [_guarantees(h, "client-run", "downlink", delta) for h in found]
+    kept = (IDEALISED, DISCRETE, SECRET_CLIENTS)
+    return [
+        replace(
+            line,
+            adversary="downlink",
+            assumptions=[a for a in line.assumptions if a in kept] + TRUSTED,
+        )
+        for line in (_worst(lines) if lines else [])
+    ]
+
+
 def _local_lines(releases: Releases, delta: float) -> list[Guarantee]:
-    rounds = [local_guarantees(Counter([e]), "client-round", delta) for e in _events(releases)]
-    runs = [local_guarantees(h, "client-run", delta) for h in histories(releases)]
-    return _worst(rounds) + _worst(runs)
+    each = [_guarantees(Counter([e]), "client-round", "server", delta) for e in _events(releases)]
+    runs = [_guarantees(h, "client-run", "server", delta) for h in histories(releases)]
+    return _worst(each) + _worst(runs)
+
+
+def _guarantees(
+    history: History, unit: Unit, adversary: Adversary, delta: float
+) -> list[Guarantee]:
+    if is_sampled(history):
+        return [sampled_guarantee(history, unit, adversary, delta)]
+    return local_guarantees(history, unit, delta)
 
 
 def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) -> list[Guarantee]:

@@ -38,6 +38,7 @@ class Source:
         home: the address of its home page.
         licence: as its publisher states it.
         num_examples: training and test examples together.
+        num_train: training examples.
         input_shape: of one example.
         num_classes: labels are 0 to num_classes - 1.
         folder: below the data folder; empty for a data set that comes with a library.
@@ -52,6 +53,7 @@ class Source:
     home: str
     licence: str
     num_examples: int
+    num_train: int
     input_shape: tuple[int, ...]
     num_classes: int
     folder: str = ""
@@ -82,6 +84,7 @@ _DIGITS = Source(
     home="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
     licence="CC BY 4.0",
     num_examples=1_797,
+    num_train=1_437,
     input_shape=(1, 8, 8),
     num_classes=10,
 )
@@ -93,6 +96,7 @@ _MNIST = Source(
     home="http://yann.lecun.com/exdb/mnist/",
     licence="none stated; often quoted as CC BY-SA 3.0",
     num_examples=70_000,
+    num_train=60_000,
     input_shape=(1, 28, 28),
     num_classes=10,
     folder="mnist",
@@ -131,6 +135,7 @@ _FMNIST = Source(
     home="https://github.com/zalandoresearch/fashion-mnist",
     licence="MIT",
     num_examples=70_000,
+    num_train=60_000,
     input_shape=(1, 28, 28),
     num_classes=10,
     folder="fashion-mnist",
@@ -171,6 +176,7 @@ _CIFAR10 = Source(
     home="https://www.cs.toronto.edu/~kriz/cifar.html",
     licence="none stated",
     num_examples=60_000,
+    num_train=50_000,
     input_shape=(3, 32, 32),
     num_classes=10,
     folder="cifar-10-batches-py",
@@ -236,12 +242,13 @@ _SVHN_FILES = tuple(
 )
 
 
-def _svhn(name: str, num_examples: int, files: tuple[PublishedFile, ...]) -> Source:
+def _svhn(name: str, num_train: int, files: tuple[PublishedFile, ...]) -> Source:
     return Source(
         name=name,
         home="http://ufldl.stanford.edu/housenumbers/",
         licence="for non-commercial use only",
-        num_examples=num_examples,
+        num_examples=num_train + 26_032,
+        num_train=num_train,
         input_shape=(3, 32, 32),
         num_classes=10,
         folder="svhn",
@@ -254,6 +261,7 @@ _COVERTYPE_SUBSET = Source(
     home="https://github.com/ramp-kits/covertype",
     licence="CC BY 4.0",
     num_examples=92_962,
+    num_train=74_369,
     input_shape=(54,),
     num_classes=7,
     folder="covertype",
@@ -271,6 +279,7 @@ _COVERTYPE = Source(
     home="https://archive.ics.uci.edu/dataset/31/covertype",
     licence="CC BY 4.0",
     num_examples=581_012,
+    num_train=464_809,
     input_shape=(54,),
     num_classes=7,
     folder="covertype",
@@ -295,8 +304,8 @@ SOURCES: dict[str, Source] = {
         _MNIST,
         _FMNIST,
         _CIFAR10,
-        _svhn("svhn", 73_257 + 26_032, _SVHN_FILES[:2]),
-        _svhn("svhn-extra", 73_257 + 26_032 + 531_131, _SVHN_FILES),
+        _svhn("svhn", 73_257, _SVHN_FILES[:2]),
+        _svhn("svhn-extra", 73_257 + 531_131, _SVHN_FILES),
         _COVERTYPE,
     )
 }

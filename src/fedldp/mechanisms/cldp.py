@@ -84,8 +84,9 @@ class Table:
     def draw(self, values: Integers, stream: Stream) -> Integers:
         """Return a report of each whole number, by integers alone.
 
-        A 64-bit word is uniform below total(v), after a division, unless it is one of the last few
-        that would make the remainders uneven; then it is drawn again.
+        The remainder of a 64-bit word by total(v) is uniform, unless the word is one of the last
+        few that would make it uneven; then it is drawn again. That is at most one in 16, and only
+        this share of the stream that is read depends on v.
         """
         totals = self.totals(values).astype(np.uint64)
         limits = np.uint64(2**64 - 1) // totals * totals

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from fedldp.data import Examples
 from fedldp.errors import ConfigError
-from fedldp.parts import Client
+from fedldp.parts import Client, Score
 from fedldp.randomness import torch_seeded
 from fedldp.wire import Broadcast, Layout, Sensitive, Vector
 
@@ -128,8 +128,8 @@ class LocalSgd:
                 yield order[start : start + self.batch_size]
 
 
-def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> tuple[int, float]:
-    """Return the number of examples that ``model`` classifies rightly and its summed loss."""
+def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Score:
+    """Return how ``model`` does on ``examples``."""
     model.eval()
     with torch.no_grad():
         features, labels = as_tensors(examples)
@@ -137,4 +137,4 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> tupl
         logits = model(to_device(features, device))
         loss = functional.cross_entropy(logits, labels, reduction="sum")
         right = (logits.argmax(1) == labels).sum()
-    return int(right), float(loss)
+    return Score(right=int(right), loss=float(loss), total=len(examples))

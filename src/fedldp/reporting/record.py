@@ -18,7 +18,7 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.bounding import Ranges
 from fedldp.errors import ConfigError, RunError
 from fedldp.wire import Broadcast, Layout, Shuffled
+
+_PUBLIC = "public."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ class Round:
         seconds: wall-clock time.
         arrivals: for shuffled rounds, in seconds: T (delay), T_S (response), the first and last of
             the clients' T_W (wait) and of all arrivals.
+        notes: a system's own figures, by name.
     """
 
     round: int
@@ -56,6 +59,7 @@ class Round:
     uplink_bits_per_client: float
     seconds: float
     arrivals: dict[str, float] | None = None
+    notes: dict[str, float] = field(default_factory=dict)
 
 
 class RunFolder:
@@ -139,6 +143,7 @@ class RunFolder:
             tensors["centers"] = broadcast.ranges.centers
             tensors["radii"] = broadcast.ranges.radii
             metadata["sizes"] = json.dumps(broadcast.ranges.sizes)
+        tensors |= {_PUBLIC + name: value for name, value in broadcast.public.items()}
         replace_file(self.path / "checkpoint", save(tensors, metadata))
         self.write_metrics(rounds)
 
@@ -180,6 +185,11 @@ class RunFolder:
                     round=int(metadata["round"]),
                     weights=file.get_tensor("weights"),
                     ranges=ranges,
+                    public={
+                        key.removeprefix(_PUBLIC): file.get_tensor(key)
+                        for key in file.keys()  # noqa: SIM118 (it is no mapping)
+                        if key.startswith(_PUBLIC)
+                    },
                 )
             rounds = [Round(**r) for r in json.loads(metadata["rounds"])]
             ledger = MemoryLedger.from_record(json.loads(metadata["ledger"]))

@@ -13,15 +13,16 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.data import Dataset, load_dataset, partition
+from fedldp.accounting.releases import DOWNLINK
+from fedldp.data import Dataset, Examples, load_dataset, partition
 from fedldp.data.sources import SOURCES
 from fedldp.errors import ConfigError, RunError
 from fedldp.randomness import SERVER, Stream
 from fedldp.reporting.html import page
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import Plan, plan
-from fedldp.systems import Problem, System, SystemConfig
+from fedldp.simulation.plan import Plan, check_examples, plan
+from fedldp.systems import Exchange, Problem, System, SystemConfig
 from fedldp.transport import Transport
 from fedldp.transport.in_process import InProcess
 from fedldp.transport.shuffler import Schedule, Shuffler
@@ -131,7 +132,8 @@ def simulate(
             f"resume = {resume.path}: that run had other data; resume it with the same, "
             "from Python: fedldp.resume(..., dataset=...)"
         )
-    problem = Problem(dataset.input_shape, dataset.num_classes)
+    dataset = _sampled(dataset, config)
+    problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train))
     stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="partition")
     members = partition(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
@@ -150,7 +152,12 @@ def simulate(
         for record in records:
             after_round(record)
         try:
-            broadcast = _rounds(config, clients, broadcast, records, ledger, folder, after_round)
+            while broadcast.round <= config.rounds:
+                broadcast, record = _one_round(planned, clients, broadcast, ledger, folder)
+                records.append(record)
+                if folder is not None:
+                    folder.write_round(broadcast, records, ledger)
+                after_round(record)
         except BaseException:
             if out is not None and folder is not None and not records:
                 folder.discard()
@@ -184,6 +191,18 @@ def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) 
     if config.standardise:
         raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
     return dataset
+
+
+def _sampled(dataset: Dataset, config: SystemConfig) -> Dataset:
+    """Return ``dataset`` with as many training examples as the run takes."""
+    total = len(dataset.train)
+    taken = check_examples(config, total)
+    if taken == total:
+        return dataset
+    stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="examples")
+    places = np.sort(stream.generator().choice(total, taken, replace=False))
+    train = Examples(dataset.train.features[places], dataset.train.labels[places])
+    return Dataset(dataset.name, train, dataset.test, dataset.num_classes)
 
 
 def _document(recipe: str | None, config: SystemConfig, dataset: Dataset) -> dict[str, Any]:
@@ -229,44 +248,34 @@ def _finish(folder: RunFolder, result: Result, layout: Layout, broadcast: Broadc
     replace_file(folder.path / "report.html", page(result.summary()).encode())
 
 
-def _rounds(
-    config: SystemConfig,
-    clients: InProcess,
-    broadcast: Broadcast,
-    records: list[Round],
-    ledger: MemoryLedger,
-    folder: RunFolder | None,
-    after_round: Callable[[Round], None],
-) -> Broadcast:
-    """Run the rounds that are left; add their records and return the last broadcast."""
-    while broadcast.round <= config.rounds:
-        broadcast, record = _one_round(config, clients, broadcast, ledger, folder)
-        records.append(record)
-        if folder is not None:
-            folder.write_round(broadcast, records, ledger)
-        after_round(record)
-    return broadcast
-
-
 def _one_round(
-    config: SystemConfig,
+    planned: Plan,
     clients: InProcess,
     broadcast: Broadcast,
     ledger: MemoryLedger,
     folder: RunFolder | None,
 ) -> tuple[Broadcast, Round]:
     started = time.monotonic()
+    config, system = planned.config, clients.population.system
     chosen = participants(config, broadcast.round)
     # Charged before anything leaves: a round that fails has been paid for.
     for client in chosen:
-        ledger.charge(client, broadcast.round, config.release(client, broadcast.weights.size))
+        event = config.release(client, system.layout.size, planned.problem)
+        ledger.charge(client, broadcast.round, event)
+    downlink = config.downlink(system.layout.size, planned.problem)
+    if downlink is not None:
+        ledger.charge(DOWNLINK, broadcast.round, downlink)
     transport: Transport = clients
     delays = config.delays()
     if delays is not None:
         transport = Shuffler(clients, delays, clients.population.stream)
     tally = _Tally(folder if delays is not None and delays.record_arrivals else None)
-    system = clients.population.system
-    following = system.server_step(broadcast, tally.watch(transport.exchange(broadcast, chosen)))
+    following = system.server_step(
+        broadcast,
+        tally.watched(transport)(broadcast, chosen)
+        if system.gather is None
+        else system.gather(tally.watched(transport), broadcast, chosen),
+    )
     if not np.isfinite(following.weights).all():
         raise RunError(
             f"round {broadcast.round}: the new weights hold NaN or infinity; lower learning_rate"
@@ -283,6 +292,7 @@ def _one_round(
         uplink_bits_per_client=tally.bits / len(chosen),
         seconds=time.monotonic() - started,
         arrivals=None if schedule is None else tally.summarise(schedule),
+        notes=dict(following.notes),
     )
 
 
@@ -296,7 +306,11 @@ class _Tally:
     first: float = np.inf
     last: float = -np.inf
 
-    def watch(self, reports: Incoming) -> Iterator[Report | Shuffled]:
+    def watched(self, transport: Transport) -> Exchange:
+        """Return the transport's exchange, with what comes in counted."""
+        return lambda broadcast, clients: self._watch(transport.exchange(broadcast, clients))
+
+    def _watch(self, reports: Incoming) -> Iterator[Report | Shuffled]:
         for report in reports:
             self.bits += report.uplink_bits
             if isinstance(report, Shuffled):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import DOWNLINK, Releases
 from fedldp.errors import ConfigError
 from fedldp.randomness import SERVER, Stream
-from fedldp.systems import SystemConfig
+from fedldp.systems import Problem, SystemConfig
 
 
 def check_participation(config: SystemConfig) -> None:
@@ -34,10 +34,12 @@ def participants(config: SystemConfig, round: int) -> list[int]:
     return sorted(drawn.tolist())
 
 
-def planned_releases(config: SystemConfig, size: int) -> Releases:
-    """Return what every client will release, for a model of ``size`` weights."""
-    events = [config.release(client, size) for client in range(config.num_clients)]
+def planned_releases(config: SystemConfig, size: int, problem: Problem) -> Releases:
+    """Return what every client, and the server, will release, for a model of ``size`` weights."""
+    events = [config.release(client, size, problem) for client in range(config.num_clients)]
+    downlink = config.downlink(size, problem)
+    servers = {} if downlink is None else {DOWNLINK: downlink}
     return {
-        round: {client: events[client] for client in participants(config, round)}
+        round: servers | {client: events[client] for client in participants(config, round)}
         for round in range(1, config.rounds + 1)
     }

@@ -14,8 +14,10 @@ from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve_largest
 from fedldp.accounting.statement import ShufflerInPath, statement
-from fedldp.data import load_dataset
-from fedldp.data.sources import SOURCES, find_source
+from fedldp.data import load_dataset, resolve_data_dir
+from fedldp.data.custom import SUFFIXES
+from fedldp.data.folder import in_use
+from fedldp.data.sources import find_source
 from fedldp.errors import ConfigError
 from fedldp.simulation.participation import check_participation, planned_releases
 from fedldp.systems import Problem, SystemConfig, Target
@@ -30,11 +32,13 @@ class Plan:
 
     Attributes:
         config: the configuration, with ``epsilon`` solved where it has a target.
+        problem: the shape of the data.
         releases: what every client will release.
         privacy: the statement.
     """
 
     config: SystemConfig
+    problem: Problem
     releases: Releases
     privacy: dict[str, Any]
 
@@ -54,11 +58,11 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     check_participation(config)
     size = config.build(problem, device=torch.device("cpu")).layout.size
     if config.target is not None:
-        config = _solved(config, config.target, size)
-    releases = planned_releases(config, size)
+        config = _solved(config, config.target, size, problem)
+    releases = planned_releases(config, size, problem)
     if delta is None and config.target is not None and config.target.delta > 0:
         delta = config.target.delta  # so that the line that was solved for is stated
-    return Plan(config, releases, state(config, releases, delta=delta))
+    return Plan(config, problem, releases, state(config, releases, delta=delta))
 
 
 def state(
@@ -83,14 +87,31 @@ def state(
 
 def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
     """Return the shape of the configuration's data: of built-in data sets without reading them."""
-    if config.dataset in SOURCES:
-        source = find_source(config.dataset)
-        return Problem(source.input_shape, source.num_classes)
-    dataset = load_dataset(config.dataset, data_dir=data_dir, label_column=config.label_column)
-    return Problem(dataset.input_shape, dataset.num_classes)
+    if config.dataset.lower().endswith(SUFFIXES):
+        dataset = load_dataset(config.dataset, data_dir=data_dir, label_column=config.label_column)
+        shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
+    else:
+        source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
+        shape, classes, found = source.input_shape, source.num_classes, source.num_train
+    return Problem(shape, classes, check_examples(config, found))
 
 
-def _solved(config: SystemConfig, target: Target, size: int) -> SystemConfig:
+def check_examples(config: SystemConfig, found: int) -> int:
+    """Return how many training examples a run takes of the ``found`` ones.
+
+    Raises:
+        ConfigError: it asks for more than there are.
+    """
+    if config.num_examples is None:
+        return found
+    if config.num_examples > found:
+        raise ConfigError(
+            f"num_examples = {config.num_examples}: {config.dataset} has {found} training examples"
+        )
+    return config.num_examples
+
+
+def _solved(config: SystemConfig, target: Target, size: int, problem: Problem) -> SystemConfig:
     """Return ``config`` with the largest epsilon whose statement meets the target."""
     if "epsilon" not in type(config).model_fields:
         raise ConfigError(
@@ -99,7 +120,7 @@ def _solved(config: SystemConfig, target: Target, size: int) -> SystemConfig:
 
     def reached(epsilon: float) -> float:
         candidate = config.changed(epsilon=epsilon)
-        releases = planned_releases(candidate, size)
+        releases = planned_releases(candidate, size, problem)
         if target.adversary == "shuffled-server":
             lines = state(candidate, releases, delta=target.delta)
         else:  # the shuffler's lines take longer than all others

@@ -13,7 +13,7 @@ There is no ``run``: the engine owns the one loop, here and in deployment.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, Self
 
@@ -31,9 +31,10 @@ from torch import nn
 from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import Claim
+from fedldp.data import Examples
 from fedldp.errors import ConfigError
 from fedldp.models import build_model
-from fedldp.parts import Client
+from fedldp.parts import Client, Score
 from fedldp.parts.local_sgd import LocalSgd, layout_of, read_weights
 from fedldp.randomness import SERVER, Stream, torch_seeded
 from fedldp.registry import scan
@@ -57,6 +58,29 @@ class Encoder(Protocol):
     ) -> Report: ...
 
 
+class Exchange(Protocol):
+    """Carry a broadcast to clients and what they answer back: a transport's one method."""
+
+    def __call__(self, broadcast: Broadcast, clients: Sequence[int]) -> Incoming: ...
+
+
+class Gather(Protocol):
+    """Hold one round's dialogue, where it takes several exchanges, and return its outcome."""
+
+    def __call__(
+        self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]
+    ) -> Incoming: ...
+
+
+class Tester(Protocol):
+    """Measure the global model on one client's side; ``test`` is the public test set.
+
+    A measurement of the simulator: its result is no message, and no server sees it.
+    """
+
+    def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score: ...
+
+
 class ServerStep(Protocol):
     """Compute the next broadcast from this round's and a stream of reports, in O(d) memory."""
 
@@ -74,6 +98,9 @@ class System:
         server_step: see ``ServerStep``.
         model: a module of the system's architecture, for evaluation.
         layout: how the model's parameters lie in a broadcast's weights.
+        gather: the dialogue of a round; one exchange where it is None.
+        tester: how the model is tested, where clients' own encoders are needed for that; on the
+            test set as it is where it is None.
     """
 
     initial: Callable[[], Broadcast]
@@ -82,6 +109,8 @@ class System:
     server_step: ServerStep
     model: nn.Module
     layout: Layout
+    gather: Gather | None = None
+    tester: Tester | None = None
 
     def report(self, broadcast: Broadcast, client: Client) -> Report:
         """Let ``client`` take part in one round: train, then encode."""
@@ -107,10 +136,17 @@ class Delays:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a system must know of the data: public facts, no example."""
+    """What a system must know of the data: public facts, no example.
+
+    Attributes:
+        input_shape: of one example.
+        num_classes: labels are 0 to num_classes - 1.
+        num_examples: training examples of all clients together.
+    """
 
     input_shape: tuple[int, ...]
     num_classes: int
+    num_examples: int
 
 
 class Target(BaseModel):
@@ -140,6 +176,9 @@ class SystemConfig(BaseModel, ABC):
     )
     partition: str = Field(
         "iid", description="iid, dirichlet:ALPHA, shards:PER_CLIENT or power-law:EXPONENT"
+    )
+    num_examples: Count | None = Field(
+        None, description="training examples to use, drawn at random; all where it is not set"
     )
     num_clients: Count = Field(
         le=1_000_000, description="clients that the training set is divided among"
@@ -184,8 +223,15 @@ class SystemConfig(BaseModel, ABC):
         """Return what the source claims of this configuration, if it claims anything."""
 
     @abstractmethod
-    def release(self, client: int, size: int) -> Event:
+    def release(self, client: int, size: int, problem: Problem) -> Event:
         """Return what one report of ``client`` releases, for a model of ``size`` weights."""
+
+    def downlink(self, size: int, problem: Problem) -> Event | None:
+        """Return what one broadcast releases of the clients, where the server itself adds noise.
+
+        It stands for those who see broadcasts only, and trust the server.
+        """
+        return None
 
     def delays(self) -> Delays | None:
         """Return the shuffler's time model where reports are shuffled, else None."""

@@ -48,7 +48,7 @@ class FedAvgConfig(SystemConfig):
             layout=layout,
         )
 
-    def release(self, client: int, size: int) -> InClear:
+    def release(self, client: int, size: int, problem: Problem) -> InClear:
         """Return the release of the weights, and of the example count where it is sent."""
         return InClear(
             what="weights and number of examples" if self.weighting == "examples" else "weights"

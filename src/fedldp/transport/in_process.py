@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 
 from fedldp.data import Dataset, Examples
 from fedldp.errors import FedldpError, RunError
-from fedldp.parts import Client
+from fedldp.parts import Client, Score
 from fedldp.parts.batched_sgd import GROUP, train_together
 from fedldp.parts.local_sgd import PIECE, LocalSgd, evaluate, load_weights, one_thread
+from fedldp.parts.store import Store
 from fedldp.randomness import Stream
 from fedldp.systems import Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Report
@@ -50,6 +51,7 @@ class Population:
         dataset: the data.
         members: for each client the indices of its training examples.
         device: where models are evaluated.
+        folder: where clients keep what they need in later rounds.
     """
 
     seed: int
@@ -57,6 +59,7 @@ class Population:
     dataset: Dataset
     members: Sequence[NDArray[np.int64]]
     device: torch.device
+    folder: Path
 
     def stream(self, round: int, client: int, purpose: str) -> Stream:
         """Return the simulation's stream for (round, client, purpose)."""
@@ -69,6 +72,8 @@ class Population:
             index=index,
             examples=Examples(train.features[own], train.labels[own]),
             stream=lambda purpose: self.stream(round, index, purpose),
+            setup=lambda purpose: self.stream(0, index, purpose),
+            store=Store(self.folder / f"client-{index}"),
         )
 
     def report(self, broadcast: Broadcast, index: int) -> Report:
@@ -88,9 +93,11 @@ class Population:
                 reports.append(self.system.encoder(update, broadcast, client))
         return reports
 
-    def evaluate(self, broadcast: Broadcast, piece: int) -> tuple[int, float]:
-        """Return the right answers and the summed loss on piece ``piece`` of the test set."""
+    def evaluate(self, broadcast: Broadcast, piece: int) -> Score:
+        """Return the score on one piece of the test: of the test set, or of one client's test."""
         model, test = self.system.model, self.dataset.test
+        if self.system.tester is not None:
+            return self.system.tester(broadcast, self.client(broadcast.round, piece), test)
         load_weights(model, self.system.layout, broadcast.weights)
         part = slice(piece * PIECE, (piece + 1) * PIECE)
         return evaluate(model, Examples(test.features[part], test.labels[part]), self.device)
@@ -125,16 +132,17 @@ class InProcess:
         device: torch.device,
         workers: int,
     ) -> None:
-        problem = Problem(dataset.input_shape, dataset.num_classes)
+        problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train))
         system = config.build(problem, device=device)
-        self.population = Population(config.seed, system, dataset, members, device)
-        self._pieces = range(-(-len(dataset.test) // PIECE))
+        self._folder = tempfile.TemporaryDirectory(prefix="fedldp-")
+        folder = Path(self._folder.name)
+        self.population = Population(config.seed, system, dataset, members, device, folder)
+        pieces = -(-len(dataset.test) // PIECE) if system.tester is None else config.num_clients
+        self._pieces = range(pieces)
         self._workers = workers = min(workers, config.num_clients)
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._executor: ProcessPoolExecutor | None = None
         if workers > 1:
-            self._folder = tempfile.TemporaryDirectory(prefix="fedldp-")
-            _share(dataset, Path(self._folder.name))
+            _share(dataset, folder)
             self._executor = ProcessPoolExecutor(
                 workers,
                 mp_context=multiprocessing.get_context("spawn"),
@@ -168,8 +176,7 @@ class InProcess:
                 for process in list((self._executor._processes or {}).values()):
                     process.terminate()
             self._executor.shutdown(cancel_futures=True)
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._folder.cleanup()
 
     def exchange(self, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
         """Yield the reports of ``clients``, in their order."""
@@ -181,11 +188,11 @@ class InProcess:
 
     def evaluate(self, broadcast: Broadcast) -> tuple[float, float]:
         """Return accuracy (0 to 1) and mean loss of the broadcast's weights on the test set."""
-        right, loss = 0, 0.0
-        for piece_right, piece_loss in self._map(Population.evaluate, broadcast, self._pieces):
-            right += piece_right
-            loss += piece_loss
-        total = len(self.population.dataset.test)
+        right, loss, total = 0, 0.0, 0
+        for score in self._map(Population.evaluate, broadcast, self._pieces):
+            right += score.right
+            loss += score.loss
+            total += score.total
         return right / total, loss / total
 
     def _map(
@@ -258,9 +265,10 @@ def _start_worker(
     threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     torch.set_num_threads(1)
     dataset = _mapped(name, num_classes, Path(folder))
-    problem = Problem(dataset.input_shape, dataset.num_classes)
+    problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train))
     system = config.build(problem, device=torch.device(device))
-    _population = Population(config.seed, system, dataset, members, torch.device(device))
+    where = torch.device(device)
+    _population = Population(config.seed, system, dataset, members, where, Path(folder))
 
 
 def _end_with_parent(folder: str) -> None:

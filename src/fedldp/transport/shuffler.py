@@ -94,6 +94,8 @@ class Shuffler:
         for client, report in zip(clients, self._inner.exchange(broadcast, clients), strict=True):
             if not isinstance(report, Report):
                 raise RunError("a shuffler needs whole reports, not ones that are shuffled already")
+            if report.client is not None or report.weight is not None:
+                raise RunError("a shuffler passes no report on that names or tells its sender")
             reports.append((client, report))
         times = self._stream(broadcast.round, SERVER, "latency").generator()
         schedule = self.schedule = draw_schedule(self._delays, len(reports), times)
