@@ -135,11 +135,14 @@ class PersonalizedSoundConfig(SystemConfig):
         """
         return self._times_selected[client] if self.selects_first else self.rounds
 
-    def _sigma_of(self, client: int, rounds: int) -> float:
+    def budget(self, client: int) -> tuple[float, float]:
+        """Return (epsilon_i, delta_i) of all that a client sends in the run."""
         delta = self.delta if self.client_delta is None else self.client_delta
-        clip = of_client(self.clip, client)
-        per_unit = _sigma_per_unit(of_client(self.epsilon, client), of_client(delta, client))
-        return replace_one_sensitivity(clip) * per_unit * math.sqrt(rounds) * _MARGIN
+        return of_client(self.epsilon, client), of_client(delta, client)
+
+    def _sigma_of(self, client: int, rounds: int) -> float:
+        sensitivity = replace_one_sensitivity(of_client(self.clip, client))
+        return sensitivity * _sigma_per_unit(*self.budget(client)) * math.sqrt(rounds) * _MARGIN
 
     def sigma(self, client: int) -> float:
         """Return sigma_i: with it, the client's reports of the run cost its budget."""
@@ -151,7 +154,14 @@ class PersonalizedSoundConfig(SystemConfig):
         Raises:
             ConfigError: it does not go so far.
         """
-        return _gaussian(of_client(self.clip, client), self.sigma(client))
+        clip = of_client(self.clip, client)
+        try:
+            return _gaussian(clip, self.sigma(client))
+        except ConfigError as error:
+            raise ConfigError(
+                f"epsilon = {self.budget(client)[0]:g} and clip = {clip:g} of client {client} do "
+                f"not fit: {error}"
+            ) from error
 
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put the system together; see the module's diagram."""
