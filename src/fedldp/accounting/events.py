@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from fedldp.accounting.check import check_count, check_positive
 from fedldp.errors import ConfigError
 
 
@@ -41,6 +42,35 @@ class TwoValuedBits(Event):
     coordinates: int
     whole: float | None = None
     group: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureCoordinates(Event):
+    """Independent coordinates, each pure private by itself; all of them may change together.
+
+    Attributes:
+        groups: (epsilon, count): how many coordinates have which pure epsilon, each epsilon once.
+            Two inputs of the coordinate attain it.
+
+    Raises:
+        ConfigError: ``groups`` is empty or malformed.
+    """
+
+    groups: tuple[tuple[float, int], ...]
+
+    def __post_init__(self) -> None:
+        try:
+            groups = tuple((float(epsilon), count) for epsilon, count in self.groups)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"groups = {self.groups}: give pairs of an epsilon and a count"
+            ) from error
+        for epsilon, count in groups:
+            check_positive("epsilon", epsilon)
+            check_count("count", count, least=1)
+        if not groups or len(dict(groups)) < len(groups):
+            raise ConfigError(f"groups = {groups}: give at least one, and every epsilon once")
+        object.__setattr__(self, "groups", groups)  # a record holds lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +168,11 @@ class DrawnOnce(Event):
     drawn: Event
 
 
-EVENTS = {
+EVENTS: dict[str, type[Event]] = {
     cls.__name__: cls
     for cls in (
         TwoValuedBits,
+        PureCoordinates,
         PureReport,
         GaussianReport,
         SampledGaussian,

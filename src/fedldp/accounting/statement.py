@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedldp.accounting.events import Event, PerRecord, TwoValuedBits
+from fedldp.accounting.events import Event, PerRecord, PureCoordinates, TwoValuedBits
 from fedldp.accounting.guarantees import (
     DISCRETE,
     FRESH,
@@ -93,11 +93,14 @@ def _events(releases: Releases) -> list[Event]:
 
 
 def _weight_lines(releases: Releases) -> list[Guarantee]:
-    bits = [event for event in _events(releases) if isinstance(event, TwoValuedBits)]
-    if not bits:
+    events = _events(releases)
+    bits = [event for event in events if isinstance(event, TwoValuedBits)]
+    costs = [min(event.epsilon, event.whole or math.inf) for event in bits]
+    costs += [e for event in events if isinstance(event, PureCoordinates) for e, _ in event.groups]
+    if not costs:
         return []
     free = all(event.whole is None for event in bits)
-    worst = max(min(event.epsilon, event.whole or math.inf) for event in bits)
+    worst = max(costs)
     return [
         Guarantee(
             unit="weight",

@@ -58,8 +58,8 @@ class LdpFlConfig(SystemConfig):
         "two_point", description="the local randomiser; the paper's is two_point"
     )
     epsilon: Positive | list[Positive] = Field(
-        description="budget of one weight (two_point) or of a client's report in one round (the "
-        "other mechanisms); a list gives each client its own"
+        description="budget of one weight (two_point, sign, k_rr, unary, cldp) or of a client's "
+        "report in one round (the other mechanisms); a list gives each client its own"
     )
     clip: Positive = Field(
         1.0, description="norm bound on the normalised vector, for mechanisms of whole vectors"
