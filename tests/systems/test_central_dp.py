@@ -163,7 +163,8 @@ def test_what_the_paper_claims() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("noise_multiplier", 0.0), ("noise_multiplier", 1e-4), ("clip", -1.0)]
+    ("name", "value"),
+    [("noise_multiplier", 0.0), ("noise_multiplier", 1e4), ("clip", -1.0), ("clip", 1e10)],
 )
 def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} = ") as refused:

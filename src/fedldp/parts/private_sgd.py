@@ -21,7 +21,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedldp.accounting.events import SampledGaussian
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.privunit import check_simulated
 from fedldp.parts import Client
 from fedldp.parts.local_sgd import as_tensors, layout_of, load_weights, read_weights
 from fedldp.randomness import SERVER, Stream, torch_seeded
@@ -117,11 +118,7 @@ class PrivateSgd:
             PrivacyError: the client's stream is not simulated.
         """
         noise = client.stream("mechanism")
-        if not noise.simulated:
-            raise PrivacyError(
-                "dp_sgd protects real numbers, not the floats that are sent: simulation only; "
-                "choose ldp_fl in deployment"
-            )
+        check_simulated("dp_sgd", noise)
         load_weights(self.model, layout_of(self.model), broadcast.weights)
         self._gradients.train()
         optimizer = self._optimizer(noise.torch_generator(self.device))

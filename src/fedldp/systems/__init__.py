@@ -41,6 +41,8 @@ from fedldp.registry import scan
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Vector
 
 Positive = Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)]
+NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
+NoiseMultiplier = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 

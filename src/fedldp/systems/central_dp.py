@@ -38,7 +38,7 @@ from fedldp.errors import RunError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.averaging import SendPlain
 from fedldp.randomness import SERVER, Stream
-from fedldp.systems import Positive, Problem, System, SystemConfig
+from fedldp.systems import NoiseMultiplier, NormBound, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Incoming, Report
 
 Update = NDArray[np.float64]
@@ -48,15 +48,11 @@ class CentralDpConfig(SystemConfig):
     """Settings of central DP."""
 
     system: Literal["central_dp"] = "central_dp"
-    noise_multiplier: Positive = Field(
-        ge=1e-3,
-        le=1e3,
-        description="sigma: the noise's standard deviation over the norm bound of one update",
+    noise_multiplier: NoiseMultiplier = Field(
+        description="sigma: the noise's standard deviation over the norm bound of one update"
     )
-    clip: Positive | None = Field(
+    clip: NormBound | None = Field(
         None,
-        ge=1e-9,
-        le=1e9,
         description="norm bound of one update; the median of each round's norms, as published, "
         "where it is not set",
     )

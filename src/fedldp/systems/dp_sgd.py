@@ -36,7 +36,7 @@ from fedldp.parts.private_sgd import (
     check_examples_apart,
     sampling_rate,
 )
-from fedldp.systems import Positive, Problem, System, SystemConfig
+from fedldp.systems import NoiseMultiplier, NormBound, Problem, System, SystemConfig
 from fedldp.wire import Broadcast
 
 
@@ -44,12 +44,10 @@ class DpSgdConfig(SystemConfig):
     """Settings of DP-SGD; ``batch_size`` is the mean size of a Poisson sample."""
 
     system: Literal["dp_sgd"] = "dp_sgd"
-    noise_multiplier: Positive = Field(
-        ge=1e-3,
-        le=1e4,
-        description="the noise's standard deviation over the norm bound of one gradient",
+    noise_multiplier: NoiseMultiplier = Field(
+        description="the noise's standard deviation over the norm bound of one gradient"
     )
-    clip: Positive = Field(1.0, description="norm bound of the gradient of one example")
+    clip: NormBound = Field(1.0, description="norm bound of the gradient of one example")
 
     def sums(self, problem: Problem) -> NoisySums:
         """Return what a client's steps compute in one round.
