@@ -228,9 +228,9 @@ class SeveralRows(nn.Module):
 several_rows = SeveralRows
 
 
-class AroundTheCall(Base):
+class Branching(Base):
     def forward(self, x):
-        return nn.functional.linear(x.flatten(1), self.dense.weight, self.dense.bias)
+        return super().forward(x) * (2 if x.sum() > 0 else 1)
 
 
-around_the_call = AroundTheCall
+branching = Branching

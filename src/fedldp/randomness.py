@@ -71,13 +71,6 @@ class Stream:
         """
         return np.random.Generator(np.random.Philox(key=self.integers(2, np.uint64)))
 
-    def torch_generator(self, device: torch.device) -> torch.Generator:
-        """Return a torch generator on ``device`` seeded from this stream: for simulated noise.
-
-        It is not cryptographic, so no randomiser of sensitive values may use it in deployment.
-        """
-        return torch.Generator(device).manual_seed(self.torch_seed())
-
     def torch_seed(self) -> int:
         """Return a seed for torch, from the next eight bytes."""
         return int(self.integers(1, np.int64)[0])

@@ -10,14 +10,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedldp.accounting.events import SampledGaussian
@@ -25,12 +23,14 @@ from fedldp.errors import ConfigError
 from fedldp.mechanisms.privunit import check_simulated
 from fedldp.parts import Client
 from fedldp.parts.local_sgd import as_tensors, layout_of, load_weights, read_weights
-from fedldp.randomness import SERVER, Stream, torch_seeded
-from fedldp.registry import import_extra
+from fedldp.randomness import torch_seeded
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 _RESOLUTION = 1 << 53
 """Numpy's random floats are multiples of 1/this."""
+
+PIECE = 256
+"""Examples differentiated at a time, which bounds the memory."""
 
 
 def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
@@ -90,10 +90,12 @@ class NoisySums:
 
 @dataclass(frozen=True, eq=False)
 class PrivateSgd:
-    """DP-SGD on a client's examples, cross-entropy loss, with the gradients and noise of Opacus.
+    """DP-SGD on a client's examples, cross-entropy loss.
 
-    Guarantee: the event of ``sums`` for one example, in idealised real arithmetic. The noise is
-    torch's own, so this is for simulation only, and other streams are refused.
+    Guarantee: the event of ``sums`` for one example, in idealised real arithmetic. The model sees
+    each example alone, so no gradient depends on another one's example, whatever the model does
+    with batches. The noise is rounded to floats, so this is for simulation only, and other streams
+    are refused.
 
     Attributes:
         model: the module to train with; its parameters are overwritten.
@@ -108,107 +110,53 @@ class PrivateSgd:
     device: torch.device
 
     def __post_init__(self) -> None:
-        self.model.to(self.device).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self.model.to(self.device)
 
     def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
         """Return the client's weights after training, float32, shape (d,).
 
         Raises:
-            ConfigError: Opacus is not installed, or cannot differentiate the model.
+            ConfigError: the model cannot be trained on examples one by one.
             PrivacyError: the client's stream is not simulated.
         """
-        noise = client.stream("mechanism")
-        check_simulated("dp_sgd", noise)
-        load_weights(self.model, layout_of(self.model), broadcast.weights)
-        self._gradients.train()
-        optimizer = self._optimizer(noise.torch_generator(self.device))
+        stream = client.stream("mechanism")
+        check_simulated("dp_sgd", stream)
+        noise = stream.generator()  # not cryptographic: the stream is simulated
+        layout = layout_of(self.model)
+        load_weights(self.model, layout, broadcast.weights)
+        self.model.train()
         features, labels = as_tensors(client.examples)
-        with torch_seeded(client.stream("model")):
+        with torch_seeded(client.stream("model")), torch.no_grad():
             for places in map(torch.from_numpy, self.sums.samples(client)):
-                optimizer.zero_grad()
-                self._differentiate(
-                    features.index_select(0, places).to(self.device),
-                    labels.index_select(0, places).to(self.device),
-                )
-                optimizer.step()
-        optimizer.zero_grad()
+                total = noise.normal(0, self.sums.noise_multiplier * self.sums.clip, layout.size)
+                pieces = layout.split(total.astype(np.float32))
+                sums = {name: torch.from_numpy(p).to(self.device) for name, p in pieces.items()}
+                for few in torch.split(places, PIECE):
+                    batch = features.index_select(0, few).to(self.device)
+                    self._add_clipped(sums, batch, labels.index_select(0, few).to(self.device))
+                for name, own in self.model.named_parameters():
+                    own.sub_(sums[name], alpha=self.learning_rate / self.sums.batch_size)
         return Sensitive(read_weights(self.model))
 
-    @cached_property
-    def _gradients(self) -> Any:
-        opacus = import_extra("opacus", extra="baselines")
-        return opacus.GradSampleModule(self.model, loss_reduction="sum")
-
-    def _optimizer(self, generator: torch.Generator) -> Any:
-        plain = torch.optim.SGD(self.model.parameters(), lr=self.learning_rate)
-        return import_extra("opacus.optimizers", extra="baselines").DPOptimizer(
-            plain,
-            noise_multiplier=self.sums.noise_multiplier,
-            max_grad_norm=self.sums.clip,
-            expected_batch_size=self.sums.batch_size,
-            generator=generator,
-        )
-
-    def _differentiate(self, batch: Tensor, answers: Tensor) -> None:
-        """Leave the gradient of every example with the parameters, for the optimiser."""
-        parameters: dict[str, Any] = dict(self.model.named_parameters())
+    def _add_clipped(self, sums: dict[str, Tensor], batch: Tensor, answers: Tensor) -> None:
+        """Add the gradient of each example, scaled down to the clip, to ``sums``."""
         if not len(batch):
-            for own in parameters.values():
-                own.grad_sample = own.new_zeros(0, *own.shape)
             return
+
+        def loss(weights: dict[str, Tensor], example: Tensor, answer: Tensor) -> Tensor:
+            logits = functional_call(self.model, weights, (example[None],))
+            return functional.cross_entropy(logits, answer[None])
+
+        weights: dict[str, Tensor] = {**dict(self.model.named_parameters())}
+        single = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
         try:
-            # Torch's hooks on the first layer want inputs with a gradient.
-            logits = self._gradients(batch.requires_grad_())
-            loss = functional.cross_entropy(logits, answers, reduction="sum")
-            torch.autograd.backward(loss)
+            gradients: dict[str, Tensor] = single(weights, batch, answers)
         except Exception as error:  # a user's model may raise anything
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ConfigError(f"model: training it failed: {reason}") from error
-        for name, own in parameters.items():
-            # A layer that sees an example in several rows would have each of them clipped alone.
-            if not isinstance(own.grad_sample, Tensor) or len(own.grad_sample) != len(batch):
-                raise ConfigError(
-                    f"model: dp_sgd cannot tell the examples' gradients of {name} apart; use every "
-                    "layer once, by calling it, with one row for each example"
-                )
-
-
-def check_examples_apart(model: nn.Module, input_shape: tuple[int, ...]) -> None:
-    """Refuse a model in which the examples of a batch have to do with each other.
-
-    Gradients of single examples would then depend on the other examples, and clipping each of them
-    would bound nothing. It is tried with random weights and examples.
-
-    Args:
-        model: takes examples, shape (batch, *input_shape).
-        input_shape: of one example.
-
-    Raises:
-        ConfigError: the logits of one example change with the others in its batch.
-    """
-
-    def stream() -> Stream:
-        return Stream.simulation(seed=0, round=0, client=SERVER, purpose="examples apart")
-
-    generator = stream().generator()
-
-    def drawn(*shape: int) -> Tensor:
-        return torch.from_numpy(generator.standard_normal(shape, np.float32))
-
-    weights = {
-        name: drawn(*own.shape) / math.sqrt(math.prod(own.shape[1:]))
-        for name, own in model.named_parameters()
-    }
-    one, others = drawn(1, *input_shape), drawn(2, 3, *input_shape)
-    model.train()
-
-    def logits(rest: Tensor) -> Tensor:
-        with torch.no_grad(), torch_seeded(stream()):
-            answers: Tensor = functional_call(model, weights, (torch.cat([one, rest]),))
-        return answers[0]
-
-    if not torch.allclose(logits(others[0]), logits(others[1]), rtol=1e-3, atol=1e-4):
-        raise ConfigError(
-            "model: in training, what it gives for one example depends on the others in the batch "
-            "(a batch norm?), so clipping their gradients protects none; use group norm or no norm"
-        )
+            raise ConfigError(
+                f"model: torch.func cannot differentiate it for single examples: {reason}"
+            ) from error
+        squares = [each.flatten(1).square().sum(1) for each in gradients.values()]
+        factors = (self.sums.clip / torch.stack(squares).sum(0).sqrt()).clamp(max=1)
+        for name, each in gradients.items():
+            sums[name] += torch.tensordot(factors, each, dims=1)

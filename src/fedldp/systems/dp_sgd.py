@@ -33,7 +33,6 @@ from fedldp.parts.averaging import SendPlain, WeightedMean
 from fedldp.parts.private_sgd import (
     NoisySums,
     PrivateSgd,
-    check_examples_apart,
     sampling_rate,
 )
 from fedldp.systems import NoiseMultiplier, NormBound, Problem, System, SystemConfig
@@ -67,7 +66,6 @@ class DpSgdConfig(SystemConfig):
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put DP-SGD together; see the module's diagram."""
         model, layout, weights, _ = self.build_training(problem, device)
-        check_examples_apart(model, problem.input_shape)
         return System(
             initial=lambda: Broadcast(round=1, weights=weights),
             client_step=PrivateSgd(model, self.sums(problem), self.learning_rate, device),
