@@ -1,9 +1,9 @@
 """Central DP (Geyer, Klein, Nabi 2017): as published, and with a norm bound that can be proven.
 
-The paper fixes epsilon 8 and, for 100 clients, delta 1e-3. The noise multiplier 1, 30 clients in a
-round and 4 epochs of 10 batches are those of the code that its authors published; 14 rounds are as
-many as their accountant then allows. The model (theirs has hidden layers of 600 and 100) and the
-learning rate are ours.
+The paper fixes epsilon 8 and, for 100 clients, delta 1e-3; it is quoted with 78 % after 11 rounds.
+The noise multiplier 1, 30 clients in a round and 4 epochs of 10 batches are those of the code that
+its authors published. The model (theirs has hidden layers of 600 and 100) and the learning rate are
+ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedldp.systems.central_dp import CentralDpConfig
 
 _MNIST: dict[str, Any] = {
     "dataset": "mnist", "standardise": True, "model": "mlp", "partition": "shards:2",
-    "num_clients": 100, "clients_per_round": 30, "rounds": 14, "local_epochs": 4, "batch_size": 60,
+    "num_clients": 100, "clients_per_round": 30, "rounds": 11, "local_epochs": 4, "batch_size": 60,
     "learning_rate": 0.05, "noise_multiplier": 1.0, "delta": 1e-3,
 }  # fmt: skip
 
