@@ -126,8 +126,9 @@ def test_a_step_without_examples_adds_noise_of_the_stated_deviation() -> None:
     assert abs(np.mean(found)) < 1e-3
 
 
-def test_the_noise_comes_from_the_client_s_stream() -> None:
-    step = PrivateSgd(model_of("logistic"), replace(SUMS, noise_multiplier=1.0), 0.1, CPU)
+@pytest.mark.parametrize("name", ["logistic", "own_models:dropout"])
+def test_the_noise_comes_from_the_client_s_stream(name: str) -> None:
+    step = PrivateSgd(model_of(name), replace(SUMS, noise_multiplier=1.0), 0.1, CPU)
     examples = examples_of(5)
     first, same, other = (change(step, examples, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, same)
