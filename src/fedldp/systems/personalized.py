@@ -275,7 +275,7 @@ class AggregateByNoise:
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast; its notes tell of a selection."""
         shares, notes = self.shares(broadcast.round)
-        mean = mean_by_sender(reports, shares, self._values)
+        mean = mean_by_sender(reports, broadcast.weights.size, shares, self._values)
         weights = broadcast.weights
         if mean is not None:
             weights = self._symbolised(mean).astype(np.float32)

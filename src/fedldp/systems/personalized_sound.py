@@ -45,6 +45,7 @@ from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.bounding import check_releasable, replace_one_sensitivity
 from fedldp.errors import ConfigError
+from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts import Client
 from fedldp.parts.averaging import mean_by_sender
@@ -233,7 +234,7 @@ class AddMeanChange:
 
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast."""
-        change = mean_by_sender(reports, self.shares(), self._change)
+        change = mean_by_sender(reports, broadcast.weights.size, self.shares(), self._change)
         assert change is not None
         weights = (broadcast.weights + change).astype(np.float32)
         return replace(broadcast, round=broadcast.round + 1, weights=weights)
@@ -254,9 +255,9 @@ class AddMeanChange:
         mechanism = self.config.mechanism(client)
         if self.config.report == "gaussian":
             return _read(mechanism, report.payload, report.size)
-        bits = np.unpackbits(np.frombuffer(report.payload, np.uint8), count=report.size)
-        size = mechanism.sigma * math.sqrt(math.pi / 2)
-        return np.where(bits == 1, size, -size)
+        counts = Counts(report.size, mechanism.sigma * math.sqrt(math.pi / 2))
+        counts.add(report.payload)
+        return counts.mean()
 
 
 def _read(mechanism: Gaussian, payload: bytes, size: int) -> NDArray[np.float64]:
