@@ -191,3 +191,46 @@ def no_arguments():
 
 
 three = 3
+
+
+# For DP-SGD, which needs the gradients of single examples
+
+
+def own_parameter(shape, classes):
+    return WithParameter(shape, classes, nn.Parameter(torch.ones(3)))
+
+
+class Mixing(Base):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+
+mixing = Mixing
+
+
+def silent_batch_norm(shape, classes):
+    norm = nn.BatchNorm2d(shape[0], track_running_stats=False)
+    return nn.Sequential(norm, dense(shape, classes))
+
+
+class SeveralRows(nn.Module):
+    """Each row of an image goes through the layer as if it were an example."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.dense = nn.Linear(shape[-1], classes)
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        return self.dense(rows).reshape(len(x), -1, self.dense.out_features).mean(1)
+
+
+several_rows = SeveralRows
+
+
+class Branching(Base):
+    def forward(self, x):
+        return super().forward(x) * (2 if x.sum() > 0 else 1)
+
+
+branching = Branching

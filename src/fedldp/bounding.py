@@ -169,6 +169,24 @@ def _one_each(value: float | list[float], sizes: tuple[int, ...]) -> NDArray[np.
     return np.full(len(sizes), value, np.float64)
 
 
+def scaled_down(values: NDArray[np.floating], radius: float) -> NDArray[np.float64]:
+    """Return ``values`` shrunk as a whole to an L2 norm of at most ``radius``, where it is larger.
+
+    The norm is that of float64: for mechanisms of idealised real numbers. What has been scaled down
+    once comes back unchanged. See ``GridBall`` for a norm that holds exactly.
+    """
+    wide = values.astype(np.float64)
+    largest = float(np.abs(wide).max())
+    if largest == 0:
+        return wide
+    direction = wide / largest  # so that no square overflows
+    norm = math.sqrt((direction * direction).sum())
+    if norm * largest <= radius:
+        return wide
+    # Scaled by a little more, so that a vector once bounded is left as it is.
+    return direction * (radius / norm * (1 - 2.0**-40))
+
+
 def replace_one_sensitivity(radius: Number) -> Number:
     """Return how far two vectors of norm at most ``radius`` can be apart, in the same norm."""
     return 2 * radius

@@ -200,7 +200,7 @@ def data_fetch(
     name: Annotated[str, typer.Argument(help="a data set's name")], data_dir: DataDir = None
 ) -> None:
     """Download a data set from its official source, and check it."""
-    from fedldp.data import fetch
+    from fedldp.data.download import fetch
 
     typer.echo(fetch(name, data_dir))
 

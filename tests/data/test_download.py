@@ -15,7 +15,8 @@ import httpx
 import pytest
 from small_files import published
 
-from fedldp.data import fetch, load_dataset
+from fedldp.data import load_dataset
+from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES, PublishedFile, Source
 from fedldp.errors import ConfigError, DataError, DataMissing
 

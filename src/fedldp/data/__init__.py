@@ -1,7 +1,6 @@
 """Data sets and their partition among clients."""
 
 from fedldp.data.datasets import DatasetInfo, list_datasets, load_dataset
-from fedldp.data.download import fetch
 from fedldp.data.examples import Dataset, Examples
 from fedldp.data.folder import FileStatus, resolve_data_dir, verify
 from fedldp.data.partition import parse_scheme, partition
@@ -11,7 +10,6 @@ __all__ = [
     "DatasetInfo",
     "Examples",
     "FileStatus",
-    "fetch",
     "list_datasets",
     "load_dataset",
     "parse_scheme",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from fedldp.accounting.events import PureReport
-from fedldp.bounding import check_releasable
+from fedldp.bounding import check_releasable, scaled_down
 from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.randomness import Stream
@@ -110,6 +110,15 @@ class Cap:
             if (cosine >= self.gamma) == inside:
                 return cosine
 
+    def draw(self, unit: NDArray[np.float64], stream: Stream) -> NDArray[np.float64]:
+        """Return a random V around ``unit``, both of shape (D,)."""
+        generator = stream.generator()  # not cryptographic: the stream is simulated
+        cosine = self.cosine(generator)
+        across = generator.standard_normal(unit.size)
+        across -= (across * unit).sum() * unit
+        across *= math.sqrt((1 - cosine) * (1 + cosine) / (across * across).sum())
+        return cosine * unit + across
+
     def _cosine_in_small_cap(self, generator: np.random.Generator) -> float:
         # With s = (1 - t^2)/(1 - gamma^2), s^((D-1)/2) is uniform but for a factor 1/t.
         power = 2 / (self.dimension - 1)
@@ -175,19 +184,9 @@ class PrivUnit(Mechanism):
             PrivacyError: also where the stream is not simulated.
         """
         check_releasable(values)
-        if not stream.simulated:
-            raise PrivacyError(
-                "privunit protects real numbers, not the floats that are sent: simulation only; "
-                "choose two_point_l1, piecewise, laplace or gaussian in deployment"
-            )
+        check_simulated(self.name, stream)
         unit = self._unit(self.bound(values).reshape(-1))
-        cap = self.cap(values.size)
-        generator = stream.generator()  # not cryptographic: the stream is simulated
-        cosine = cap.cosine(generator)
-        across = generator.standard_normal(unit.size)
-        across -= (across * unit).sum() * unit
-        across *= math.sqrt((1 - cosine) * (1 + cosine) / (across * across).sum())
-        return (cosine * unit + across)[:-1].astype("<f4").tobytes()
+        return self.cap(values.size).draw(unit, stream)[:-1].astype("<f4").tobytes()
 
     def _unit(self, bounded: NDArray[np.float64]) -> NDArray[np.float64]:
         unit = bounded / self.clip
@@ -203,16 +202,7 @@ class PrivUnit(Mechanism):
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values`` scaled down to the L2 norm ``clip``."""
-        wide = values.astype(np.float64)
-        largest = float(np.abs(wide).max())
-        if largest == 0:
-            return wide
-        direction = wide / largest  # so that no square overflows
-        norm = math.sqrt((direction * direction).sum())
-        if norm * largest <= self.clip:
-            return wide
-        # Scaled by a little more, so that a vector once bounded is left as it is.
-        return direction * (self.clip / norm * (1 - 2.0**-40))
+        return scaled_down(values, self.clip)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return (clip/m)^2 (T u^2 + (1 - T)(1 - u^2)/(D - 1)) - x^2, with T = E[<V, u>^2].
@@ -231,6 +221,19 @@ class PrivUnit(Mechanism):
     def examples(cls) -> Sequence[PrivUnit]:
         """Return instances for the contract tests."""
         return [cls(1.0, 1.0), cls(0.01, 5.0), cls(8.0, 0.5), cls(40.0, 1000.0)]
+
+
+def check_simulated(name: str, stream: Stream) -> None:
+    """Refuse a deployment's stream for a mechanism that protects real numbers only.
+
+    Raises:
+        PrivacyError: ``stream`` is not simulated.
+    """
+    if not stream.simulated:
+        raise PrivacyError(
+            f"{name} protects real numbers, not the floats that are sent: simulation only; "
+            "choose two_point_l1, piecewise, laplace or gaussian in deployment"
+        )
 
 
 @lru_cache(maxsize=256)

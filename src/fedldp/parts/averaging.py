@@ -1,4 +1,4 @@
-"""Averages of reports; and the unprotected path: clients send their weights as they are."""
+"""Weighted means of reports, and the unprotected path: clients send their weights as they are."""
 
 from __future__ import annotations
 
@@ -10,8 +10,48 @@ from numpy.typing import NDArray
 
 from fedldp.bounding import check_releasable
 from fedldp.errors import RunError
+from fedldp.mechanisms import Mechanism
 from fedldp.parts import Client
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+
+
+def weighted_mean(
+    reports: Incoming, size: int, decode: Callable[[bytes], NDArray[np.float64]]
+) -> tuple[NDArray[np.float64], float]:
+    """Return the mean of ``reports`` by their weights, and the sum of these.
+
+    A report without a weight has weight 1.
+
+    Args:
+        reports: of one round.
+        size: their coordinates, d.
+        decode: turns a payload into a vector of shape (d,).
+
+    Raises:
+        RunError: there is no report, or one that is not whole.
+    """
+    total = np.zeros(size)
+    weight = 0.0
+    for report in reports:
+        if not isinstance(report, Report):
+            raise RunError("this server averages whole reports, not shuffled messages")
+        share = 1.0 if report.weight is None else report.weight
+        total += share * decode(report.payload)
+        weight += share
+    if weight == 0:
+        raise RunError("no report came in: there is no mean to take")
+    return total / weight, weight
+
+
+def estimator(mechanism: Mechanism, size: int) -> Callable[[bytes], NDArray[np.float64]]:
+    """Return what turns one payload of ``mechanism`` into its estimate, shape (size,)."""
+
+    def decode(payload: bytes) -> NDArray[np.float64]:
+        aggregate = mechanism.aggregate(size)
+        aggregate.add(payload)
+        return aggregate.mean()
+
+    return decode
 
 
 @dataclass(frozen=True)
@@ -43,18 +83,12 @@ class WeightedMean:
 
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast."""
-        total = np.zeros(broadcast.weights.size)
-        weight = 0.0
-        for report in reports:
-            if not isinstance(report, Report):
-                raise RunError("this server averages whole reports, not shuffled messages")
-            share = 1.0 if report.weight is None else report.weight
-            total += share * np.frombuffer(report.payload, "<f4").astype(np.float64)
-            weight += share
-        if weight == 0:
-            raise RunError("no report came in: there is no mean to take")
-        mean = (total / weight).astype(np.float32)
-        return replace(broadcast, round=broadcast.round + 1, weights=mean)
+        mean, _ = weighted_mean(
+            reports,
+            broadcast.weights.size,
+            lambda payload: np.frombuffer(payload, "<f4").astype(np.float64),
+        )
+        return replace(broadcast, round=broadcast.round + 1, weights=mean.astype(np.float32))
 
 
 def mean_by_sender(

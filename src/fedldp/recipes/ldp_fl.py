@@ -27,6 +27,11 @@ def ldp_fl_mnist() -> SystemConfig:
     return LdpFlConfig(**_MNIST, epsilon=1.0, range_radius=0.075)
 
 
+def ldp_fl_mnist_model_shuffling() -> SystemConfig:
+    """LDP-FL on MNIST with model shuffling, of earlier work: one message for all 21,840 weights."""
+    return ldp_fl_mnist().changed(chunk=21_840)
+
+
 def ldp_fl_fmnist() -> SystemConfig:
     """LDP-FL on Fashion-MNIST: eps 4, 200 clients, fixed range (0, 0.015) as printed; 86.26 %."""
     return LdpFlConfig(**_FMNIST, epsilon=4.0, range_radius=0.015)
@@ -66,6 +71,11 @@ def quickstart() -> SystemConfig:
         epsilon=1.0,
         range_radius=0.2,
     )
+
+
+def ldp_fl_digits_model_shuffling() -> SystemConfig:
+    """LDP-FL on digits with model shuffling: quickstart, with one message for all 650 weights."""
+    return quickstart().changed(chunk=650)
 
 
 def fedavg_quickstart() -> SystemConfig:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
 from fedldp.reporting.text import explain, number
 
 _WIDTH, _HEIGHT = 600, 220
@@ -13,6 +11,9 @@ _WIDTH, _HEIGHT = 600, 220
 
 def page(summary: dict[str, Any]) -> str:
     """Return the page of a run's summary (see ``simulation.engine.Result.summary``)."""
+    # Imported here: most commands make no page.
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
     environment = Environment(
         loader=PackageLoader("fedldp.reporting"),
         autoescape=select_autoescape(["html"]),

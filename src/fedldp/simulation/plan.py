@@ -31,7 +31,7 @@ class Plan:
     """A run that is ready to start.
 
     Attributes:
-        config: the configuration, with ``epsilon`` solved where it has a target.
+        config: the configuration, with its budget solved where it has a target.
         problem: the shape of the data.
         releases: what every client will release.
         privacy: the statement.
@@ -112,14 +112,11 @@ def check_examples(config: SystemConfig, found: int) -> int:
 
 
 def _solved(config: SystemConfig, target: Target, size: int, problem: Problem) -> SystemConfig:
-    """Return ``config`` with the largest epsilon whose statement meets the target."""
-    if "epsilon" not in type(config).model_fields:
-        raise ConfigError(
-            f"target: {config.name()} has no epsilon to solve for; choose another system"
-        )
+    """Return ``config`` with the largest budget whose statement meets the target."""
+    config.with_budget(1.0)  # refuses where there is nothing to solve for
 
-    def reached(epsilon: float) -> float:
-        candidate = config.changed(epsilon=epsilon)
+    def reached(budget: float) -> float:
+        candidate = config.with_budget(budget)
         releases = planned_releases(candidate, size, problem)
         if target.adversary == "shuffled-server":
             lines = state(candidate, releases, delta=target.delta)
@@ -127,10 +124,10 @@ def _solved(config: SystemConfig, target: Target, size: int, problem: Problem) -
             lines = statement(releases, claim=None, shuffler=None, delta=target.delta)
         return _epsilon_of(lines["guarantees"], target)
 
-    def reached_or_infinite(epsilon: float) -> float:
+    def reached_or_infinite(budget: float) -> float:
         # A mechanism that does not go so far does not reach the target either.
         try:
-            return reached(epsilon)
+            return reached(budget)
         except ConfigError:
             return math.inf
 
@@ -143,8 +140,9 @@ def _solved(config: SystemConfig, target: Target, size: int, problem: Problem) -
         )
     precision = 1e-10 if target.adversary == "server" else 1e-4
     high = 10.0**0.5 * below[-1]
-    epsilon = solve_largest(reached_or_infinite, target.epsilon, below[-1], high, precision)
-    return config.changed(epsilon=epsilon)
+    return config.with_budget(
+        solve_largest(reached_or_infinite, target.epsilon, below[-1], high, precision)
+    )
 
 
 def _mechanism(config: SystemConfig) -> str:

@@ -41,6 +41,8 @@ from fedldp.registry import scan
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Vector
 
 Positive = Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)]
+NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
+NoiseMultiplier = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -153,7 +155,7 @@ class Problem:
 
 
 class Target(BaseModel):
-    """A guarantee to meet: the run's ``epsilon`` is solved so that the statement does."""
+    """A guarantee to meet: the run's budget is solved so that the statement does."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -201,7 +203,8 @@ class SystemConfig(BaseModel, ABC):
         0, ge=0, description="participants of a round that may collude with the server or drop out"
     )
     target: Target | None = Field(
-        None, description="solve for epsilon: target.unit, .epsilon, .delta, .adversary"
+        None,
+        description="solve for epsilon, or the noise: target.unit, .epsilon, .delta, .adversary",
     )
     seed: int = Field(0, ge=0, description="the simulation's seed")
 
@@ -253,9 +256,21 @@ class SystemConfig(BaseModel, ABC):
         """Return the system's name."""
         return str(cls.model_fields["system"].default)
 
-    def changed(self, **settings: Any) -> SystemConfig:
+    def changed(self, **settings: Any) -> Self:
         """Return a copy with some settings changed, checked again."""
         return type(self).model_validate({**self.model_dump(), **settings})
+
+    def with_budget(self, budget: float) -> Self:
+        """Return a copy that spends ``budget``, for a target: the more, the less it protects.
+
+        Raises:
+            ConfigError: the system has nothing to solve for, or not such a budget.
+        """
+        if "epsilon" not in type(self).model_fields:
+            raise ConfigError(
+                f"target: {self.name()} has no epsilon to solve for; choose another system"
+            )
+        return self.changed(epsilon=budget)
 
     def build_training(
         self, problem: Problem, device: torch.device

@@ -1,0 +1,151 @@
+"""What NbAFL and its extension by feature priority share: noise levels and the server step.
+
+Source: Wei, Li, Ding, Ma, Yang, Farokhi, Jin, Quek, Poor, "Federated Learning With Differential
+Privacy: Algorithms and Performance Analysis", IEEE TIFS 2020; equation numbers are those of
+Talaei, Izadi 2024, who restate it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.parts.averaging import estimator, weighted_mean
+from fedldp.randomness import SERVER, Stream
+from fedldp.wire import Broadcast, Incoming
+
+Exposures = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        description="L, the uploads of one client that the noise is sized for; rounds where it is "
+        "not set, for every client uploads in every round",
+    ),
+]
+MinClientExamples = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        description="m, the size of the smallest local data set; with partition = iid that of "
+        "equal shares where it is not set",
+    ),
+]
+Send = Annotated[
+    Literal["weights", "update"],
+    Field(description="clip and send weights (as published), or their change from the broadcast"),
+]
+Weighting = Annotated[
+    Literal["uniform", "examples"],
+    Field(
+        description="weight of a client in the average: one, or its example count, which it then "
+        "releases"
+    ),
+]
+
+
+def smallest_share(
+    setting: int | None, *, partition: str, num_examples: int, num_clients: int
+) -> int:
+    """Return m, the examples of the client that has least, from public facts.
+
+    Raises:
+        ConfigError: it is not known, or there are fewer examples than clients.
+    """
+    if setting is not None:
+        return setting
+    if partition != "iid":
+        raise ConfigError(
+            f"min_client_examples is not set: with partition = {partition} the smallest local data "
+            "set is no public fact; set a bound"
+        )
+    if num_examples < num_clients:
+        raise ConfigError(
+            f"num_clients = {num_clients}: there are only {num_examples} training examples; give "
+            "fewer clients"
+        )
+    return num_examples // num_clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class NbaflNoise:
+    """The noise of NbAFL, as published: no privacy follows from these formulas.
+
+    They take the sensitivity of a clipped weight vector to be 2 clip/smallest: as if training were
+    the exact minimiser of an average over the examples. SGD is not; the clip proves 2 clip.
+
+    Attributes:
+        clip: C, the bound on the norm of a weight vector.
+        delta: as claimed.
+        rounds: T.
+        exposures: L, uploads of one client, at most ``rounds``.
+        clients: N, that are averaged in a round.
+        smallest: m, examples of the smallest local data set.
+
+    Raises:
+        ConfigError: there are more exposures than rounds.
+    """
+
+    clip: float
+    delta: float
+    rounds: int
+    exposures: int
+    clients: int
+    smallest: int
+
+    def __post_init__(self) -> None:
+        if self.exposures > self.rounds:
+            raise ConfigError(
+                f"exposures = {self.exposures}: no client uploads more often than in each of "
+                f"rounds = {self.rounds}; give at most that"
+            )
+
+    @property
+    def _scale(self) -> float:
+        # c times the sensitivity 2 C/m, with c = sqrt(2 ln(1.25/delta)).
+        return math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.clip / self.smallest
+
+    def uplink_sigma(self, epsilon: float) -> float:
+        """Return the standard deviation of the noise on a client's weights (eq. 4)."""
+        return self._scale * self.exposures / epsilon
+
+    def downlink_sigma(self, epsilon: float) -> float:
+        """Return that of the noise that the server adds to the average, perhaps 0 (eq. 5)."""
+        excess = self.rounds**2 - self.exposures**2 * self.clients
+        return self._scale * math.sqrt(max(excess, 0)) / (self.clients * epsilon)
+
+
+@dataclass(frozen=True)
+class NoisyAverage:
+    """The server step: the mean of what clients sent, with noise of the server's own.
+
+    Attributes:
+        mechanism: how a report is read.
+        send: whether that is weights, or their change from the broadcast.
+        sigma: standard deviation of the server's noise, or 0.
+        seed: the simulation's seed.
+    """
+
+    mechanism: Gaussian
+    send: Literal["weights", "update"]
+    sigma: float
+    seed: int
+
+    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
+        """Return the next round's broadcast."""
+        size = broadcast.weights.size
+        weights, _ = weighted_mean(reports, size, estimator(self.mechanism, size))
+        if self.send == "update":
+            weights += broadcast.weights
+        if self.sigma > 0:
+            own = Gaussian(self.sigma, self.sigma)
+            stream = Stream.simulation(
+                seed=self.seed, round=broadcast.round, client=SERVER, purpose="downlink noise"
+            )
+            weights += own.ball.step * own.noise(size, stream)
+        return replace(broadcast, round=broadcast.round + 1, weights=weights.astype(np.float32))

@@ -1,0 +1,162 @@
+"""DP-SGD as a client step: every step adds noise to a sum of clipped gradients of single examples.
+
+Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
+Privacy", CCS 2016, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from fedldp.accounting.events import SampledGaussian
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.privunit import check_simulated
+from fedldp.parts import Client
+from fedldp.parts.local_sgd import as_tensors, layout_of, load_weights, read_weights
+from fedldp.randomness import torch_seeded
+from fedldp.wire import Broadcast, Sensitive, Vector
+
+_RESOLUTION = 1 << 53
+"""Numpy's random floats are multiples of 1/this."""
+
+PIECE = 256
+"""Examples differentiated at a time, which bounds the memory."""
+
+
+def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
+    """Return the rate at which a step of ``batch_size`` samples: of the mean client, so public.
+
+    It is rounded up to a probability with which a random float is below it, exactly.
+
+    Raises:
+        ConfigError: clients have too few examples for such a batch.
+    """
+    share = Fraction(batch_size * num_clients, num_examples)
+    if share > 1:
+        raise ConfigError(
+            f"batch_size = {batch_size}: {num_clients} clients have {num_examples / num_clients:g} "
+            "examples on average; give no more"
+        )
+    return math.ceil(share * _RESOLUTION) / _RESOLUTION
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySums:
+    """What the steps of one client in one round compute from its examples; all of this is public.
+
+    Each step samples every example on its own, scales each gradient down to the norm ``clip``, adds
+    them up with noise N(0, (``noise_multiplier`` ``clip``)^2) in every coordinate, and divides by
+    ``batch_size``.
+
+    Attributes:
+        steps: how many.
+        sampling_rate: the probability that a step takes an example.
+        batch_size: what the sums are divided by.
+        clip: the largest L2 norm of one example's gradient.
+        noise_multiplier: the noise's standard deviation over ``clip``.
+    """
+
+    steps: int
+    sampling_rate: float
+    batch_size: int
+    clip: float
+    noise_multiplier: float
+
+    @property
+    def event(self) -> SampledGaussian:
+        """What all steps together release of one example."""
+        return SampledGaussian(
+            noise_multiplier=self.noise_multiplier,
+            sampling_rate=self.sampling_rate,
+            steps=self.steps,
+        )
+
+    def samples(self, client: Client) -> Iterator[NDArray[np.int64]]:
+        """Yield the places of each step's examples among the client's own; there may be none."""
+        generator = client.stream("batches").generator()
+        for _ in range(self.steps):
+            yield np.flatnonzero(generator.random(len(client.examples)) < self.sampling_rate)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateSgd:
+    """DP-SGD on a client's examples, cross-entropy loss.
+
+    Guarantee: the event of ``sums`` for one example, in idealised real arithmetic. The model sees
+    each example alone, so no gradient depends on another one's example, whatever the model does
+    with batches. The noise is rounded to floats, so this is for simulation only, and other streams
+    are refused.
+
+    Attributes:
+        model: the module to train with; its parameters are overwritten.
+        sums: what the steps compute.
+        learning_rate: step size.
+        device: where to train.
+    """
+
+    model: nn.Module
+    sums: NoisySums
+    learning_rate: float
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self.model.to(self.device)
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
+        """Return the client's weights after training, float32, shape (d,).
+
+        Raises:
+            ConfigError: the model cannot be trained on examples one by one.
+            PrivacyError: the client's stream is not simulated.
+        """
+        stream = client.stream("mechanism")
+        check_simulated("dp_sgd", stream)
+        noise = stream.generator()  # not cryptographic: the stream is simulated
+        layout = layout_of(self.model)
+        load_weights(self.model, layout, broadcast.weights)
+        self.model.train()
+        features, labels = as_tensors(client.examples)
+        with torch_seeded(client.stream("model")), torch.no_grad():
+            for places in map(torch.from_numpy, self.sums.samples(client)):
+                total = noise.normal(0, self.sums.noise_multiplier * self.sums.clip, layout.size)
+                pieces = layout.split(total.astype(np.float32))
+                sums = {name: torch.from_numpy(p).to(self.device) for name, p in pieces.items()}
+                for few in torch.split(places, PIECE):
+                    batch = features.index_select(0, few).to(self.device)
+                    self._add_clipped(sums, batch, labels.index_select(0, few).to(self.device))
+                for name, own in self.model.named_parameters():
+                    own.sub_(sums[name], alpha=self.learning_rate / self.sums.batch_size)
+        return Sensitive(read_weights(self.model))
+
+    def _add_clipped(self, sums: dict[str, Tensor], batch: Tensor, answers: Tensor) -> None:
+        """Add the gradient of each example, scaled down to the clip, to ``sums``."""
+        if not len(batch):
+            return
+
+        def loss(weights: dict[str, Tensor], example: Tensor, answer: Tensor) -> Tensor:
+            logits = functional_call(self.model, weights, (example[None],))
+            return functional.cross_entropy(logits, answer[None])
+
+        weights: dict[str, Tensor] = {**dict(self.model.named_parameters())}
+        single = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
+        try:
+            gradients: dict[str, Tensor] = single(weights, batch, answers)
+        except Exception as error:  # a user's model may raise anything
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ConfigError(
+                f"model: torch.func cannot differentiate it for single examples: {reason}"
+            ) from error
+        squares = [each.flatten(1).square().sum(1) for each in gradients.values()]
+        factors = (self.sums.clip / torch.stack(squares).sum(0).sqrt()).clamp(max=1)
+        for name, each in gradients.items():
+            sums[name] += torch.tensordot(factors, each, dims=1)

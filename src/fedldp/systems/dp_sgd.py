@@ -1,0 +1,91 @@
+"""DP-SGD in a federation: clients protect single examples while they train, and send the weights.
+
+    Broadcast: weights
+        |
+        v
+    client_step   steps of DP-SGD: Poisson sample, each gradient scaled down to the norm `clip`,
+        |         sum + N(0, (noise_multiplier clip)^2 I), over batch_size
+        |         Sensitive weights
+        v
+    encoder       float32 weights as they are
+        |         Report: 32 d bits
+        v
+    server_step   uniform mean -> weights of the next Broadcast
+
+The sampling rate is batch_size over the mean number of examples of a client, so that it is public,
+and so is the number of steps. What is protected is one example of a client, from the server; a
+client as a whole is not.
+
+Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
+Privacy", CCS 2016, Algorithm 1, as the row DP-SGD of tables on federated learning under LDP.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field
+
+from fedldp.accounting.events import InClear, PerRecord
+from fedldp.accounting.statement import Claim
+from fedldp.parts.averaging import SendPlain, WeightedMean
+from fedldp.parts.private_sgd import (
+    NoisySums,
+    PrivateSgd,
+    sampling_rate,
+)
+from fedldp.systems import NoiseMultiplier, NormBound, Problem, System, SystemConfig
+from fedldp.wire import Broadcast
+
+
+class DpSgdConfig(SystemConfig):
+    """Settings of DP-SGD; ``batch_size`` is the mean size of a Poisson sample."""
+
+    system: Literal["dp_sgd"] = "dp_sgd"
+    noise_multiplier: NoiseMultiplier = Field(
+        description="the noise's standard deviation over the norm bound of one gradient"
+    )
+    clip: NormBound = Field(1.0, description="norm bound of the gradient of one example")
+
+    def sums(self, problem: Problem) -> NoisySums:
+        """Return what a client's steps compute in one round.
+
+        Raises:
+            ConfigError: clients have too few examples for a batch.
+        """
+        rate = sampling_rate(self.batch_size, self.num_clients, problem.num_examples)
+        return NoisySums(
+            steps=self.local_epochs * round(1 / rate),
+            sampling_rate=rate,
+            batch_size=self.batch_size,
+            clip=self.clip,
+            noise_multiplier=self.noise_multiplier,
+        )
+
+    def build(self, problem: Problem, *, device: torch.device) -> System:
+        """Put DP-SGD together; see the module's diagram."""
+        model, layout, weights, _ = self.build_training(problem, device)
+        return System(
+            initial=lambda: Broadcast(round=1, weights=weights),
+            client_step=PrivateSgd(model, self.sums(problem), self.learning_rate, device),
+            encoder=SendPlain(by_examples=False),
+            server_step=WeightedMean(),
+            model=model,
+            layout=layout,
+        )
+
+    def with_budget(self, budget: float) -> Self:
+        """Return a copy whose noise multiplier is 1/``budget``."""
+        return self.changed(noise_multiplier=1 / budget)
+
+    def release(self, client: int, size: int, problem: Problem) -> PerRecord:
+        """Return what the weights release: of one example, a round's noisy sums."""
+        return PerRecord(
+            record=self.sums(problem).event,
+            client=InClear(what="weights that hide single examples only"),
+        )
+
+    def claim(self) -> Claim | None:
+        """Return None: what Abadi et al. prove is of one data set, and for other neighbours."""
+        return None

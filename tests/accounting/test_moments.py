@@ -1,0 +1,59 @@
+"""The published moments accountant: against the paper's example, and integrals in many digits."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import pytest
+
+from fedldp.accounting.moments import LARGEST_ORDER, moments_epsilon
+from fedldp.errors import ConfigError
+
+
+def by_integrals(s: float, q: float, releases: int, delta: float) -> float:
+    """Abadi et al. 2016, section 3.2: the moments as integrals over one coordinate."""
+
+    def density(z: mpmath.mpf, mean: int) -> mpmath.mpf:
+        return mpmath.exp(-((z - mean) ** 2) / (2 * s * s)) / (s * mpmath.sqrt(2 * mpmath.pi))
+
+    def moment(order: int) -> mpmath.mpf:
+        def ratio(z: mpmath.mpf) -> mpmath.mpf:
+            mixed = (1 - q) * density(z, 0) + q * density(z, 1)
+            return mixed * (mixed / density(z, 0)) ** order
+
+        far = 12 * s + order + 1
+        return mpmath.quad(ratio, mpmath.linspace(-far, far, 60))
+
+    return float(
+        min(
+            (releases * mpmath.log(moment(order)) - mpmath.log(delta)) / order
+            for order in range(1, LARGEST_ORDER + 1)
+        )
+    )
+
+
+def test_the_paper_s_example() -> None:
+    """Abadi et al. 2016, section 3.2: q 0.01, sigma 4, delta 1e-5, 10,000 steps give 1.26."""
+    assert moments_epsilon(4.0, 0.01, 10_000, 1e-5) == pytest.approx(1.26, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("s", "q", "releases", "delta"), [(1.0, 0.3, 14, 1e-3), (2.0, 0.05, 100, 1e-5)]
+)
+def test_the_closed_form_against_integrals(s: float, q: float, releases: int, delta: float) -> None:
+    expected = by_integrals(s, q, releases, delta)
+    assert moments_epsilon(s, q, releases, delta) == pytest.approx(expected, rel=1e-9)
+
+
+def test_without_sampling_it_is_the_plain_gaussian_s() -> None:
+    """At rate 1 the moment of order l is l (l + 1)/(2 s^2)."""
+    expected = min(3 * (order + 1) / 8 + math.log(1e5) / order for order in range(1, 33))
+    assert moments_epsilon(2.0, 1.0, 3, 1e-5) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("arguments", [(0.0, 0.1, 1, 0.1), (1.0, 0.0, 1, 0.1), (1.0, 0.1, 0, 0.1),
+                                       (1.0, 0.1, 1, 0.0), (1.0, 1.1, 1, 0.1)])  # fmt: skip
+def test_nonsense_is_refused(arguments: tuple[float, float, int, float]) -> None:
+    with pytest.raises(ConfigError):
+        moments_epsilon(*arguments)

@@ -1,0 +1,74 @@
+"""Short runs of PrivUnit FL and CLDP-Fed with recorded numbers: no refactoring must move them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+
+import fedldp
+from fedldp.data import Examples
+from fedldp.systems import Problem
+from fedldp.wire import Sensitive
+
+# Exact in float32 everywhere: integers divided by a power of two.
+CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)
+NOTHING = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
+
+
+def payloads(name: str, **settings: Any) -> list[bytes]:
+    """Return the first round's reports of three clients whose change of the weights is given."""
+    config = fedldp.recipe(name, **settings)
+    system = config.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
+    broadcast = system.initial()
+    return [
+        system.encoder(
+            Sensitive(broadcast.weights + CHANGE / np.float32(2**index)),
+            broadcast,
+            client_of(NOTHING, index, seed=config.seed),
+        ).payload
+        for index in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "186b0f0302ce1edc4565c9fba0292129"),
+        ({"seed": 1}, "e55725fdc55f0984e9ee584a53ac66f1"),
+        ({"alpha": 1.0, "clip": 1.0, "precision": 10}, "9e50728c4c55e071947be33b61046a68"),
+    ],
+)
+def test_the_reports_of_cldp_fed(settings: dict[str, Any], expected: str) -> None:
+    together = b"".join(payloads("cldp-fed-digits", **settings))
+    assert hashlib.sha256(together).hexdigest()[:32] == expected
+
+
+def test_the_reports_of_privunit_fl() -> None:
+    """Lengths are exact; the last digit of a direction depends on the machine's logarithm."""
+    found = payloads("privunit-fl-digits")
+    assert [len(payload) for payload in found] == [2601] * 3
+    assert [payload[-1] for payload in found] == [3, 3, 1]
+    directions = np.array([np.frombuffer(payload, "<f4", 3) for payload in found])
+    expected = [
+        [-0.0428446, -0.0004288, -0.0536444],
+        [0.0035680, -0.0104104, -0.0335292],
+        [0.0038461, -0.0124921, -0.0416124],
+    ]
+    np.testing.assert_allclose(directions, expected, atol=2e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("privunit-fl-digits", [0.8861, 0.9139, 0.8944]),
+        ("cldp-fed-digits", [0.8944, 0.9194, 0.9056]),
+    ],
+)
+def test_the_accuracies_of_three_rounds(name: str, expected: list[float]) -> None:
+    result = fedldp.run(fedldp.recipe(name, rounds=3))
+    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.02)

@@ -1,0 +1,46 @@
+"""Short runs of central DP whose numbers are recorded: a refactoring must not move them."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+import fedldp
+from fedldp.systems import Problem
+from fedldp.wire import Broadcast, Report
+
+# Exact in float32 everywhere: integers divided by a power of two.
+CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("clip", "expected"),
+    [(None, "9dc94086b29dae4d116cd1e7bab07d53"), (0.5, "6392ca2b54e57333e0751e351f1bbfab")],
+)
+def test_the_clipped_noisy_sum_of_given_updates(clip: float | None, expected: str) -> None:
+    config = fedldp.recipe("central-dp-digits", clip=clip)
+    system = config.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
+    reports = [
+        Report(round=3, size=650, payload=(CHANGE * k).astype("<f4").tobytes(), chunk=650)
+        for k in (1, 2, 4)
+    ]
+    start = Broadcast(round=3, weights=np.zeros(650, np.float32))
+    weights = system.server_step(start, reports).weights
+    # The noise is drawn through logarithms, whose last digit depends on the machine.
+    rounded = np.round(weights * 1e4).astype("<i4")
+    assert hashlib.sha256(rounded.tobytes()).hexdigest()[:32] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("central-dp-digits", [0.3, 0.575, 0.7083]),
+        ("central-dp-digits-median", [0.2972, 0.5694, 0.7306]),
+    ],
+)
+def test_the_accuracies_of_three_rounds(name: str, expected: list[float]) -> None:
+    result = fedldp.run(fedldp.recipe(name, rounds=3))
+    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.02)

@@ -1,0 +1,102 @@
+"""CLDP-Fed: the law of its reports, what a round adds, and claim against truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+
+import fedldp
+from fedldp.data import Examples
+from fedldp.errors import ConfigError
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem, System
+from fedldp.wire import Broadcast, Report, Sensitive
+
+PROBLEM = Problem((1, 8, 8), 10, 1437)
+NOTHING = Examples(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))
+START = Broadcast(round=1, weights=np.linspace(-1, 1, 650).astype(np.float32))
+
+
+def built(**settings: Any) -> System:
+    config = fedldp.recipe("cldp-fed-digits", **settings)
+    return config.build(PROBLEM, device=torch.device("cpu"))
+
+
+def reports_of(system: System, updates: np.ndarray) -> list[Report]:
+    return [
+        system.encoder(
+            Sensitive((START.weights + update).astype(np.float32)), START, client_of(NOTHING, index)
+        )
+        for index, update in enumerate(updates)
+    ]
+
+
+def added(system: System, updates: np.ndarray) -> np.ndarray:
+    following = system.server_step(START, reports_of(system, updates))
+    return following.weights - START.weights.astype(np.float64)
+
+
+def test_at_the_papers_settings_a_round_adds_the_mean_change_with_next_to_no_noise() -> None:
+    """alpha 1 with ten digits: noise of some 1e-10."""
+    updates = np.random.default_rng(0).normal(0, 0.01, (4, 650))
+    system = built(alpha=1.0, clip=1.0, precision=10)
+    np.testing.assert_allclose(added(system, updates), updates.mean(axis=0), atol=1e-6)
+
+
+def test_changes_are_clipped_coordinate_by_coordinate() -> None:
+    updates = np.random.default_rng(0).normal(0, 1, (4, 650))
+    system = built(alpha=1.0, clip=0.25, precision=10)
+    expected = np.clip(updates, -0.25, 0.25).mean(axis=0)
+    np.testing.assert_allclose(added(system, updates), expected, atol=1e-6)
+
+
+def test_numbers_are_replaced_as_by_the_exponential_mechanism() -> None:
+    """P(v'|v) = e^(-alpha |v - v'|/2)/(their sum over v'), for v = 1 in steps of 0.1, c = 0.3."""
+    system = built(alpha=1.0, clip=0.3, precision=1)
+    reports = reports_of(system, np.full((80, 650), 0.1))
+    numbers = np.concatenate([np.frombuffer(r.payload, np.uint8).astype(int) - 3 for r in reports])
+    weights = np.exp(-np.abs(np.arange(-3, 4) - 1) / 2)
+    expected = weights / weights.sum() * numbers.size
+    found = np.array([(numbers == v).sum() for v in range(-3, 4)])
+    assert ((found - expected) ** 2 / expected).sum() < 33  # chi square of 6 degrees: 1e-5
+
+
+def test_alpha_is_claimed_and_the_pure_epsilon_of_all_weights_is_stated() -> None:
+    """LDP-Fed's alpha 1, c 1 and ten digits; see Sun, Qian, Chen 2021, section 2, for these."""
+    config = fedldp.recipe("cldp-fed-digits", alpha=1.0, clip=1.0, precision=10, rounds=15)
+    privacy = plan(config, PROBLEM).privacy
+    assert privacy["claim"]["epsilon"] == 1.0
+    assert privacy["claim"]["unit"] == "weight"
+    assert "one step of 1e-10" in privacy["claim"]["source"]
+    pure = {g["unit"]: g["epsilon"] for g in privacy["guarantees"] if g["kind"] == "pure"}
+    assert pure["weight"] == pytest.approx(39.3, abs=0.05)
+    assert pure["client-round"] == pytest.approx(650 * pure["weight"], rel=1e-12)
+    assert pure["client-run"] == pytest.approx(15 * 650 * pure["weight"], rel=1e-12)
+
+
+def test_coarse_steps_are_what_the_formula_says() -> None:
+    """About alpha M, with M = c 10^precision = 4 steps."""
+    config = fedldp.recipe("cldp-fed-digits", alpha=0.5, clip=0.4, precision=1)
+    privacy = plan(config, PROBLEM).privacy
+    (line,) = [g for g in privacy["guarantees"] if g["unit"] == "weight"]
+    assert line["epsilon"] == pytest.approx(0.5 * 4, rel=1e-6)
+
+
+def test_alpha_can_be_solved_for() -> None:
+    target = {"unit": "client-round", "epsilon": 1000.0, "delta": 0.0}
+    config = fedldp.recipe("cldp-fed-digits", clip=0.4, precision=1, target=target)
+    planned = plan(config, PROBLEM)
+    assert planned.config.model_dump()["alpha"] == pytest.approx(1000 / 650 / 4, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("alpha", 0.0), ("clip", 0.0), ("precision", 400), ("precision", -5)]
+)
+def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{name} = ") as refused:
+        fedldp.recipe("cldp-fed-digits", **{name: value})
+    assert "\n" not in str(refused.value)

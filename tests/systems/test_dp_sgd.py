@@ -1,0 +1,243 @@
+"""DP-SGD in a federation: sums against single gradients, samples, and what is guaranteed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+import fedldp
+from fedldp.accounting.subsampled import poisson_gaussian_epsilon
+from fedldp.data import Examples
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.models import build_model
+from fedldp.parts.local_sgd import layout_of, load_weights, read_weights
+from fedldp.parts.private_sgd import PIECE, NoisySums, PrivateSgd, sampling_rate
+from fedldp.randomness import Stream
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.systems import SystemConfig
+from fedldp.wire import Broadcast
+
+CPU = torch.device("cpu")
+SUMS = NoisySums(steps=1, sampling_rate=1.0, batch_size=8, clip=0.5, noise_multiplier=1e-9)
+
+
+def examples_of(count: int, shape: tuple[int, ...] = (1, 8, 8), seed: int = 0) -> Examples:
+    drawn = np.random.default_rng(seed)
+    features = drawn.normal(size=(count, *shape)).astype(np.float32)
+    return Examples(features, drawn.integers(0, 10, count))
+
+
+def model_of(name: str, shape: tuple[int, ...] = (1, 8, 8)) -> nn.Module:
+    torch.manual_seed(0)
+    model = build_model(name, shape, 10)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.1)
+    return model
+
+
+def change(step: PrivateSgd, examples: Examples, *, seed: int = 0) -> NDArray[np.float64]:
+    """Return what one round of a client adds to its weights."""
+    start = Broadcast(round=1, weights=read_weights(step.model).copy())
+    trained = step(start, client_of(examples, seed=seed)).open()
+    load_weights(step.model, layout_of(step.model), start.weights)
+    return trained.astype(np.float64) - start.weights
+
+
+def sum_of_clipped(model: nn.Module, examples: Examples, clip: float) -> NDArray[np.float64]:
+    """Add up gradients taken one by one, each scaled down to the norm ``clip``."""
+    total = np.zeros(sum(p.numel() for p in model.parameters()))
+    for features, label in zip(examples.features, examples.labels, strict=True):
+        logits = model(torch.from_numpy(features[None]))
+        loss = functional.cross_entropy(logits, torch.tensor([label]))
+        pieces = torch.autograd.grad(loss, list(model.parameters()))
+        gradient = np.concatenate([p.numpy().ravel() for p in pieces]).astype(np.float64)
+        total += gradient / max(1.0, float(np.linalg.norm(gradient)) / clip)
+    return total
+
+
+# Algorithm 1
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("logistic", (1, 8, 8)), ("mlp", (1, 8, 8)), ("cnn", (1, 16, 16)), ("vgg", (3, 8, 8)),
+        ("own_models:good", (1, 8, 8)), ("own_models:tied", (1, 8, 8)),
+        ("own_models:own_parameter", (1, 8, 8)), ("own_models:several_rows", (1, 8, 8)),
+        ("own_models:mixing", (1, 8, 8)), ("own_models:silent_batch_norm", (1, 8, 8)),
+    ],
+)  # fmt: skip
+def test_a_step_adds_up_gradients_that_are_clipped_one_by_one(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    examples = examples_of(7, shape)
+    for clip in (0.5, 1e3):
+        model = model_of(name, shape)
+        expected = -0.1 / 8 * sum_of_clipped(model, examples, clip)
+        found = change(PrivateSgd(model, replace(SUMS, clip=clip), 0.1, CPU), examples)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-6)
+
+
+def test_large_samples_are_added_up_in_pieces() -> None:
+    examples = examples_of(PIECE + 3)
+    model = model_of("logistic")
+    expected = -0.1 / 8 * sum_of_clipped(model, examples, 0.5)
+    found = change(PrivateSgd(model, SUMS, 0.1, CPU), examples)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_opacus_adds_up_the_same() -> None:
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    examples = examples_of(9, (1, 16, 16))
+    found = change(PrivateSgd(model_of("cnn", (1, 16, 16)), SUMS, 0.1, CPU), examples)
+    model = GradSampleModule(model_of("cnn", (1, 16, 16)), loss_reduction="sum")
+    start = read_weights(model).astype(np.float64)
+    optimizer = DPOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        noise_multiplier=0.0,
+        max_grad_norm=0.5,
+        expected_batch_size=8,
+    )
+    # Torch's hooks on the first layer want inputs with a gradient.
+    logits = model(torch.from_numpy(examples.features).requires_grad_())
+    loss = functional.cross_entropy(logits, torch.from_numpy(examples.labels), reduction="sum")
+    loss.backward()
+    optimizer.step()
+    np.testing.assert_allclose(found, read_weights(model) - start, rtol=1e-3, atol=2e-6)
+
+
+def test_a_step_without_examples_adds_noise_of_the_stated_deviation() -> None:
+    sums = replace(SUMS, sampling_rate=1e-12, noise_multiplier=3.0, steps=4)
+    found = change(PrivateSgd(model_of("mlp"), sums, 0.1, CPU), examples_of(5))
+    # Four steps of N(0, (3 clip lr/batch)^2) in 19,210 coordinates: 0.5 % standard error.
+    assert np.std(found) == pytest.approx(2 * 3.0 * 0.5 * 0.1 / 8, rel=0.03)
+    assert abs(np.mean(found)) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["logistic", "own_models:dropout"])
+def test_the_noise_comes_from_the_client_s_stream(name: str) -> None:
+    step = PrivateSgd(model_of(name), replace(SUMS, noise_multiplier=1.0), 0.1, CPU)
+    examples = examples_of(5)
+    first, same, other = (change(step, examples, seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e8])
+def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(scale: float) -> None:
+    """With the same noise and the same sample, and whatever the example is."""
+    step = PrivateSgd(model_of("mlp"), replace(SUMS, noise_multiplier=1.0), 1.0, CPU)
+    examples, others = examples_of(4), examples_of(4, seed=1)
+    replaced = Examples(examples.features.copy(), examples.labels.copy())
+    replaced.features[2] = others.features[2] * np.float32(scale)
+    replaced.labels[2] = (replaced.labels[2] + 5) % 10
+    moved = change(step, examples) - change(step, replaced)
+    assert 0 < np.linalg.norm(moved) <= 2 * 0.5 / 8 * (1 + 1e-4)
+
+
+# Poisson samples
+
+
+def test_every_example_is_sampled_on_its_own() -> None:
+    sums = replace(SUMS, sampling_rate=0.2, steps=4000)
+    taken = np.zeros((4000, 10))
+    for row, places in zip(taken, sums.samples(client_of(examples_of(10))), strict=True):
+        row[places] = 1
+    # Means within 4 standard errors of 0.2, covariances within 4 of 0.
+    np.testing.assert_allclose(taken.mean(axis=0), 0.2, atol=4 * math.sqrt(0.16 / 4000))
+    covariance = np.cov(taken.T) - np.diag(np.diag(np.cov(taken.T)))
+    assert np.abs(covariance).max() < 4 * 0.16 / math.sqrt(4000)
+
+
+def test_the_rate_is_that_of_the_mean_client_and_an_exact_probability() -> None:
+    assert sampling_rate(10, 100, 1000) == 1.0
+    assert sampling_rate(1, 2, 8) == 0.25
+    for batch, clients, examples in ((24, 10, 1437), (1, 3, 10), (64, 10, 60_000)):
+        rate = sampling_rate(batch, clients, examples)
+        assert (rate * 2**53).is_integer()
+        share = batch * clients / examples
+        assert share * (1 - 1e-15) <= rate <= share * (1 + 1e-13)
+
+
+def test_the_steps_of_an_epoch_take_each_example_about_once() -> None:
+    config = fedldp.recipe("dp-sgd-digits", local_epochs=3, batch_size=24)
+    sums = config.sums(problem_of(config, None))  # type: ignore[attr-defined]
+    assert sums.steps == 3 * round(143.7 / 24)
+    assert sums.sampling_rate == pytest.approx(24 / 143.7)
+
+
+# What is refused
+
+
+def test_larger_batches_than_clients_have_examples_are_refused() -> None:
+    config = fedldp.recipe("dp-sgd-digits", batch_size=144)
+    with pytest.raises(ConfigError, match=r"batch_size = 144: 10 clients have 143.7 examples"):
+        plan(config, problem_of(config, None))
+
+
+def test_it_is_for_simulation_only() -> None:
+    step = PrivateSgd(model_of("logistic"), SUMS, 0.1, CPU)
+    client = replace(client_of(examples_of(5)), stream=lambda purpose: Stream.fresh())
+    with pytest.raises(PrivacyError, match="simulation only"):
+        step(Broadcast(round=1, weights=read_weights(step.model)), client)
+
+
+def test_a_model_that_branches_on_values_is_refused_in_one_line() -> None:
+    step = PrivateSgd(model_of("own_models:branching"), SUMS, 0.1, CPU)
+    with pytest.raises(ConfigError, match=r"model: torch.func cannot differentiate it") as refused:
+        change(step, examples_of(5))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("noise_multiplier", 0.0), ("clip", 0.0), ("clip", math.inf)]
+)
+def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{name} = ") as refused:
+        fedldp.recipe("dp-sgd-digits", **{name: value})
+    assert "\n" not in str(refused.value)
+
+
+# The statement
+
+
+def lines(config: SystemConfig) -> dict[str, dict[str, Any]]:
+    found = plan(config, problem_of(config, None)).privacy["guarantees"]
+    assert {line["adversary"] for line in found} == {"server"}
+    return {line["unit"]: line for line in found}
+
+
+def test_a_record_is_protected_as_by_all_steps_of_the_rounds_with_its_client() -> None:
+    config = fedldp.recipe("dp-sgd-digits", noise_multiplier=2.0, rounds=7, batch_size=24)
+    line = lines(config)["record"]
+    rate = sampling_rate(24, 10, 1437)
+    assert line["epsilon"] == poisson_gaussian_epsilon(2.0, rate, 7 * 6, 1e-5)
+    assert (line["kind"], line["neighbours"]) == ("approximate", "replace-record")
+    fewer = lines(config.changed(clients_per_round=1))["record"]
+    assert fewer["epsilon"] < line["epsilon"]
+
+
+def test_a_client_is_not_protected() -> None:
+    found = lines(fedldp.recipe("dp-sgd-digits"))
+    for unit in ("client-round", "client-run"):
+        assert (found[unit]["kind"], found[unit]["epsilon"]) == ("none", None)
+
+
+def test_the_noise_can_be_solved_for() -> None:
+    config = fedldp.recipe("dp-sgd-digits", rounds=5, target={"unit": "record", "epsilon": 2.0})
+    solved = plan(config, problem_of(config, None)).config.model_dump()["noise_multiplier"]
+    rate = sampling_rate(24, 10, 1437)
+    assert poisson_gaussian_epsilon(solved, rate, 30, 1e-5) <= 2.0
+    assert poisson_gaussian_epsilon(solved * 0.999, rate, 30, 1e-5) > 2.0
