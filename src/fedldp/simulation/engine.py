@@ -265,11 +265,12 @@ def _one_round(
     if delays is not None:
         transport = Shuffler(clients, delays, clients.population.stream)
     tally = _Tally(folder if delays is not None and delays.record_arrivals else None)
+    exchange = tally.watched(transport, chosen)
     following = system.server_step(
         broadcast,
-        tally.watched(transport)(broadcast, chosen)
+        exchange(broadcast, chosen)
         if system.gather is None
-        else system.gather(tally.watched(transport), broadcast, chosen),
+        else system.gather(exchange, broadcast, chosen),
     )
     if not np.isfinite(following.weights).all():
         raise RunError(
@@ -312,9 +313,18 @@ class _Tally:
     first: float = np.inf
     last: float = -np.inf
 
-    def watched(self, transport: Transport) -> Exchange:
-        """Return the transport's exchange, with what comes in counted."""
-        return lambda broadcast, clients: self._watch(transport.exchange(broadcast, clients))
+    def watched(self, transport: Transport, charged: Sequence[int]) -> Exchange:
+        """Return the transport's exchange with ``charged``, with what comes in counted."""
+
+        def exchange(broadcast: Broadcast, clients: Sequence[int]) -> Incoming:
+            if not set(clients) <= set(charged):
+                raise RunError(
+                    f"round {broadcast.round}: a client was asked that does not take part, and "
+                    "was not charged; ask those who do"
+                )
+            return self._watch(transport.exchange(broadcast, clients))
+
+        return exchange
 
     def _watch(self, reports: Incoming) -> Iterator[Report | Shuffled]:
         for report in reports:

@@ -67,7 +67,10 @@ class Exchange(Protocol):
 
 
 class Gather(Protocol):
-    """Hold one round's dialogue, where it takes several exchanges, and return its outcome."""
+    """Hold one round's dialogue, where it takes several exchanges, and return its outcome.
+
+    A client is charged one event for all that it answers in the round, and only ``clients`` are.
+    """
 
     def __call__(
         self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]
