@@ -13,9 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedldp
-from fedldp.accounting.events import Event, GaussianReport, InClear, PureReport, TwoValuedBits
-from fedldp.accounting.guarantees import LARGEST_SHUFFLED, local_guarantees, shuffled_guarantees
-from fedldp.accounting.releases import crowds, histories
+from fedldp.accounting.budget import cost
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    GaussianReport,
+    InClear,
+    PerRecord,
+    PureReport,
+    TwoValuedBits,
+    from_record,
+    to_record,
+)
+from fedldp.accounting.guarantees import (
+    LARGEST_SHUFFLED,
+    ONCE,
+    local_guarantees,
+    shuffled_guarantees,
+)
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.releases import DOWNLINK, crowds, histories
+from fedldp.accounting.statement import statement
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.recipes import recipes
@@ -232,6 +250,80 @@ def test_what_is_sent_in_clear_and_what_is_unknown() -> None:
     both = local_guarantees(Counter({noise: 2, PureReport(epsilon=1.0): 3}), "client-run", 1e-5)
     alone = local_guarantees(Counter({noise: 2}), "client-run", 1e-5)
     assert both[-1].epsilon > alone[-1].epsilon
+
+
+# What costs one record less, what is drawn once, and what the server releases
+
+
+def stated(releases: Any, delta: float = 1e-5) -> dict[str, Any]:
+    return statement(releases, claim=None, shuffler=None, delta=delta)
+
+
+def test_a_record_has_a_line_of_its_own() -> None:
+    event = PerRecord(record=PureReport(epsilon=0.5), client=PureReport(epsilon=30.0))
+    privacy = stated({1: {0: event, 1: event}, 2: {0: event}})
+    records = lines_of(privacy, "record")
+    assert epsilons(privacy, "record")["pure"] == 1.0
+    assert {line["neighbours"] for line in records} == {"replace-record"}
+    assert epsilons(privacy, "client-run")["pure"] == 60.0
+    assert {line["neighbours"] for line in lines_of(privacy, "client-run")} == {"replace-client"}
+    assert not lines_of(stated({1: {0: PureReport(epsilon=1.0)}}), "record")
+
+
+def test_a_client_without_a_cheaper_record_decides_the_record_line() -> None:
+    cheap = PerRecord(record=PureReport(epsilon=0.5), client=PureReport(epsilon=9.0))
+    assert epsilons(stated({1: {0: cheap, 1: PureReport(epsilon=3.0)}}), "record")["pure"] == 3.0
+    (line,) = lines_of(stated({1: {0: cheap, 1: InClear(what="labels")}}), "record")
+    assert line["kind"] == "none"
+
+
+@given(rounds=st.integers(1, 30), epsilon=st.floats(0.01, 10))
+def test_what_is_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
+    kept = DrawnOnce(drawn=TwoValuedBits(epsilon=epsilon, coordinates=4))
+    once = local_guarantees(Counter({kept.drawn: 1}), "client-run", 1e-5)
+    often = local_guarantees(Counter({kept: rounds}), "client-run", 1e-5)
+    assert [line.epsilon for line in often] == [line.epsilon for line in once]
+    assert all(ONCE in line.assumptions for line in often)
+    more = local_guarantees(Counter({kept: rounds, PureReport(epsilon=1.0): 2}), "client-run", 0.0)
+    assert more[0].epsilon == pytest.approx(4 * epsilon + 2)
+    assert any("at most 2 rounds" in text for text in more[0].assumptions)
+
+
+def test_the_servers_own_noise_is_a_line_against_those_who_see_broadcasts() -> None:
+    clear, noise = InClear(what="updates"), GaussianReport(mu=0.5, rho=0.125)
+    privacy = stated({r: {DOWNLINK: noise, 0: clear} for r in (1, 2, 3)})
+    assert {line["kind"] for line in lines_of(privacy, "client-run")} == {"none"}
+    below = lines_of(privacy, "client-run", "downlink")
+    alone = local_guarantees(Counter({noise: 3}), "client-run", 1e-5)
+    assert [line["epsilon"] for line in below] == [line.epsilon for line in alone]
+    assert all("the server is trusted" in line["assumptions"][-1] for line in below)
+    assert not lines_of(stated({1: {0: clear}}), "client-run", "downlink")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        PerRecord(record=PureReport(epsilon=0.5), client=InClear(what="labels")),
+        DrawnOnce(drawn=TwoValuedBits(epsilon=0.1, coordinates=5)),
+        PerRecord(
+            record=DrawnOnce(drawn=GaussianReport(mu=1.0, rho=0.5)),
+            client=DrawnOnce(drawn=PureReport(epsilon=70.0)),
+        ),
+    ],
+    ids=repr,
+)
+def test_events_within_events_survive_the_ledgers_record(event: Event) -> None:
+    assert from_record(json.loads(json.dumps(to_record(event)))) == event
+    ledger = MemoryLedger()
+    ledger.charge(3, 1, event)
+    assert MemoryLedger.from_record(ledger.to_record()).releases() == {1: {3: event}}
+
+
+def test_a_budget_charges_the_whole_client() -> None:
+    event = PerRecord(record=PureReport(epsilon=0.5), client=PureReport(epsilon=7.0))
+    assert cost(event, "pure") == 7.0
+    assert cost(DrawnOnce(drawn=event), "pure") == 7.0
+    assert cost(PerRecord(record=event.record, client=InClear(what="x")), "pure") == math.inf
 
 
 def test_histories_and_crowds_of_what_was_released() -> None:

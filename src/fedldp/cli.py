@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -171,8 +172,12 @@ def list_(
         return
     for name, rows in found.items():
         table = Table("name", "", title=name, title_justify="left", show_header=False)
-        for row in rows:
-            table.add_row(row["name"], row["description"])
+        for group, members in groupby(rows, key=lambda row: row.get("system")):
+            if group is not None:
+                table.add_section()
+                table.add_row(f"[bold]{group}[/bold]", "")
+            for row in members:
+                table.add_row(row["name"], row["description"])
         Console().print(table)
 
 

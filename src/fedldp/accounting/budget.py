@@ -147,7 +147,7 @@ def _known_cost(event: Event, kind: Kind) -> float:
         case PerRecord():
             return _known_cost(event.client, kind)
         case DrawnOnce():
-            return _known_cost(event.event, kind)
+            return _known_cost(event.drawn, kind)
         case GaussianReport() if kind == "zcdp":
             price = Fraction(event.rho)
         case _:

@@ -98,10 +98,10 @@ class DrawnOnce(Event):
     """A release that is randomised once and kept: every later report follows from it alone.
 
     Attributes:
-        event: what was released; it costs once, however many reports are computed from it.
+        drawn: what was released; it costs once, however many reports are computed from it.
     """
 
-    event: Event
+    drawn: Event
 
 
 EVENTS = {

@@ -78,7 +78,7 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
     """
-    once = {event.event: 1 for event in history if isinstance(event, DrawnOnce)}
+    once = {event.drawn: 1 for event in history if isinstance(event, DrawnOnce)}
     again = Counter({e: n for e, n in history.items() if not isinstance(e, DrawnOnce)})
     lines = _lines(Counter(once) + again, unit, delta)
     assumptions = [ONCE] if once else []

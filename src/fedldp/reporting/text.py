@@ -174,10 +174,12 @@ def _module_rows(found: dict[str, Any]) -> Rows:
 
 
 def _recipe_rows(_: Path | None) -> Rows:
-    return [
+    """Return every recipe as a row, those of one system together."""
+    rows = [
         {"name": name, "system": recipe().system, "description": _first_line(recipe)}
         for name, recipe in recipes().items()
     ]
+    return sorted(rows, key=lambda row: row["system"])
 
 
 KINDS: dict[str, Callable[[Path | None], Rows]] = {
