@@ -7,7 +7,7 @@ of the widespread Keras network with the same layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedldp.data import Examples
-from fedldp.errors import ConfigError
-from fedldp.parts.local_sgd import as_tensors, to_device
+from fedldp.errors import ConfigError, RunError
+from fedldp.parts.local_sgd import as_tensors, batches, to_device
 from fedldp.randomness import Stream, torch_seeded
 
 LEARNING_RATE = 1e-3
@@ -29,7 +29,7 @@ _DROPOUT = (0.2, 0.3, 0.4)
 _PIECE = 500  # examples of which features are computed at a time
 
 State = Mapping[str, NDArray[Any]]
-"""A network's parameters and running statistics, by name."""
+"""The parameters and running statistics of a network's body, by name."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,16 @@ class Architecture:
             return FeatureNet(self)
 
     def restore(self, state: State) -> FeatureNet:
-        """Return the network with the weights and statistics of ``state_of``."""
-        net = self.build(Stream(bytes(32), simulated=True))
-        net.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+        """Return the network with a body as ``state_of`` gave it; its head is of no use.
+
+        Raises:
+            RunError: they are of another network.
+        """
+        net = self.build(Stream(bytes(32), simulated=True))  # whatever: all of it is replaced
+        try:
+            net.body.load_state_dict({n: torch.from_numpy(value) for n, value in state.items()})
+        except RuntimeError as error:
+            raise RunError("an encoder that is no network of the agreed architecture") from error
         return net
 
 
@@ -124,23 +131,28 @@ class FeatureNet(nn.Module):
         return torch.cat(pieces).cpu().numpy()
 
 
-def state_of(net: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return the parameters and running statistics of ``net``."""
-    return {name: value.cpu().contiguous().numpy() for name, value in net.state_dict().items()}
+def state_of(net: FeatureNet) -> dict[str, NDArray[Any]]:
+    """Return the parameters and running statistics of the body of ``net``."""
+    return {n: value.cpu().contiguous().numpy() for n, value in net.body.state_dict().items()}
 
 
 def train(
-    net: FeatureNet, examples: Examples, *, epochs: int, stream: Stream, device: torch.device
+    net: FeatureNet,
+    examples: Examples,
+    *,
+    epochs: int,
+    draw: Callable[[str], Stream],
+    device: torch.device,
 ) -> None:
     """Train ``net`` on ``examples``: RMSprop, cross-entropy, an L2 penalty on the kernels.
 
-    Images are not augmented; the paper's are, but its augmentation is not described.
+    Images are not augmented; the paper's are, but it does not say how.
 
     Args:
         net: its weights are changed.
         examples: that it may see; shape (n, channels, height, width).
         epochs: passes over them.
-        stream: for the order of the examples, and for dropout.
+        draw: gives the stream for a purpose.
         device: where to train.
     """
     net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -151,17 +163,10 @@ def train(
     optimizer = torch.optim.RMSprop(groups, lr=LEARNING_RATE, alpha=0.9, eps=1e-7)
     features, labels = as_tensors(examples)
     net.train()
-    with torch_seeded(stream):
-        for places in _batches(len(examples), epochs, stream):
+    with torch_seeded(draw("encoder dropout")):
+        for places in batches(len(examples), epochs, BATCH_SIZE, draw("encoder batches")):
             batch = to_device(features[places], device)
             loss = functional.cross_entropy(net(batch), labels[places].to(device))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-
-
-def _batches(size: int, epochs: int, stream: Stream) -> Iterator[Tensor]:
-    generator = stream.generator()
-    for _ in range(epochs):
-        order = torch.from_numpy(generator.permutation(size))
-        yield from order.split(BATCH_SIZE)

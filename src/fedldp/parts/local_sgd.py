@@ -15,7 +15,7 @@ from torch.nn import functional
 from fedldp.data import Examples
 from fedldp.errors import ConfigError
 from fedldp.parts import Client, Score
-from fedldp.randomness import torch_seeded
+from fedldp.randomness import Stream, torch_seeded
 from fedldp.wire import Broadcast, Layout, Sensitive, Vector
 
 PIECE = 1000
@@ -120,12 +120,20 @@ class LocalSgd:
 
     def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
         """Yield the places of each step's examples among the client's own."""
-        generator = client.stream("batches").generator()
-        size = len(client.examples)
-        for _ in range(self.local_epochs):
-            order = generator.permutation(size)
-            for start in range(0, size, self.batch_size):
-                yield order[start : start + self.batch_size]
+        return batches(
+            len(client.examples), self.local_epochs, self.batch_size, client.stream("batches")
+        )
+
+
+def batches(
+    size: int, epochs: int, batch_size: int, stream: Stream
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the places of each step's examples, of ``size``: every epoch in another order."""
+    generator = stream.generator()
+    for _ in range(epochs):
+        order = generator.permutation(size)
+        for start in range(0, size, batch_size):
+            yield order[start : start + batch_size]
 
 
 def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Score:
