@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,8 @@ from fedldp.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.recipes import recipes
 from fedldp.reporting.text import explain, number
-from fedldp.simulation.engine import simulate
+from fedldp.simulation.engine import charge, simulate
+from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of, state
 
 
@@ -108,10 +110,23 @@ def test_fedavg_has_no_guarantee(fedldp_command: Any) -> None:
 
 
 @pytest.mark.parametrize("name", recipes())
+def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: str) -> None:
+    config = fedldp.recipe(name)
+    problem = problem_of(config, None)
+    made = plan(config, problem)
+    size = made.config.build(problem, device=torch.device("cpu")).layout.size
+    ledger = MemoryLedger()
+    for round in range(1, config.rounds + 1):
+        charge(ledger, made, round, participants(made.config, round), size)
+    again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
+    assert state(made.config, again.releases()) == made.privacy
+
+
+@pytest.mark.parametrize("name", ["quickstart", "fedavg-quickstart"])
 def test_the_statement_before_a_run_is_that_of_the_ledgers_after_it(
     name: str, tmp_path: Path
 ) -> None:
-    config = small(name, clients_per_round=4, chunk=1) if name.startswith("ldp") else small(name)
+    config = small(name)
     result = simulate(config, out=tmp_path / "run")
     after = state(result.config, result.ledger.releases())
     assert after == result.privacy == planned(config)

@@ -1,4 +1,7 @@
-"""Finding what a package holds: adding a mechanism, a system or a recipe is adding one file."""
+"""Finding what a package holds: adding a mechanism, a system or a recipe is adding one file.
+
+And finding what is installed only with an extra.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
 from typing import TypeVar
+
+from fedldp.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -29,3 +34,15 @@ def scan(package: str, base: type[T]) -> list[type[T]]:
         and member.__module__ == module.__name__
         and not inspect.isabstract(member)
     ]
+
+
+def import_extra(name: str, *, extra: str) -> ModuleType:
+    """Import and return the module ``name``, which comes with an extra of fedldp.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"{error}: install it with pip install 'fedldp[{extra}]'") from error

@@ -139,3 +139,30 @@ def one_line(error: pytest.ExceptionInfo[FedldpError], *parts: str) -> None:
     assert "\n" not in message
     for part in parts:
         assert part in message
+
+
+def sampled_delta(noise: Any, rate: Any, others: int, at_epsilon: Any) -> Any:
+    """delta of P = (1-q) N(others) + q N(1) against Q = (1-q) N(others) + q N(-1), deviation s.
+
+    P/Q increases, so the outcomes beyond one point count; it is found by bisection.
+    """
+    s, q, e = mp.mpf(noise), mp.mpf(rate), mp.mpf(at_epsilon)
+
+    def tail(mean: int, y: Any) -> Any:
+        above = mp.erfc((y - others) / s / mp.sqrt(2)), mp.erfc((y - mean) / s / mp.sqrt(2))
+        return ((1 - q) * above[0] + q * above[1]) / 2
+
+    def excess(y: Any) -> Any:  # of P over e^e Q, relative to the density of N(others)
+        ratios = [mp.exp((m - others) * (2 * y - m - others) / (2 * s * s)) for m in (1, -1)]
+        return (1 - q + q * ratios[0]) - mp.exp(e) * (1 - q + q * ratios[1])
+
+    low, high = mp.mpf(0), mp.mpf(1)
+    while excess(high) < 0:
+        high *= 2
+    for _ in range(150):
+        middle = (low + high) / 2
+        if excess(middle) < 0:
+            low = middle
+        else:
+            high = middle
+    return tail(1, high) - mp.exp(e) * tail(-1, high)

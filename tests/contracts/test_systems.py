@@ -115,9 +115,10 @@ def test_a_larger_run_protects_no_more(config: SystemConfig) -> None:
 
     few, many = lines(2), lines(5)
     assert set(few) == set(many)
-    # A longer run may calibrate its noise to its length: then what a round costs may fall.
+    # A longer run may calibrate its noise to its length: then what a round costs may fall, and the
+    # run costs the same but for clips that are whole numbers of grid steps.
     for key, epsilon in few.items():
-        assert key[0] == "client-round" or many[key] >= epsilon * (1 - 1e-9), key
+        assert key[0] == "client-round" or many[key] >= epsilon * (1 - 1e-4), key
 
 
 # The run

@@ -30,6 +30,7 @@ from fedldp.accounting.events import (
     Event,
     GaussianReport,
     PerRecord,
+    PureCoordinates,
     PureReport,
     TwoValuedBits,
 )
@@ -142,6 +143,8 @@ def _known_cost(event: Event, kind: Kind) -> float:
             price = event.coordinates * _of_pure(event.epsilon, kind)
             if event.whole is not None:
                 price = min(price, _of_pure(event.whole, kind))
+        case PureCoordinates():
+            price = sum((n * _of_pure(e, kind) for e, n in event.groups), Fraction(0))
         case PureReport():
             price = _of_pure(event.epsilon, kind)
         case PerRecord():

@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from fedldp.accounting.check import check_count, check_positive
 from fedldp.errors import ConfigError
 
 
@@ -44,6 +45,35 @@ class TwoValuedBits(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PureCoordinates(Event):
+    """Independent coordinates, each pure private by itself; all of them may change together.
+
+    Attributes:
+        groups: (epsilon, count): how many coordinates have which pure epsilon, each epsilon once.
+            Two inputs of the coordinate attain it.
+
+    Raises:
+        ConfigError: ``groups`` is empty or malformed.
+    """
+
+    groups: tuple[tuple[float, int], ...]
+
+    def __post_init__(self) -> None:
+        try:
+            groups = tuple((float(epsilon), count) for epsilon, count in self.groups)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"groups = {self.groups}: give pairs of an epsilon and a count"
+            ) from error
+        for epsilon, count in groups:
+            check_positive("epsilon", epsilon)
+            check_count("count", count, least=1)
+        if not groups or len(dict(groups)) < len(groups):
+            raise ConfigError(f"groups = {groups}: give at least one, and every epsilon once")
+        object.__setattr__(self, "groups", groups)  # a record holds lists
+
+
+@dataclass(frozen=True, kw_only=True)
 class PureReport(Event):
     """A report whose whole content is pure epsilon-private.
 
@@ -67,6 +97,40 @@ class GaussianReport(Event):
 
     mu: float
     rho: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledGaussian(Event):
+    """Sums of clipped gradients over secret Poisson samples of a client's examples, plus noise.
+
+    Its cost is known for neighbours that differ in one example: it goes into a ``PerRecord``.
+
+    Attributes:
+        noise_multiplier: deviation of the Gaussian noise over the clip of one example's gradient.
+        sampling_rate: the probability with which a step takes an example.
+        steps: how many sums.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledClientsGaussian(Event):
+    """The sum of the clipped reports of a secret random set of clients, plus the server's noise.
+
+    The server releases it, to who sees only broadcasts; it says nothing of what the server sees.
+
+    Attributes:
+        noise_multiplier: deviation of the Gaussian noise over the clip of one client's report.
+        sample_size: clients in the set.
+        population: clients that it is drawn from; all sets of that size are equally likely.
+    """
+
+    noise_multiplier: float
+    sample_size: int
+    population: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +168,19 @@ class DrawnOnce(Event):
     drawn: Event
 
 
-EVENTS = {
+EVENTS: dict[str, type[Event]] = {
     cls.__name__: cls
-    for cls in (TwoValuedBits, PureReport, GaussianReport, InClear, PerRecord, DrawnOnce)
+    for cls in (
+        TwoValuedBits,
+        PureCoordinates,
+        PureReport,
+        GaussianReport,
+        SampledGaussian,
+        SampledClientsGaussian,
+        InClear,
+        PerRecord,
+        DrawnOnce,
+    )
 }
 
 

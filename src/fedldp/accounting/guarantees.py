@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+from fedldp.accounting.budget import cost
 from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.accounting.compose import LARGEST_EPSILON as LARGEST_COMPOSED
 from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon, two_valued_epsilon_mixed
@@ -17,6 +18,7 @@ from fedldp.accounting.events import (
     Event,
     GaussianReport,
     InClear,
+    PureCoordinates,
     PureReport,
     TwoValuedBits,
 )
@@ -32,6 +34,9 @@ from fedldp.errors import ConfigError
 
 Unit = Literal["weight", "record", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "downlink"]
+
+Coordinates = TwoValuedBits | PureCoordinates
+"""Reports of independent coordinates."""
 
 History = Counter[Event]
 """How often a client released which event."""
@@ -92,7 +97,7 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
 
 def _lines(history: History, unit: Unit, delta: float) -> list[Guarantee]:
     for event in history:
-        if not isinstance(event, TwoValuedBits | PureReport | GaussianReport | InClear):
+        if not isinstance(event, Coordinates | PureReport | GaussianReport | InClear):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
     clear = [event.what for event in history if isinstance(event, InClear)]
     if clear:
@@ -107,7 +112,7 @@ def _lines(history: History, unit: Unit, delta: float) -> list[Guarantee]:
                 method=f"none: {', '.join(sorted(set(clear)))} sent in clear",
             )
         ]
-    if all(isinstance(event, TwoValuedBits | PureReport) for event in history):
+    if all(isinstance(event, Coordinates | PureReport) for event in history):
         return list(_pure_reports(history, unit, delta))
     if all(isinstance(event, GaussianReport) for event in history):
         return list(_gaussian_reports(history, unit, delta))
@@ -120,9 +125,7 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
     reports = _whole_reports(history)
     bits = _independent_bits(history)
     pure = pure_epsilon(reports)
-    exact = bits is not None and all(
-        isinstance(event, TwoValuedBits) and event.whole is None for event in history
-    )
+    exact = all(map(_is_free, history))
     yield Guarantee(
         unit=unit,
         adversary="server",
@@ -140,7 +143,8 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
     composed = _epsilon_of_pure(reports, delta)
     if bits is not None:
         composed = min(composed, _epsilon_of_pure(bits, delta))
-    tight = exact and bits is not None and len(bits) == 1 and delta >= SMALLEST_DELTA
+    two_valued = all(isinstance(event, TwoValuedBits) for event in history)
+    tight = exact and two_valued and bits is not None and len(bits) == 1 and delta >= SMALLEST_DELTA
     yield Guarantee(
         unit=unit,
         adversary="server",
@@ -158,25 +162,38 @@ def _whole_reports(history: History) -> dict[float, int]:
     """Return how many whole reports there are of each pure epsilon."""
     counts: Counter[float] = Counter()
     for event, reports in history.items():
-        if isinstance(event, TwoValuedBits):
+        if isinstance(event, Coordinates):
             counts[_whole(event)] += reports
         elif isinstance(event, PureReport):
             counts[event.epsilon] += reports
     return dict(counts)
 
 
-def _whole(event: TwoValuedBits) -> float:
+def _is_free(event: Event) -> bool:
+    """Return whether every coordinate may be at any extreme, whatever the others are."""
+    return isinstance(event, PureCoordinates) or (
+        isinstance(event, TwoValuedBits) and event.whole is None
+    )
+
+
+def _whole(event: Coordinates) -> float:
+    if isinstance(event, PureCoordinates):
+        return pure_epsilon(dict(event.groups))
     each = pure_epsilon({event.epsilon: event.coordinates})
     return each if event.whole is None else min(each, event.whole)
 
 
 def _independent_bits(history: History) -> dict[float, int] | None:
-    """Return how many bits there are of each epsilon, or None where not all reports are bits."""
+    """Return how many coordinates there are of each epsilon, or None where a report has none."""
     counts: Counter[float] = Counter()
     for event, reports in history.items():
-        if not isinstance(event, TwoValuedBits):
+        if isinstance(event, PureCoordinates):
+            for epsilon, count in event.groups:
+                counts[epsilon] += reports * count
+        elif isinstance(event, TwoValuedBits):
+            counts[event.epsilon] += reports * event.coordinates
+        else:
             return None
-        counts[event.epsilon] += reports * event.coordinates
     return dict(counts)
 
 
@@ -230,6 +247,8 @@ def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
 def _rho(event: Event) -> float:
     if isinstance(event, GaussianReport):
         return event.rho
+    if isinstance(event, PureCoordinates):
+        return cost(event, "zcdp")
     epsilon = _whole(event) if isinstance(event, TwoValuedBits) else None
     if isinstance(event, PureReport):
         epsilon = event.epsilon

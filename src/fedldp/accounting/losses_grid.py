@@ -180,7 +180,9 @@ def _plan(parts: Sequence[Part], delta: float) -> _Plan:
         gain = tilt * math.log1p(1 / tilt) + math.log1p(tilt)
         return (_cumulant(parts, tilt) - math.log(delta) - gain) / tilt
 
-    theta = _minimise(renyi_epsilon, 1e-3 * most_tilt, most_tilt)
+    # Where large losses are rare, the deviation is far below them, and so is the best tilt.
+    least_tilt = min(1e-3 * most_tilt, 1e-2 / _spread(parts))
+    theta = _minimise(renyi_epsilon, least_tilt, most_tilt)
     base = _cumulant(parts, theta)
     deviation = _deviation(parts, theta)
 

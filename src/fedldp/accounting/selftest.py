@@ -14,6 +14,10 @@ from fedldp.accounting.gaussian import gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.losses import two_valued_losses
 from fedldp.accounting.losses_grid import compose_lower, compose_upper
 from fedldp.accounting.shuffle_one import shuffled_one_epsilon
+from fedldp.accounting.subsampled import (
+    poisson_gaussian_epsilon,
+    sampled_without_replacement_gaussian_epsilon,
+)
 from fedldp.errors import FedldpError
 
 
@@ -33,6 +37,16 @@ def selftest() -> None:
         "gaussian_epsilon": (gaussian_epsilon(1.0, 1e-5), 4.37717809568122, 1e-10),
         "gaussian_sigma": (gaussian_sigma(1.0, 1e-5), 3.73063163481594, 1e-10),
         "shuffled_one_epsilon": (shuffled_one_epsilon(1.0, 100, 1e-5), 0.407817894709581, 1e-9),
+        "poisson_gaussian_epsilon": (
+            poisson_gaussian_epsilon(1.0, 0.5, 1, 1e-5),
+            4.222607563000935,
+            1e-6,
+        ),
+        "sampled_without_replacement_gaussian_epsilon": (
+            sampled_without_replacement_gaussian_epsilon(1.0, 1, 4, 1, 1e-5),
+            7.953870384179362,
+            1e-6,
+        ),
         "sign_epsilon": (
             sign_epsilon_per_coordinate(4, 7.75168842016862),
             0.833424791950697,

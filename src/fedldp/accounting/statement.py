@@ -7,17 +7,20 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedldp.accounting.events import Event, PerRecord, TwoValuedBits
+from fedldp.accounting.events import Event, PerRecord, PureCoordinates, TwoValuedBits
 from fedldp.accounting.guarantees import (
     DISCRETE,
     FRESH,
     IDEALISED,
+    Adversary,
     Guarantee,
+    History,
     Unit,
     local_guarantees,
     shuffled_guarantees,
 )
 from fedldp.accounting.releases import Releases, crowds, histories, of_clients, of_server
+from fedldp.accounting.sampled import SECRET_CLIENTS, is_sampled, sampled_guarantee
 from fedldp.errors import ConfigError
 
 TRUSTED = ["the server is trusted: it adds the noise as told and shows nobody the reports"]
@@ -90,11 +93,14 @@ def _events(releases: Releases) -> list[Event]:
 
 
 def _weight_lines(releases: Releases) -> list[Guarantee]:
-    bits = [event for event in _events(releases) if isinstance(event, TwoValuedBits)]
-    if not bits:
+    events = _events(releases)
+    bits = [event for event in events if isinstance(event, TwoValuedBits)]
+    costs = [min(event.epsilon, event.whole or math.inf) for event in bits]
+    costs += [e for event in events if isinstance(event, PureCoordinates) for e, _ in event.groups]
+    if not costs:
         return []
     free = all(event.whole is None for event in bits)
-    worst = max(min(event.epsilon, event.whole or math.inf) for event in bits)
+    worst = max(costs)
     return [
         Guarantee(
             unit="weight",
@@ -115,28 +121,37 @@ def _record_lines(releases: Releases, delta: float) -> list[Guarantee]:
     if not any(isinstance(event, PerRecord) for event in _events(releases)):
         return []
     found = histories(of_clients(releases, "record"))
-    lines = _worst([local_guarantees(history, "record", delta) for history in found])
+    lines = _worst([_guarantees(history, "record", "server", delta) for history in found])
     return [replace(line, neighbours="replace-record") for line in lines]
 
 
 def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
     """Return what holds against those who see only broadcasts, where the server adds noise."""
     found = histories(releases)
-    lines = _worst([local_guarantees(h, "client-run", delta) for h in found]) if found else []
+    lines = [_guarantees(h, "client-run", "downlink", delta) for h in found]
+    kept = (IDEALISED, DISCRETE, SECRET_CLIENTS)
     return [
         replace(
             line,
             adversary="downlink",
-            assumptions=[a for a in line.assumptions if a in (IDEALISED, DISCRETE)] + TRUSTED,
+            assumptions=[a for a in line.assumptions if a in kept] + TRUSTED,
         )
-        for line in lines
+        for line in (_worst(lines) if lines else [])
     ]
 
 
 def _local_lines(releases: Releases, delta: float) -> list[Guarantee]:
-    rounds = [local_guarantees(Counter([e]), "client-round", delta) for e in _events(releases)]
-    runs = [local_guarantees(h, "client-run", delta) for h in histories(releases)]
-    return _worst(rounds) + _worst(runs)
+    each = [_guarantees(Counter([e]), "client-round", "server", delta) for e in _events(releases)]
+    runs = [_guarantees(h, "client-run", "server", delta) for h in histories(releases)]
+    return _worst(each) + _worst(runs)
+
+
+def _guarantees(
+    history: History, unit: Unit, adversary: Adversary, delta: float
+) -> list[Guarantee]:
+    if is_sampled(history):
+        return [sampled_guarantee(history, unit, adversary, delta)]
+    return local_guarantees(history, unit, delta)
 
 
 def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) -> list[Guarantee]:

@@ -49,7 +49,9 @@ class Aggregate(ABC):
 
     @abstractmethod
     def mean(self) -> NDArray[np.float64]:
-        """Return the unbiased estimate of the mean input, shape (d,), in normalised coordinates.
+        """Return the estimate of the mean input, shape (d,), in normalised coordinates.
+
+        Its expectation is the mean of what ``Mechanism.expected`` gives for the inputs.
 
         Raises:
             RunError: nothing was added.
@@ -100,7 +102,14 @@ class Mechanism(ABC):
 
     @abstractmethod
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values`` as bounded: what a report is an unbiased estimate of, shape (d,)."""
+        """Return ``values`` as bounded: what is randomised, shape (d,); once bounded, they stay."""
+
+    def expected(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return what a report is an unbiased estimate of, shape (d,).
+
+        It is ``bound(values)``, but for a mechanism that its source defines with a bias.
+        """
+        return self.bound(values)
 
     @abstractmethod
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -21,6 +20,8 @@ from fedldp.accounting.events import PureReport
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms._categories import round_at_random, rounded_square
+from fedldp.mechanisms._exact import exp_below
 from fedldp.randomness import Stream
 
 CELLS = 1 << 16
@@ -42,16 +43,24 @@ class Window:
         width: W, cells in the window, at least 1.
         high: weight of a cell in the window.
         low: weight of a cell outside it; high/low <= e^epsilon of the coordinate, exactly.
+        cells: M.
     """
 
     width: int
     high: int
     low: int
+    cells: int = CELLS
+
+    @classmethod
+    def of_ratio(cls, ratio: Fraction, width: int, cells: int = CELLS) -> Window:
+        """Return the window whose weights fill 64 bits, with high/low at most ``ratio``."""
+        low = (2**64 - 1) // (width * ratio + cells - width)
+        return cls(width, math.floor(ratio * low), low, cells)
 
     @property
     def total(self) -> int:
         """The sum of all cells' weights, less than 2^64."""
-        return self.width * self.high + (CELLS - self.width) * self.low
+        return self.width * self.high + (self.cells - self.width) * self.low
 
     @property
     def scale(self) -> float:
@@ -60,18 +69,11 @@ class Window:
         The mean of 2 cell - (M - 1) over this is -1 for s = 0, 1 for s = M - W, and affine between.
         """
         move = Fraction(self.width * (self.high - self.low), self.total)
-        return float((CELLS - self.width) * move)
+        return float((self.cells - self.width) * move)
 
     def starts(self, values: NDArray[np.float64], stream: Stream) -> NDArray[np.uint64]:
-        """Return random starts with mean (x + 1)/2 (M - W), for x in [-1, 1].
-
-        This only prepares the input of ``draw``, so its rounding errors cost no privacy; they shift
-        a mean by less than 2^-32 of a cell.
-        """
-        last = CELLS - self.width
-        part = (stream.integers(values.size, np.uint32) + 0.5) * 2.0**-32
-        starts = np.floor((values + 1) * (last / 2) + part)
-        return np.clip(starts, 0, last).astype(np.uint64)
+        """Return random starts with mean (x + 1)/2 (M - W), for x in [-1, 1]."""
+        return round_at_random(values, self.cells - self.width, stream)
 
     def draw(self, starts: NDArray[np.uint64], stream: Stream) -> NDArray[np.uint64]:
         """Return one cell for each start, by integers alone: weights are counts of 64-bit words."""
@@ -85,11 +87,9 @@ class Window:
 
     def mean_square(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the mean square of the estimate (2 cell - (M - 1))/scale of x, exactly."""
-        center = values * ((CELLS - self.width) / 2)
-        part = (values + 1) * ((CELLS - self.width) / 2) % 1
-        in_window = center**2 + part * (1 - part) + (self.width**2 - 1) / 12
+        in_window = rounded_square(values, self.cells - self.width) + (self.width**2 - 1) / 12
         move = self.width * (self.high - self.low) / self.total
-        everywhere = self.low / self.total * CELLS * (CELLS**2 - 1) / 12
+        everywhere = self.low / self.total * self.cells * (self.cells**2 - 1) / 12
         return (move * in_window + everywhere) * (2 / self.scale) ** 2
 
 
@@ -98,16 +98,11 @@ def window(epsilon: float, sent: int) -> Window:
     """Return the window of each of ``sent`` coordinates that share ``epsilon``.
 
     The width is the paper's, M/(e^(a/2) + 1) for a = epsilon/sent, to the next cell. The weights
-    fill 64 bits, and high <= low e^a: they come, by exact arithmetic, from a ratio below e^a.
+    come, by exact arithmetic, from a ratio below e^a.
     """
-    context = Context(prec=60)
-    share = context.divide(Decimal(epsilon), sent)
-    power = context.exp(min(share, Decimal(LARGEST_EPSILON_PER_COORDINATE)))
-    ratio = Fraction(power) * (1 - Fraction(1, 10**50))  # 60 digits err by 10^-57 at most
-    width = max(1, round(CELLS / (math.sqrt(ratio) + 1)))
-    low = (2**64 - 1) // (width * ratio + CELLS - width)
-    high = math.floor(ratio * low)
-    return Window(width, high, low)
+    share = Fraction(epsilon) / sent
+    ratio = exp_below(min(share, Fraction(LARGEST_EPSILON_PER_COORDINATE)))
+    return Window.of_ratio(ratio, max(1, round(CELLS / (math.sqrt(ratio) + 1))))
 
 
 @lru_cache(maxsize=256)

@@ -1,10 +1,12 @@
-"""The unprotected path: clients send their weights as they are, the server averages them."""
+"""Averages of reports; and the unprotected path: clients send their weights as they are."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.bounding import check_releasable
 from fedldp.errors import RunError
@@ -53,3 +55,34 @@ class WeightedMean:
             raise RunError("no report came in: there is no mean to take")
         mean = (total / weight).astype(np.float32)
         return replace(broadcast, round=broadcast.round + 1, weights=mean)
+
+
+def mean_by_sender(
+    reports: Incoming,
+    shares: NDArray[np.float64],
+    read: Callable[[Report, int], NDArray[np.float64]],
+) -> NDArray[np.float64] | None:
+    """Return the mean of reports that say whose they are, or None where no sender has a share.
+
+    Args:
+        reports: a stream, of which one report at a time is held.
+        shares: of every client, at least 0, shape (n,); they need not sum to 1.
+        read: gives the values of a report and its sender, shape (d,).
+
+    Raises:
+        RunError: there are none, or one does not say whose it is.
+    """
+    total: NDArray[np.float64] | None = None
+    weight, came = 0.0, 0
+    for report in reports:
+        if not isinstance(report, Report) or report.client is None:
+            raise RunError("this server must know whose report it reads, and reads it as a whole")
+        came += 1
+        share = float(shares[report.client])
+        if share > 0:
+            values = share * read(report, report.client)
+            total = values if total is None else total + values
+            weight += share
+    if came == 0:
+        raise RunError("no report came in: there is no mean to take")
+    return None if total is None else total / weight

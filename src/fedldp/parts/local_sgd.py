@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -97,17 +97,23 @@ class LocalSgd:
 
     def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
         """Return the client's weights after training, float32, shape (d,)."""
+        return self.train(broadcast, client, lambda step: self.learning_rate)
+
+    def train(
+        self, broadcast: Broadcast, client: Client, rate: Callable[[int], float]
+    ) -> Sensitive[Vector]:
+        """Return the client's weights as ``__call__`` does, with ``rate`` of steps 0, 1, 2, ..."""
         load_weights(self.model, layout_of(self.model), broadcast.weights)
         self.model.train()
         parameters: list[Tensor] = list(self.model.parameters())
         features, labels = as_tensors(client.examples)
         with torch_seeded(client.stream("model")):
-            for places in map(torch.from_numpy, self.batches(client)):
+            for step, places in enumerate(map(torch.from_numpy, self.batches(client))):
                 batch = to_device(features.index_select(0, places), self.device)
                 answers = labels.index_select(0, places).to(self.device)
                 gradients = self._gradients(batch, answers, parameters)
                 with torch.no_grad():
-                    torch._foreach_add_(parameters, gradients, alpha=-self.learning_rate)
+                    torch._foreach_add_(parameters, gradients, alpha=-rate(step))
         return Sensitive(read_weights(self.model))
 
     def _gradients(self, batch: Tensor, answers: Tensor, parameters: list[Tensor]) -> list[Tensor]:

@@ -1,13 +1,15 @@
 """Recipes: full configurations as functions, one per reproduced figure or table row.
 
 Each module's public functions that return a SystemConfig are recipes; ldp_fl_mnist() is the recipe
-ldp-fl-mnist. The docstring's first line describes it.
+ldp-fl-mnist. A module with a whole family of them may hold a mapping RECIPES of functions by name
+as well. The docstring's first line describes a recipe.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 
 from fedldp.errors import ConfigError
 from fedldp.registry import modules
@@ -19,11 +21,17 @@ Recipe = Callable[[], SystemConfig]
 def recipes() -> dict[str, Recipe]:
     """Return every recipe by its name."""
     return {
+        name: recipe for module in modules(__name__) for name, recipe in _recipes_of(module).items()
+    }
+
+
+def _recipes_of(module: ModuleType) -> dict[str, Recipe]:
+    functions: dict[str, Recipe] = {
         name.replace("_", "-"): function
-        for module in modules(__name__)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
+    return functions | getattr(module, "RECIPES", {})
 
 
 def find_recipe(name: str) -> SystemConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -259,12 +259,7 @@ def _one_round(
     config, system = planned.config, clients.population.system
     chosen = participants(config, broadcast.round)
     # Charged before anything leaves: a round that fails has been paid for.
-    for client in chosen:
-        event = config.release(client, system.layout.size, planned.problem)
-        ledger.charge(client, broadcast.round, event)
-    downlink = config.downlink(system.layout.size, planned.problem)
-    if downlink is not None:
-        ledger.charge(DOWNLINK, broadcast.round, downlink)
+    charge(ledger, planned, broadcast.round, chosen, system.layout.size)
     transport: Transport = clients
     delays = config.delays()
     if delays is not None:
@@ -294,6 +289,17 @@ def _one_round(
         arrivals=None if schedule is None else tally.summarise(schedule),
         notes=dict(following.notes),
     )
+
+
+def charge(
+    ledger: MemoryLedger, planned: Plan, round: int, clients: Sequence[int], size: int
+) -> None:
+    """Charge what ``clients``, and the server, release in ``round``."""
+    for client in clients:
+        ledger.charge(client, round, planned.config.release(client, size, planned.problem))
+    downlink = planned.config.downlink(size, planned.problem)
+    if downlink is not None:
+        ledger.charge(DOWNLINK, round, downlink)
 
 
 @dataclass(eq=False)

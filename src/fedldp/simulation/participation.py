@@ -22,7 +22,13 @@ def check_participation(config: SystemConfig) -> None:
 
 
 def participants(config: SystemConfig, round: int) -> list[int]:
-    """Return the clients of ``round``, ascending: a uniform sample without replacement."""
+    """Return the clients of ``round``, ascending: those whom the system chooses, where it does.
+
+    Otherwise they are a uniform sample without replacement.
+    """
+    chosen = config.participants(round)
+    if chosen is not None:
+        return chosen
     if config.clients_per_round is None:
         return list(range(config.num_clients))
     stream = Stream.simulation(

@@ -226,6 +226,14 @@ class SystemConfig(BaseModel, ABC):
     def release(self, client: int, size: int, problem: Problem) -> Event:
         """Return what one report of ``client`` releases, for a model of ``size`` weights."""
 
+    def participants(self, round: int) -> list[int] | None:
+        """Return the clients of ``round``, ascending, where the system chooses them.
+
+        The choice is public, and made without any client's data. None: ``clients_per_round`` are
+        drawn at random.
+        """
+        return None
+
     def downlink(self, size: int, problem: Problem) -> Event | None:
         """Return what one broadcast releases of the clients, where the server itself adds noise.
 

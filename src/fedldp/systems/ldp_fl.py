@@ -43,6 +43,7 @@ from fedldp.mechanisms import (
     mechanisms,
 )
 from fedldp.parts import Client
+from fedldp.parts.per_client import check_one_each, of_client
 from fedldp.systems import Count, Delays, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Shuffled, Vector
 
@@ -58,8 +59,8 @@ class LdpFlConfig(SystemConfig):
         "two_point", description="the local randomiser; the paper's is two_point"
     )
     epsilon: Positive | list[Positive] = Field(
-        description="budget of one weight (two_point) or of a client's report in one round (the "
-        "other mechanisms); a list gives each client its own"
+        description="budget of one weight (two_point, sign, k_rr, unary, cldp) or of a client's "
+        "report in one round (the other mechanisms); a list gives each client its own"
     )
     clip: Positive = Field(
         1.0, description="norm bound on the normalised vector, for mechanisms of whole vectors"
@@ -100,11 +101,7 @@ class LdpFlConfig(SystemConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if isinstance(self.epsilon, list) and len(self.epsilon) != self.num_clients:
-            raise ConfigError(
-                f"epsilon has {len(self.epsilon)} values for num_clients = {self.num_clients}: "
-                "give one for all, or one for each client"
-            )
+        check_one_each("epsilon", self.epsilon, self.num_clients)
         known = mechanisms()
         if self.mechanism not in known:
             raise ConfigError(f"mechanism = {self.mechanism}: choose {', '.join(known)}")
@@ -137,7 +134,7 @@ class LdpFlConfig(SystemConfig):
 
     def budget(self, client: int) -> float:
         """Return the epsilon of one client."""
-        return self.epsilon[client] if isinstance(self.epsilon, list) else self.epsilon
+        return of_client(self.epsilon, client)
 
     def randomiser(self, epsilon: float, size: int) -> Mechanism:
         """Return the mechanism with a budget, for a model of ``size`` weights."""

@@ -1,0 +1,278 @@
+"""Gaussian noise on the sum of a secret random sample: replacing one member of a population.
+
+A release samples members, adds up one vector of bounded norm (the clip) for each, and adds
+Gaussian noise. In units of the clip, with s the noise's deviation and q the probability that a
+member is in the sample, two populations that differ in one member are no easier to tell apart than
+
+- P = (1-q) N(0, s^2) + q N(1, s^2) and Q = (1-q) N(0, s^2) + q N(-1, s^2) for Poisson samples, in
+  which each member is on its own;
+- for samples of a fixed size, P = (1-q) N(-1, s^2) + q N(1, s^2) and Q = N(-1, s^2) as far as P
+  is likelier, and the same with P and Q exchanged as far as Q is.
+
+Either pair looks the same with P and Q exchanged, so it bounds both orders of the populations at
+once, and many releases, even adaptive ones, cost at most what so many of these pairs do. For a
+single release both are attained; for many, the Poisson one is, whereas for fixed sizes no members
+are known that cost quite as much in both directions at once.
+
+Source: ``docs/privacy.md`` has the proofs. For fixed sizes also Balle, Barthe, Gaboardi, "Privacy
+Amplification by Subsampling: Tight Analyses via Couplings and Divergences", NeurIPS 2018; for
+composition Zhu, Dong, Wang, "Optimal Accounting of Differential Privacy via Characteristic
+Function", AISTATS 2022, Theorem 10; for what goes wrong if one order of the pair is composed alone,
+Lebeda, Regehr, Kamath, Steinke, "Avoiding Pitfalls for Privacy Accounting of Subsampled Mechanisms
+under Composition", 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from scipy.special import logsumexp
+
+from fedldp.accounting.check import (
+    SMALLEST_DELTA,
+    check_count,
+    check_delta,
+    check_positive,
+    round_up,
+)
+from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.accounting.losses import Floats, Losses
+from fedldp.accounting.losses_grid import compose_upper
+from fedldp.accounting.shuffle import exponent_for
+from fedldp.errors import ConfigError
+
+# Noise multipliers at which sampling is counted; others get the bound without it.
+_LEAST_NOISE, _MOST_NOISE = 0.05, 1e6
+
+_BINS_PER_DEVIATION = 500
+_NODES, _WEIGHTS = (np.asarray(a, np.float64) for a in np.polynomial.legendre.leggauss(5))
+_ROUNDING = 1e-11  # of logarithms of masses, and relative of losses: several times what is needed
+_SHARE_ROUNDING = 1e-5  # of how an outcome is split between the ends of its bin
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledRelease:
+    """One release.
+
+    Attributes:
+        noise_multiplier: s, the noise's standard deviation over the clip. The clip bounds the norm
+            of one member's vector, so replacing a member moves the sum by up to twice the clip.
+        sampling_rate: q, above 0 and up to 1.
+        sample: "poisson" or "fixed-size".
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    sample: Literal["poisson", "fixed-size"]
+
+    def __post_init__(self) -> None:
+        check_positive("noise_multiplier", self.noise_multiplier)
+        if not 0 < self.sampling_rate <= 1:
+            raise ConfigError(
+                f"sampling_rate = {self.sampling_rate}: give a probability above 0 and up to 1"
+            )
+
+    def losses(self, exponent: float) -> Losses:
+        """Return losses that bound those of the pair from above, with an excess of second order.
+
+        Outcomes with P > Q are cut into bins, and those of a bin are split between the losses at
+        its ends so that their P- and Q-mass are kept (as in ``losses_grid``), or more at the larger
+        end. The others mirror them: a P-mass m at the loss l has m e^-l at -l beside it.
+
+        Args:
+            exponent: outcomes of probability below about e^-exponent are left out.
+        """
+        end = 1 + self.noise_multiplier * math.sqrt(2 * exponent)
+        bins = math.ceil(end / self.noise_multiplier * _BINS_PER_DEVIATION)
+        width = end / bins
+        ends = np.linspace(0.0, end, bins + 1)
+        # The integrals over a bin by Gauss's rule, whose error for densities as smooth as these is
+        # far below that of rounding.
+        nodes = ends[:-1, None] + width / 2 * (1 + _NODES)
+        log_weights = self._log_mixture(nodes, 1.0) + np.log(width / 2 * _WEIGHTS)
+        log_masses = logsumexp(log_weights, axis=1)
+        weights = np.exp(log_weights - log_masses[:, None])
+        upper = self._loss(ends[1:])
+        lower = np.append(0.0, upper[:-1])
+        reach = upper - lower
+        # Where the two losses are nearly equal their difference has too few digits.
+        clear = reach > _SHARE_ROUNDING * upper
+        parts = np.sum(weights * np.expm1(lower[:, None] - self._loss(nodes)), axis=1)
+        exact = parts / np.expm1(-np.where(clear, reach, 1.0))
+        shares = np.where(clear, np.clip(exact + _SHARE_ROUNDING, 0.0, 1.0), 1.0)
+        rests = np.maximum(1 - shares[1:], 1e-300)
+        # What is left of the first bin, and of the probability, has a loss of zero.
+        above = log_masses + np.log(shares)
+        above[:-1] = np.logaddexp(above[:-1], log_masses[1:] + np.log(rests))
+        below = above - upper
+        middle = 1 - float(np.exp(above).sum() + np.exp(below).sum()) + _ROUNDING
+        signs = np.concatenate([np.full(bins, -1.0), np.zeros(1), np.ones(bins)])
+        values = np.concatenate([upper[::-1], np.zeros(1), upper])
+        return Losses(
+            values=signs * values + _ROUNDING * values,
+            log_masses=np.concatenate([below[::-1], [math.log(middle)], above]),
+            errors=_ROUNDING * (1 + values),
+            missing=4 * math.exp(-exponent),
+        )
+
+    def _loss(self, y: Floats) -> Floats:
+        """Return ln(P/Q) at y > 0 to full relative precision, as ln(1 + (P - Q)/Q)."""
+        variance = self.noise_multiplier**2
+        log_difference = (
+            math.log(self.sampling_rate)
+            + self._log_density(y, 1.0)
+            + np.log(-np.expm1(-2 * y / variance))
+        )
+        return np.asarray(np.logaddexp(0.0, log_difference - self._log_mixture(y, -1.0)))
+
+    def _log_mixture(self, y: Floats, mean: float) -> Floats:
+        """Return the logarithm of P (mean 1) or Q (mean -1) at y, where both agree at y = 0."""
+        q = self.sampling_rate
+        others = 0.0 if self.sample == "poisson" else -1.0
+        log_rest = math.log1p(-q) if q < 1 else -math.inf
+        return np.asarray(
+            np.logaddexp(
+                log_rest + self._log_density(y, others), math.log(q) + self._log_density(y, mean)
+            )
+        )
+
+    def _log_density(self, y: Floats, mean: float) -> Floats:
+        deviation = self.noise_multiplier
+        normaliser = math.log(deviation * math.sqrt(2 * math.pi))
+        return np.asarray(-(((y - mean) / deviation) ** 2) / 2 - normaliser)
+
+
+def poisson_sample(noise_multiplier: float, sampling_rate: float) -> SampledRelease:
+    """Return the release of a sum over a sample that each member is in on its own.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    return SampledRelease(
+        noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, sample="poisson"
+    )
+
+
+def fixed_size_sample(noise_multiplier: float, sample_size: int, population: int) -> SampledRelease:
+    """Return the release of a sum over ``sample_size`` of ``population`` members.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_count("population", population, least=1)
+    check_count("sample_size", sample_size, least=1)
+    if sample_size > population:
+        raise ConfigError(f"sample_size = {sample_size}: give at most the population, {population}")
+    return SampledRelease(
+        noise_multiplier=noise_multiplier,
+        # A larger rate costs more, so rounding it up is safe.
+        sampling_rate=round_up(Fraction(sample_size, population)),
+        sample="fixed-size",
+    )
+
+
+def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float:
+    """Return an epsilon at ``delta`` of sampled Gaussian releases, replacing one member.
+
+    The pairs are composed numerically, rounded up: by a relative 1e-5 or so. Never more than the
+    closed form of as many Gaussian releases that each member is in.
+
+    Args:
+        counts: how many releases there are of each kind, from 0; adaptive composition is covered.
+        delta: from 0 to below 1.
+
+    Returns:
+        Infinite for delta = 0 (and below 1e-300) unless there are no releases.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_delta(delta)
+    for count in counts.values():
+        check_count("count", count)
+    present = tuple((one, count) for one, count in counts.items() if count > 0)
+    return _sampled_epsilon(present, delta)
+
+
+@lru_cache(maxsize=256)
+def _sampled_epsilon(parts: tuple[tuple[SampledRelease, int], ...], delta: float) -> float:
+    if not parts:
+        return 0.0
+    squares = [4 * n / Fraction(one.noise_multiplier) ** 2 for one, n in parts]
+    mu = math.nextafter(math.sqrt(round_up(sum(squares, Fraction(0)))), math.inf)
+    # Replacing a member moves each sum by 2, and sampling can only hide it.
+    unsampled = gaussian_epsilon(mu, delta)
+    computed = all(_LEAST_NOISE <= one.noise_multiplier <= _MOST_NOISE for one, _ in parts)
+    if delta < SMALLEST_DELTA or not computed:
+        return unsampled
+    exponent = exponent_for(delta, sum(n for _, n in parts))
+    return min(compose_upper([(one.losses(exponent), n) for one, n in parts], delta), unsampled)
+
+
+def poisson_gaussian_epsilon(
+    noise_multiplier: float, sampling_rate: float, steps: int, delta: float
+) -> float:
+    """Return an epsilon at ``delta`` of Gaussian noise on Poisson samples, replacing one record.
+
+    Each step takes every record with probability ``sampling_rate``, on its own, and releases the
+    sum of the sampled records' clipped gradients with noise (DP-SGD). Rounded up, by a relative
+    1e-5 or so; the worst gradients attain it.
+
+    Args:
+        noise_multiplier: standard deviation of the noise over the clip of one gradient, positive.
+        sampling_rate: above 0 and up to 1.
+        steps: from 0; each may depend on what was released before.
+        delta: from 0 to below 1.
+
+    Returns:
+        Infinite for delta = 0 (and below 1e-300) unless there are no steps.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Source: the module's.
+
+    >>> round(poisson_gaussian_epsilon(1.0, 0.01, 1000, 1e-5), 4)
+    2.8434
+    """
+    return sampled_epsilon({poisson_sample(noise_multiplier, sampling_rate): steps}, delta)
+
+
+def sampled_without_replacement_gaussian_epsilon(
+    noise_multiplier: float, sample_size: int, population: int, rounds: int, delta: float
+) -> float:
+    """Return an epsilon at ``delta`` of Gaussian noise on fixed-size samples, replacing one client.
+
+    Each round takes ``sample_size`` clients, every set of them equally likely, and releases the sum
+    of their clipped vectors with noise. Rounded up, by a relative 1e-5 or so.
+
+    Args:
+        noise_multiplier: standard deviation of the noise over the clip of one vector, positive.
+        sample_size: from 1 to ``population``.
+        population: from 1.
+        rounds: from 0; each may depend on what was released before.
+        delta: from 0 to below 1.
+
+    Returns:
+        Infinite for delta = 0 (and below 1e-300) unless there are no rounds.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    Source: the module's.
+
+    >>> round(sampled_without_replacement_gaussian_epsilon(2.0, 10, 100, 100, 1e-5), 4)
+    7.8049
+    """
+    return sampled_epsilon(
+        {fixed_size_sample(noise_multiplier, sample_size, population): rounds}, delta
+    )

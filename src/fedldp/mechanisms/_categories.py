@@ -1,0 +1,177 @@
+"""What the randomisers of one category of k share: how they randomise the numbers of a vector."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import PureCoordinates
+from fedldp.bounding import check_releasable
+from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms._grid import check_between
+from fedldp.randomness import Stream
+
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 32.0
+LARGEST_CATEGORIES = 1 << 16
+
+_GRID = np.linspace(0, 1, 101)
+
+
+class CategoryMechanism(Mechanism):
+    """A randomiser of one category of k, for labels; and for vectors, coordinate by coordinate.
+
+    A coordinate is clipped to [-1, 1] and rounded at random, without bias, to one of the k levels
+    2 i/(k - 1) - 1; the number i of its level is its category. The setting ``clip`` does not apply.
+    """
+
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "weight"
+
+    epsilon: float
+    categories: int
+
+    def __post_init__(self) -> None:
+        check_between("epsilon", self.epsilon, SMALLEST_EPSILON, LARGEST_EPSILON)
+        known = isinstance(self.categories, int) and 2 <= self.categories <= LARGEST_CATEGORIES
+        if not known:
+            raise ConfigError(
+                f"categories = {self.categories}: give an integer from 2 to {LARGEST_CATEGORIES}"
+            )
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> Self:
+        """Return the mechanism of ``settings.epsilon`` for a weight, with the least variance.
+
+        The number of levels makes the largest variance over all values smallest.
+        """
+        check_between("epsilon", settings.epsilon, SMALLEST_EPSILON, LARGEST_EPSILON)
+        return min(cls.candidates(settings.epsilon), key=lambda m: float(m.variance(_GRID).max()))
+
+    @classmethod
+    @abstractmethod
+    def candidates(cls, epsilon: float) -> Iterable[Self]:
+        """Return mechanisms of a budget to choose from."""
+
+    @property
+    @abstractmethod
+    def realised_epsilon(self) -> float:
+        """The pure epsilon of one category, from the integers that are compared; rounded up."""
+
+    @property
+    @abstractmethod
+    def gain(self) -> float:
+        """What the true category's probability p has over that of another one, q: p - q."""
+
+    @abstractmethod
+    def randomise(self, categories: NDArray[np.integer], stream: Stream) -> NDArray[np.integer]:
+        """Return the report of each category; ``categories`` has shape (n,), from 0 to k - 1.
+
+        Raises:
+            PrivacyError: ``categories`` is anything else.
+        """
+
+    @abstractmethod
+    def frequencies(self, reports: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return the unbiased estimate of each category's share among the inputs, shape (k,)."""
+
+    def event(self, size: int) -> PureCoordinates:
+        """Return the cost of ``size`` categories, or of a vector of ``size`` coordinates."""
+        return PureCoordinates(groups=((self.realised_epsilon, size),))
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return the packed reports of all coordinates' categories; see ``Mechanism.encode``."""
+        check_releasable(values)
+        bounded = self.bound(values).reshape(-1)
+        levels = round_at_random(bounded, self.categories - 1, stream)
+        return self._pack(self.randomise(levels.astype(np.int64), stream))
+
+    @abstractmethod
+    def _pack(self, reports: NDArray[np.integer]) -> bytes:
+        """Return what ``randomise`` returned as bytes."""
+
+    @abstractmethod
+    def _levels(self, payload: bytes, size: int) -> NDArray[np.int64]:
+        """Return the sum of the reported levels 2 i - (k - 1) of each coordinate, shape (d,)."""
+
+    def aggregate(self, size: int) -> IntegerSums:
+        """Return an empty sum of reports of ``size`` coordinates."""
+        num_bytes = -(-self.payload_bits(size) // 8)
+        scale = (self.categories - 1) * self.gain
+        return IntegerSums(size, num_bytes, lambda payload: self._levels(payload, size), scale)
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values`` clipped to [-1, 1]."""
+        return np.clip(values.astype(np.float64), -1, 1)
+
+
+class IntegerSums(Aggregate):
+    """The sum of the whole numbers that reports hold; over a scale it gives the mean."""
+
+    def __init__(
+        self,
+        size: int,
+        num_bytes: int,
+        decode: Callable[[bytes], NDArray[np.int64]],
+        scale: float,
+    ) -> None:
+        self._num_bytes = num_bytes
+        self._decode = decode
+        self._scale = scale
+        self._sum = np.zeros(size, np.int64)
+        self._reports = 0
+
+    def add(self, payload: bytes) -> None:
+        """Take in one whole report.
+
+        Raises:
+            RunError: the payload has not the length of a report, or holds what no report holds.
+        """
+        if len(payload) != self._num_bytes:
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
+                "client and server run different models or budgets"
+            )
+        self._sum += self._decode(payload)
+        self._reports += 1
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the estimate sum/(n scale) of each coordinate's mean, shape (d,)."""
+        if not self._reports:
+            raise RunError("no report came in: there is no mean to estimate")
+        return self._sum / (self._reports * self._scale)
+
+
+def check_categories(categories: Any, count: int) -> None:
+    """Refuse what is no list of categories.
+
+    Raises:
+        PrivacyError: ``categories`` is no integer array of shape (n,) with values below ``count``.
+    """
+    if type(categories) is not np.ndarray or categories.dtype.kind not in "iu":
+        raise PrivacyError("pass categories as an integer array")
+    if categories.ndim != 1 or not categories.size:
+        raise PrivacyError(f"pass categories of shape (n,) with n above 0, not {categories.shape}")
+    if categories.min() < 0 or categories.max() >= count:
+        raise PrivacyError(f"a category is outside 0 to {count - 1}: nothing was released")
+
+
+def round_at_random(values: NDArray[np.float64], last: int, stream: Stream) -> NDArray[np.uint64]:
+    """Return random integers from 0 to ``last`` with mean (x + 1)/2 last, for x in [-1, 1].
+
+    This only prepares the input of a randomiser, so its rounding errors cost no privacy; they shift
+    a mean by less than 2^-32.
+    """
+    part = (stream.integers(values.size, np.uint32) + 0.5) * 2.0**-32
+    rounded = np.floor((values + 1) * (last / 2) + part)
+    return np.clip(rounded, 0, last).astype(np.uint64)
+
+
+def rounded_square(values: NDArray[np.float64], last: int) -> NDArray[np.float64]:
+    """Return the mean of (i - last/2)^2 for what ``round_at_random`` makes of ``values``."""
+    part = (values + 1) * (last / 2) % 1
+    square: NDArray[np.float64] = (values * (last / 2)) ** 2 + part * (1 - part)
+    return square

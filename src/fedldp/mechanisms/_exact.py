@@ -1,0 +1,30 @@
+"""Exponentials and logarithms of exact numbers, rounded to the safe side."""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from fractions import Fraction
+
+from fedldp.accounting.check import round_up
+
+# Sixty digits, whatever context the program has; their errors stay far below the two slacks, as
+# long as exponents are below 1,000 and logarithms above 10^-25.
+_CONTEXT = Context(prec=60)
+_SLACK = Fraction(1, 10**50)
+_LOG_SLACK = Fraction(1, 10**30)
+
+
+def exp_below(x: Fraction) -> Fraction:
+    """Return a number below e^x, by a relative 1e-50 or so, for |x| up to 1,000."""
+    power = _CONTEXT.exp(_CONTEXT.divide(Decimal(x.numerator), Decimal(x.denominator)))
+    return Fraction(power) * (1 - _SLACK)
+
+
+def log_up(ratio: Fraction) -> float:
+    """Return ln of a ratio of at least 1, rounded up to a float.
+
+    >>> log_up(Fraction(3, 1))
+    1.0986122886681098
+    """
+    quotient = _CONTEXT.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+    return round_up(Fraction(_CONTEXT.ln(quotient)) * (1 + _LOG_SLACK))

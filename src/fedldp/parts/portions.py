@@ -1,0 +1,100 @@
+"""A client step that uses every example in one round only, at scikit-learn's "optimal" rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import nn
+
+from fedldp.data import Examples
+from fedldp.errors import ConfigError
+from fedldp.parts import Client
+from fedldp.parts.local_sgd import LocalSgd
+from fedldp.wire import Broadcast, Sensitive, Vector
+
+
+def optimal_rate(step: int, alpha: float) -> float:
+    """Return the size of SGD's step 0, 1, 2, ... by scikit-learn's schedule "optimal".
+
+    That is 1/(alpha (t0 + step)). By Bottou's heuristic the first rate, 1/(alpha t0), is a typical
+    weight, alpha^(-1/4), over the slope of the loss there but at least 1; cross-entropy's slope is
+    below 1, so t0 = alpha^(-3/4). Alpha only sets the schedule here: no penalty is added.
+
+    Source: scikit-learn, ``SGDClassifier``, learning_rate="optimal"; their t counts from 1.
+
+    >>> optimal_rate(0, 1e-4), optimal_rate(1000, 1e-4)
+    (10.0, 5.0)
+    """
+    return 1.0 / (alpha * (math.pow(alpha, -0.75) + step))
+
+
+def check_portions(num_examples: int, num_clients: int, rounds: int) -> None:
+    """Refuse more rounds than the smallest client can have examples.
+
+    Raises:
+        ConfigError: some client must be left without an example for every round.
+    """
+    if num_examples // num_clients < rounds:
+        raise ConfigError(
+            f"rounds = {rounds}: {num_examples} training examples are too few for a portion of "
+            f"each of {num_clients} clients in every round; give fewer rounds or clients"
+        )
+
+
+def scale_features(model: nn.Module, factor: float) -> None:
+    """Let ``model`` multiply whatever it is given by ``factor``, in training and evaluation."""
+    if factor != 1:
+        model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * factor, *inputs[1:]))
+
+
+@dataclass(frozen=True, eq=False)
+class PortionSgd:
+    """SGD on a sample of the round's portion of a client's examples.
+
+    A client divides its examples into as many portions as there are rounds, in an order that it
+    draws once from its stream "portions"; their sizes differ by at most one. In round r it keeps
+    each example of portion r with probability q, by its stream "sampling", and trains on these.
+
+    Attributes:
+        training: the steps; its learning rate is a factor on ``optimal_rate``, which starts anew
+            in every round.
+        rounds: R.
+        sampling_probability: q.
+        alpha: of the rate.
+
+    Source: Wu, Xu, Zhu 2023, Section 3.1 (sampling, eq. of G_i) and Algorithm 1, lines 11 to 13;
+    that |D_i| = R batch follows from the delta_i = 1/|D_i| of its experiments.
+    """
+
+    training: LocalSgd
+    rounds: int
+    sampling_probability: float
+    alpha: float
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
+        """Return the client's weights after training, float32, shape (d,)."""
+        sampled = replace(client, examples=self.sample(client, broadcast.round))
+        factor = self.training.learning_rate
+        return self.training.train(
+            broadcast, sampled, lambda step: factor * optimal_rate(step, self.alpha)
+        )
+
+    def sample(self, client: Client, round: int) -> Examples:
+        """Return the examples that ``client`` trains on in ``round``.
+
+        Raises:
+            ConfigError: it has fewer examples than there are rounds.
+        """
+        own = client.examples
+        if len(own) < self.rounds:
+            raise ConfigError(
+                f"rounds = {self.rounds}: this client has {len(own)} examples, and needs one for "
+                "each round; give fewer rounds, more examples or another partition"
+            )
+        order = client.setup("portions").generator().permutation(len(own))
+        portion = np.array_split(order, self.rounds)[round - 1]
+        drawn = client.stream("sampling").generator().random(portion.size)
+        kept = portion[drawn < self.sampling_probability]
+        return Examples(own.features[kept], own.labels[kept])

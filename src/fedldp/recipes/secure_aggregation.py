@@ -1,0 +1,24 @@
+"""Secure aggregation (Bonawitz et al. 2017): the row "SMC" of tables that compare LDP with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedldp.recipes.ldp_fl import fedavg_mnist, fedavg_quickstart
+from fedldp.systems import SystemConfig
+from fedldp.systems.secure_aggregation import SecureAggregationConfig
+
+
+def secure_aggregation_digits() -> SystemConfig:
+    """Secure aggregation on digits: 20 clients, of whom one in ten leaves during a round."""
+    settings = _as(fedavg_quickstart()) | {"num_clients": 20, "rounds": 5}
+    return SecureAggregationConfig(**settings, dropout=0.1)
+
+
+def secure_aggregation_mnist() -> SystemConfig:
+    """Secure aggregation on MNIST: fedavg-mnist with 20 of 100 clients in a round."""
+    return SecureAggregationConfig(**_as(fedavg_mnist().changed(clients_per_round=20)))
+
+
+def _as(plain: SystemConfig) -> dict[str, Any]:
+    return plain.model_dump(include=set(SystemConfig.model_fields) - {"system"})

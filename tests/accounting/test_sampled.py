@@ -1,0 +1,153 @@
+"""Sampled releases as events, as lines of a statement, and under a budget."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any, get_args
+
+import pytest
+from accounting_oracles import one_line
+
+from fedldp.accounting.budget import Budget, Kind, cost
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    InClear,
+    PerRecord,
+    PureReport,
+    SampledClientsGaussian,
+    SampledGaussian,
+    from_record,
+    to_record,
+)
+from fedldp.accounting.guarantees import IDEALISED, local_guarantees
+from fedldp.accounting.releases import DOWNLINK
+from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, sampled_guarantee
+from fedldp.accounting.statement import TRUSTED, statement
+from fedldp.accounting.subsampled import (
+    poisson_gaussian_epsilon,
+    poisson_sample,
+    sampled_epsilon,
+    sampled_without_replacement_gaussian_epsilon,
+)
+from fedldp.errors import ConfigError, PrivacyError
+
+SGD = SampledGaussian(noise_multiplier=1.1, sampling_rate=0.02, steps=50)
+ROUND = SampledClientsGaussian(noise_multiplier=2.0, sample_size=10, population=100)
+CLEAR = InClear(what="weights")
+
+
+def stated(releases: Any, delta: float = 1e-5) -> list[dict[str, Any]]:
+    found = statement(releases, claim=None, shuffler=None, delta=delta)
+    lines: list[dict[str, Any]] = found["guarantees"]
+    return lines
+
+
+def test_a_record_in_clients_that_sample_their_examples() -> None:
+    event = PerRecord(record=SGD, client=CLEAR)
+    lines = stated({1: {0: event, 1: event}, 2: {0: event}, 3: {0: event}})
+    (record,) = [line for line in lines if line["unit"] == "record"]
+    assert record["epsilon"] == poisson_gaussian_epsilon(1.1, 0.02, 150, 1e-5)
+    assert (record["kind"], record["delta"]) == ("approximate", 1e-5)
+    assert (record["adversary"], record["neighbours"]) == ("server", "replace-record")
+    assert {IDEALISED, SECRET_RECORDS} <= set(record["assumptions"])
+    assert "150 steps" in record["method"]
+    others = [line for line in lines if line["unit"] != "record"]
+    assert {line["kind"] for line in others} == {"none"}
+
+
+def test_clients_in_samples_of_a_trusted_server() -> None:
+    lines = stated({r: {DOWNLINK: ROUND, 0: CLEAR} for r in range(1, 21)})
+    (below,) = [line for line in lines if line["adversary"] == "downlink"]
+    assert below["epsilon"] == sampled_without_replacement_gaussian_epsilon(2.0, 10, 100, 20, 1e-5)
+    assert (below["unit"], below["neighbours"]) == ("client-run", "replace-client")
+    assert below["assumptions"] == [IDEALISED, SECRET_CLIENTS, *TRUSTED]
+    assert "20 rounds" in below["method"]
+    above = [line for line in lines if line["adversary"] == "server"]
+    assert {line["kind"] for line in above} == {"none"}
+
+
+def test_the_worst_off_client_is_stated() -> None:
+    often = PerRecord(
+        record=SampledGaussian(noise_multiplier=1.1, sampling_rate=0.05, steps=20), client=CLEAR
+    )
+    seldom = PerRecord(record=SGD, client=CLEAR)
+    (record,) = [g for g in stated({1: {0: often, 1: seldom}}) if g["unit"] == "record"]
+    each = (
+        poisson_gaussian_epsilon(1.1, 0.05, 20, 1e-5),
+        poisson_gaussian_epsilon(1.1, 0.02, 50, 1e-5),
+    )
+    assert record["epsilon"] == max(each)
+
+
+def test_releases_of_several_kinds_are_composed() -> None:
+    other = SampledGaussian(noise_multiplier=0.9, sampling_rate=0.01, steps=30)
+    line = sampled_guarantee(Counter({SGD: 2, other: 3}), "record", "downlink", 1e-5)
+    counts = {poisson_sample(1.1, 0.02): 100, poisson_sample(0.9, 0.01): 90}
+    assert line.epsilon == sampled_epsilon(counts, 1e-5)
+    assert line.adversary == "downlink"
+
+
+def test_nothing_pure_is_proven() -> None:
+    for history, unit in ((Counter({SGD: 2}), "record"), (Counter({ROUND: 2}), "client-round")):
+        line = sampled_guarantee(history, unit, "downlink", 0.0)  # type: ignore[arg-type]
+        assert (line.kind, line.epsilon, line.delta) == ("none", None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("events", "unit", "adversary"),
+    [
+        ([SGD], "client-run", "server"),
+        ([SGD], "client-round", "downlink"),
+        ([SGD], "record", "shuffled-server"),
+        ([ROUND], "client-run", "server"),
+        ([ROUND], "record", "downlink"),
+        ([ROUND], "weight", "downlink"),
+        ([SGD, PureReport(epsilon=0.1)], "record", "server"),
+        ([SGD, ROUND], "record", "downlink"),
+        ([SGD, CLEAR], "record", "server"),
+        ([DrawnOnce(drawn=SGD), SGD], "record", "server"),
+    ],
+)
+def test_what_no_accountant_knows_is_refused(
+    events: list[Event], unit: Any, adversary: Any
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        sampled_guarantee(Counter(events), unit, adversary, 1e-5)
+    one_line(error, "no accountant knows", unit, adversary)
+
+
+def test_statements_refuse_them_out_of_place() -> None:
+    for releases in ({1: {0: SGD}}, {1: {0: ROUND}}, {1: {DOWNLINK: SGD, 0: CLEAR}}):
+        with pytest.raises(ConfigError, match="no accountant knows"):
+            stated(releases)
+    for event in (SGD, ROUND):
+        with pytest.raises(ConfigError, match="no accountant knows"):
+            local_guarantees(Counter([event]), "record", 1e-5)
+
+
+def test_impossible_samples_are_refused() -> None:
+    for event, named in (
+        (SampledGaussian(noise_multiplier=0.0, sampling_rate=0.1, steps=1), "noise_multiplier"),
+        (SampledGaussian(noise_multiplier=1.0, sampling_rate=1.5, steps=1), "sampling_rate = 1.5"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            sampled_guarantee(Counter([event]), "record", "server", 1e-5)
+    many = SampledClientsGaussian(noise_multiplier=1.0, sample_size=11, population=10)
+    with pytest.raises(ConfigError, match="sample_size = 11"):
+        sampled_guarantee(Counter([many]), "client-run", "downlink", 1e-5)
+
+
+@pytest.mark.parametrize("event", [SGD, ROUND, PerRecord(record=SGD, client=CLEAR)])
+def test_records_read_back(event: Event) -> None:
+    assert from_record(json.loads(json.dumps(to_record(event)))) == event
+
+
+@pytest.mark.parametrize("event", [SGD, ROUND])
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_no_budget_of_a_client_covers_them(event: Event, kind: Kind) -> None:
+    assert cost(event, kind) == math.inf
+    with pytest.raises(PrivacyError, match="no finite cost"):
+        Budget(kind, 1e9).admit(event, spent=0)  # type: ignore[arg-type]

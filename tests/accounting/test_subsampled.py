@@ -1,0 +1,310 @@
+"""Sampled Gaussian releases against integration, direct convolution, dp-accounting, and Renyi.
+
+What is composed here by hand is rounded outcome by outcome, so it costs no more than the truth.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from accounting_oracles import one_line, sampled_delta
+from dp_accounting import rdp
+from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.signal import fftconvolve
+from scipy.stats import norm
+
+from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.accounting.losses_grid import compose_upper
+from fedldp.accounting.shuffle import exponent_for
+from fedldp.accounting.subsampled import (
+    SampledRelease,
+    fixed_size_sample,
+    poisson_gaussian_epsilon,
+    poisson_sample,
+    sampled_epsilon,
+    sampled_without_replacement_gaussian_epsilon,
+)
+from fedldp.errors import ConfigError
+
+Law = NDArray[np.float64]
+
+OTHERS = {"poisson": 0, "fixed-size": -1}
+NEIGHBOURS = dp_accounting.NeighboringRelation
+
+noises = st.floats(-0.5, 1.3).map(lambda exponent: 10.0**exponent)
+rates = st.floats(-3, 0).map(lambda exponent: 10.0**exponent)
+deltas = st.sampled_from([1e-2, 1e-5, 1e-9])
+samples = st.sampled_from(["poisson", "fixed-size"])
+releases = st.builds(SampledRelease, noise_multiplier=noises, sampling_rate=rates, sample=samples)
+
+
+def mixture(y: Law, one: SampledRelease, mean: float) -> Law:
+    s, q, others = one.noise_multiplier, one.sampling_rate, OTHERS[one.sample]
+    return np.asarray((1 - q) * norm.pdf(y, others, s) + q * norm.pdf(y, mean, s))
+
+
+def composed_by_hand(one: SampledRelease, orders: str, delta: float) -> float:
+    """The epsilon of releases of P against Q (">") or Q against P ("<"), by convolution."""
+    grid, s = 2e-3, one.noise_multiplier
+    y = np.linspace(-2 - 8 * s, 2 + 8 * s, 100_001)
+    p, q = mixture(y, one, 1.0) * (y[1] - y[0]), mixture(y, one, -1.0) * (y[1] - y[0])
+    points = np.rint(np.log(p / q) / grid).astype(int)
+    p, q = np.bincount(points - points.min(), p), np.bincount(points - points.min(), q)
+    first, second = np.ones(1), np.ones(1)
+    for order in orders:
+        # The loss of Q against P has the other sign.
+        step = (p, q) if order == ">" else (q[::-1], p[::-1])
+        first, second = fftconvolve(first, step[0]), fftconvolve(second, step[1])
+    second = np.maximum(second, 0.0)  # not rounding errors times e^epsilon
+    low, high = 0.0, 40.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        if np.maximum(first - math.exp(middle) * second, 0.0).sum() > delta:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def one_release(noise: float, rate: float, sample: str) -> SampledRelease:
+    return SampledRelease(noise_multiplier=noise, sampling_rate=rate, sample=sample)  # type: ignore[arg-type]
+
+
+# One release: the pairs
+
+
+@pytest.mark.parametrize("sample", OTHERS)
+@pytest.mark.parametrize(
+    ("noise", "rate"), [(0.05, 0.3), (0.3, 1e-4), (1.0, 0.01), (1.0, 0.999), (8.0, 0.2), (1e5, 0.5)]
+)
+def test_losses_are_just_above_the_exact_pair(sample: str, noise: float, rate: float) -> None:
+    losses = one_release(noise, rate, sample).losses(exponent=92.0)
+    assert float(np.exp(losses.log_masses).sum()) == pytest.approx(1, abs=1e-10)
+    for epsilon in (0.0, 0.3 * rate / noise, 3 * rate / noise, 2.0):
+        exact = sampled_delta(noise, rate, OTHERS[sample], epsilon)
+        assert exact <= losses.delta(epsilon) <= exact * (1 + 1e-4) + 1e-38
+
+
+@pytest.mark.parametrize(
+    ("one", "known"),
+    [  # by bisection of the closed form in 60 digits
+        (poisson_sample(1.0, 0.5), 4.222607563000935),
+        (fixed_size_sample(1.0, 1, 4), 7.953870384179362),
+    ],
+)
+def test_one_release_at_known_epsilons(one: SampledRelease, known: float) -> None:
+    assert known <= sampled_epsilon({one: 1}, 1e-5) <= known * (1 + 1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(one=releases, delta=deltas)
+def test_one_release_costs_at_least_its_exact_pair(one: SampledRelease, delta: float) -> None:
+    found = sampled_epsilon({one: 1}, delta)
+    exact = sampled_delta(one.noise_multiplier, one.sampling_rate, OTHERS[one.sample], found)
+    assert exact <= delta
+
+
+def in_the_plane(y: Law, center: Law, noise: float) -> Law:
+    return np.asarray(np.exp(-((y - center) ** 2).sum(axis=-1) / (2 * noise**2)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2 * math.pi)), min_size=3, max_size=3),
+    st.floats(0.5, 3),
+    st.floats(0.01, 0.99),
+    st.floats(0, 2),
+)
+def test_no_vectors_in_the_clip_cost_more_than_the_pairs(
+    vectors: list[tuple[float, float]], noise: float, rate: float, epsilon: float
+) -> None:
+    """The member's vectors, and the vector in its place where it is not sampled, are any."""
+    member, replaced, other = (
+        np.array([r * math.cos(turn), r * math.sin(turn)]) for r, turn in vectors
+    )
+    axis = np.arange(-1 - 7 * noise, 1 + 7 * noise, noise / 12)
+    y = np.stack(np.meshgrid(axis, axis), axis=-1)
+    cell = (noise / 12) ** 2 / (2 * math.pi * noise**2)
+    for sample, common in (("poisson", np.zeros(2)), ("fixed-size", other)):
+        rest = (1 - rate) * in_the_plane(y, common, noise)
+        p = rest + rate * in_the_plane(y, member, noise)
+        q = rest + rate * in_the_plane(y, replaced, noise)
+        delta = float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum() * cell)
+        worst = float(sampled_delta(noise, rate, OTHERS[sample], epsilon))
+        assert delta <= worst * (1 + 1e-2) + 1e-9  # the grid's error
+
+
+def test_populations_written_out_cost_no_more_than_the_fixed_size_pair() -> None:
+    """All samples of two of four members, whose numbers are in the clip, for every replacement."""
+    noise, y = 0.8, np.linspace(-9, 9, 4001)
+    ends = (-1.0, 0.2, 1.0)
+    worst = 0.0
+    for *others, old, new in itertools.product(ends, repeat=5):
+        laws = []
+        for member in (old, new):
+            sums = [sum(pair) for pair in itertools.combinations([*others, member], 2)]
+            laws.append(np.mean([norm.pdf(y, total, noise) for total in sums], axis=0))
+        excess = np.maximum(laws[0] - math.exp(0.7) * laws[1], 0.0)
+        worst = max(worst, float(np.trapezoid(excess, y)))
+    # Attained where the others are at one end and the member moves to the other
+    assert worst == pytest.approx(float(sampled_delta(noise, 0.5, -1, 0.7)), rel=1e-5)
+
+
+# Many releases
+
+
+@pytest.mark.parametrize(
+    ("one", "steps"),
+    [
+        (poisson_sample(1.0, 0.05), 20),
+        (poisson_sample(0.6, 0.02), 12),
+        (poisson_sample(3.0, 0.5), 20),
+        (fixed_size_sample(2.0, 1, 10), 8),
+        (fixed_size_sample(1.0, 1, 20), 16),
+        (fixed_size_sample(4.0, 1, 5), 20),
+    ],
+)
+def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps: int) -> None:
+    found = sampled_epsilon({one: steps}, 1e-4)
+    alternating = "><" * (steps // 2)
+    lower = [
+        composed_by_hand(one, orders, 1e-4) for orders in (">" * steps, "<" * steps, alternating)
+    ]
+    assert max(lower) <= found
+    if one.sample == "poisson":  # all orders are the same
+        assert min(lower) == pytest.approx(found, rel=1e-4)
+    else:
+        assert found <= 1.1 * max(lower)
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps", "delta"),
+    [(1.0, 0.01, 1000, 1e-5), (0.7, 0.004, 3000, 1e-6), (4.0, 0.3, 200, 1e-8), (1.0, 1.0, 3, 1e-5)],
+)
+def test_poisson_agrees_with_dp_accounting(
+    noise: float, rate: float, steps: int, delta: float
+) -> None:
+    """Its REPLACE adjacency composes the same pair; here with sensitivity 1 for each vector."""
+    distribution = privacy_loss_distribution.from_gaussian_mechanism(
+        noise, sampling_prob=rate, neighboring_relation=NEIGHBOURS.REPLACE_ONE
+    )
+    theirs = distribution.self_compose(steps).get_epsilon_for_delta(delta)
+    assert poisson_gaussian_epsilon(noise, rate, steps, delta) == pytest.approx(theirs, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps", "delta"),
+    [(1.0, 0.01, 500, 1e-5), (2.0, 0.2, 50, 1e-6), (0.6, 0.001, 2000, 1e-5)],
+)
+def test_poisson_is_between_adding_a_record_and_twice_that(
+    noise: float, rate: float, steps: int, delta: float
+) -> None:
+    """Replacing is removing and adding: (e, d) for these gives (2e, (1 + exp(e)) d) for it."""
+    distribution = privacy_loss_distribution.from_gaussian_mechanism(
+        noise, sampling_prob=rate, neighboring_relation=NEIGHBOURS.ADD_OR_REMOVE_ONE
+    ).self_compose(steps)
+    assert distribution.get_epsilon_for_delta(delta) <= poisson_gaussian_epsilon(
+        noise, rate, steps, delta
+    )
+    for epsilon in (0.2, 1.0, 2.0):
+        twice = (1 + math.exp(epsilon)) * distribution.get_delta_for_epsilon(epsilon)
+        assert poisson_gaussian_epsilon(noise, rate, steps, twice) <= 2 * epsilon
+
+
+@pytest.mark.parametrize(
+    ("noise", "size", "population", "rounds"),
+    [(8.0, 50, 1000, 100), (2.0, 10, 100, 20), (1.0, 1, 1000, 1000), (30.0, 100, 1000, 5000)],
+)
+def test_fixed_sizes_cost_less_than_their_renyi_bound(
+    noise: float, size: int, population: int, rounds: int
+) -> None:
+    """Wang, Balle, Kasiviswanathan 2019; their noise is over the sensitivity, twice the clip."""
+    accountant = rdp.RdpAccountant(neighboring_relation=NEIGHBOURS.REPLACE_ONE)
+    sampled = dp_accounting.SampledWithoutReplacementDpEvent(
+        population, size, dp_accounting.GaussianDpEvent(noise / 2)
+    )
+    renyi = accountant.compose(sampled, rounds).get_epsilon(1e-5)
+    found = sampled_without_replacement_gaussian_epsilon(noise, size, population, rounds, 1e-5)
+    assert found <= renyi
+    # One order of the pair is Poisson sampling with sensitivity 2, one record removed.
+    order = privacy_loss_distribution.from_gaussian_mechanism(
+        noise / 2, sampling_prob=size / population, value_discretization_interval=1e-3
+    ).self_compose(rounds)
+    assert order.get_epsilon_for_delta(1e-5) <= found * (1 + 1e-3)
+
+
+@settings(max_examples=8, deadline=None)
+@given(one=releases, steps=st.integers(1, 200), delta=deltas, more=st.floats(1.05, 3))
+def test_less_noise_more_sampling_and_more_steps_never_cost_less(
+    one: SampledRelease, steps: int, delta: float, more: float
+) -> None:
+    noise, rate, sample = one.noise_multiplier, one.sampling_rate, one.sample
+    found = sampled_epsilon({one: steps}, delta)
+    worse = [
+        {one_release(noise / more, rate, sample): steps},
+        {one_release(noise, min(rate * more, 1.0), sample): steps},
+        {one: math.ceil(steps * more)},
+        {one: steps, poisson_sample(noise * more, rate / more): 1},
+    ]
+    for counts in worse:
+        assert sampled_epsilon(counts, delta) >= found * (1 - 1e-3) - 1e-4
+    assert sampled_epsilon({one: steps}, delta / more) >= found * (1 - 1e-3) - 1e-4
+    assert found <= gaussian_epsilon(2 * math.sqrt(steps) / noise, delta) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 300])
+@pytest.mark.parametrize("noise", [0.01, 0.4, 5.0, 1e7])
+def test_with_everyone_sampled_both_are_the_gaussian(noise: float, steps: int) -> None:
+    exact = gaussian_epsilon(2 * math.sqrt(steps) / noise, 1e-5)
+    everyone = sampled_without_replacement_gaussian_epsilon(noise, 9, 9, steps, 1e-5)
+    for found in (poisson_gaussian_epsilon(noise, 1.0, steps, 1e-5), everyone):
+        assert found == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("sample", OTHERS)
+@pytest.mark.parametrize("noise", [0.05, 0.4, 5.0, 1e6])
+def test_without_the_closed_form_the_gaussian_is_met_from_above(noise: float, sample: str) -> None:
+    losses = one_release(noise, 1.0, sample).losses(exponent_for(1e-5, 30))
+    exact = gaussian_epsilon(2 * math.sqrt(30) / noise, 1e-5)
+    assert exact * (1 - 1e-9) <= compose_upper([(losses, 30)], 1e-5) <= exact * (1 + 1e-4)
+
+
+def test_releases_of_several_kinds_compose() -> None:
+    first, second = poisson_sample(1.0, 0.01), poisson_sample(0.8, 0.02)
+    both = sampled_epsilon({first: 100, second: 100}, 1e-5)
+    assert sampled_epsilon({first: 200}, 1e-5) < both < sampled_epsilon({second: 200}, 1e-5)
+    assert sampled_epsilon({first: 100, second: 0}, 1e-5) == sampled_epsilon({first: 100}, 1e-5)
+
+
+def test_no_pure_guarantee_and_nothing_released() -> None:
+    one = poisson_sample(1.0, 0.01)
+    assert sampled_epsilon({one: 1}, 0.0) == math.inf
+    assert sampled_epsilon({one: 1}, 1e-305) == math.inf
+    assert sampled_epsilon({one: 0}, 0.0) == sampled_epsilon({}, 1e-5) == 0.0
+    # Where less is sampled than delta, being sampled at all is within delta.
+    assert sampled_epsilon({poisson_sample(0.5, 1e-6): 5}, 1e-5) == 0.0
+
+
+def test_bad_arguments_are_refused() -> None:
+    for call, named in [
+        (lambda: poisson_gaussian_epsilon(0.0, 0.1, 1, 1e-5), "noise_multiplier = 0.0"),
+        (lambda: poisson_gaussian_epsilon(math.nan, 0.1, 1, 1e-5), "noise_multiplier = nan"),
+        (lambda: poisson_gaussian_epsilon(1.0, 0.0, 1, 1e-5), "sampling_rate = 0.0"),
+        (lambda: poisson_gaussian_epsilon(1.0, 1.1, 1, 1e-5), "sampling_rate = 1.1"),
+        (lambda: poisson_gaussian_epsilon(1.0, math.nan, 1, 1e-5), "sampling_rate = nan"),
+        (lambda: poisson_gaussian_epsilon(1.0, 0.1, -1, 1e-5), "count = -1"),
+        (lambda: poisson_gaussian_epsilon(1.0, 0.1, 1, 1.0), "delta = 1.0"),
+        (lambda: fixed_size_sample(1.0, 0, 9), "sample_size = 0"),
+        (lambda: fixed_size_sample(1.0, 10, 9), "sample_size = 10"),
+        (lambda: fixed_size_sample(1.0, 1, 0), "population = 0"),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            call()
+        one_line(error, named, "give")

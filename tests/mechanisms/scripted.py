@@ -1,0 +1,19 @@
+"""A stream whose words are given, for tests that enumerate what a sampler does with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Scripted:
+    """A stream that gives these words: one request after the other, each in its type."""
+
+    def __init__(self, *requests: tuple[type, Any]) -> None:
+        self.requests = [np.array(words, dtype) for dtype, words in requests]
+
+    def integers(self, count: int, dtype: type) -> np.ndarray:
+        words = self.requests.pop(0)
+        assert (words.dtype, words.shape) == (np.dtype(dtype), (count,))
+        return words

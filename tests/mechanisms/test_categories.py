@@ -1,0 +1,261 @@
+"""k-ary randomised response and unary encoding: exact ratios, and estimates by enumeration."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from exact import exp_bounds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Scripted
+
+from fedldp.accounting.events import PureCoordinates
+from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms._bits import FULL
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.mechanisms.unary import Unary
+from fedldp.randomness import Stream
+
+Law = dict[tuple[int, ...], Fraction]
+EPSILONS = st.floats(-6, math.log10(32)).map(lambda x: min(32.0, 10.0**x))
+
+SMALL = [
+    KRR(1.0, 2),
+    KRR(2.0, 3),
+    KRR(0.01, 4),
+    KRR(32.0, 3),
+    Unary(1.0, 3),
+    Unary(1.0, 3, "symmetric"),
+    Unary(0.01, 2),
+    Unary(0.01, 2, "symmetric"),
+    Unary(32.0, 4),
+    Unary(32.0, 4, "symmetric"),
+]
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=9, round=1, client=number, purpose="categories")
+
+
+def law_of(mechanism: KRR | Unary, category: int) -> Law:
+    """Return the probability of every report of a category, from the integers of the sampler."""
+    if isinstance(mechanism, KRR):
+        window = mechanism.window
+        weights = {y: window.high if y == category else window.low for y in range(window.cells)}
+        return {(y,): Fraction(weight, window.total) for y, weight in weights.items()}
+    ones = [
+        Fraction(mechanism.law.if_one if i == category else mechanism.law.if_zero, FULL)
+        for i in range(mechanism.categories)
+    ]
+    law: Law = {(): Fraction(1)}
+    for p in ones:
+        law = {(*bits, y): mass * (p if y else 1 - p) for bits, mass in law.items() for y in (0, 1)}
+    return law
+
+
+def reports_of(mechanism: KRR | Unary, report: tuple[int, ...]) -> np.ndarray:
+    """Return one report as ``randomise`` returns it."""
+    return np.array(report) if isinstance(mechanism, KRR) else np.array([report], np.uint8)
+
+
+# Known probabilities
+
+
+def test_known_probability_of_k_rr() -> None:
+    window = KRR(2.0, 10).window
+    assert window.high / window.total == pytest.approx(0.45085306037928382, rel=1e-15)
+    slow = mp.exp(2) / (mp.exp(2) + 9)
+    assert window.high / window.total == pytest.approx(float(slow), rel=1e-15)
+
+
+def test_known_probabilities_of_unary_encoding() -> None:
+    # Epsilon 1: RAPPOR's p, and the q of OUE, whose p is 1/2.
+    symmetric, optimised = Unary(1.0, 5, "symmetric").law, Unary(1.0, 5).law
+    assert symmetric.if_one / FULL == pytest.approx(0.62245933120185456, rel=1e-15)
+    assert symmetric.if_one + symmetric.if_zero == FULL
+    assert optimised.if_zero / FULL == pytest.approx(0.26894142136999512, rel=1e-15)
+    assert optimised.if_one == FULL // 2
+    p, q = 1 / (1 + mp.exp(-mp.mpf(1) / 2)), 1 / (1 + mp.e)
+    assert symmetric.if_one / FULL == pytest.approx(float(p), rel=1e-15)
+    assert optimised.if_zero / FULL == pytest.approx(float(q), rel=1e-15)
+
+
+# The guarantee, from the integers
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
+def test_no_two_categories_are_told_apart_by_more_than_epsilon(mechanism: KRR | Unary) -> None:
+    laws = [law_of(mechanism, i) for i in range(mechanism.categories)]
+    assert all(sum(law.values()) == 1 for law in laws)
+    largest = max(a[y] / b[y] for a in laws for b in laws for y in a)
+    assert largest <= exp_bounds(Fraction(mechanism.realised_epsilon))[1]
+    assert largest > exp_bounds(Fraction(mechanism.realised_epsilon * (1 - 1e-15)))[0]
+    assert mechanism.realised_epsilon <= mechanism.epsilon
+    assert mechanism.realised_epsilon == pytest.approx(mechanism.epsilon, rel=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(EPSILONS, st.integers(2, 65_536))
+def test_the_integers_of_every_budget_keep_to_it(epsilon: float, k: int) -> None:
+    bound = exp_bounds(Fraction(epsilon))[0]
+    window = KRR(epsilon, k).window
+    assert 0 < window.low < window.high <= bound * window.low
+    assert window.total < 2**64
+    for variant in ("symmetric", "optimised"):
+        law = Unary(epsilon, k, variant).law
+        odds = Fraction(law.if_one, law.if_zero) * Fraction(FULL - law.if_zero, FULL - law.if_one)
+        assert 1 < odds <= bound
+    assert KRR(epsilon, k).realised_epsilon <= epsilon
+    assert KRR(epsilon, k).realised_epsilon == pytest.approx(epsilon, rel=1e-4)
+
+
+def test_bits_that_may_all_differ_would_cost_more() -> None:
+    # The reason for which a category goes in, and no bits: 0...0 against 1...1.
+    law = Unary(1.0, 10, "symmetric").law
+    assert 10 * law.epsilon == pytest.approx(5.0, rel=1e-12)
+    assert law.one_hot_epsilon == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
+def test_the_event_is_that_of_every_coordinate(mechanism: KRR | Unary) -> None:
+    event = mechanism.event(77)
+    assert event == PureCoordinates(groups=((mechanism.realised_epsilon, 77),))
+
+
+# Labels
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
+def test_frequencies_are_unbiased(mechanism: KRR | Unary) -> None:
+    for category in range(mechanism.categories):
+        law = law_of(mechanism, category)
+        mean = sum(
+            float(p) * mechanism.frequencies(reports_of(mechanism, y)) for y, p in law.items()
+        )
+        expected = np.eye(mechanism.categories)[category]
+        np.testing.assert_allclose(mean, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [KRR(2.0, 10), Unary(2.0, 10), Unary(2.0, 10, "symmetric")], ids=repr
+)
+def test_frequencies_of_many_labels(mechanism: KRR | Unary) -> None:
+    labels = np.random.default_rng(1).choice(10, 200_000, p=np.arange(1, 11) / 55)
+    found = mechanism.frequencies(mechanism.randomise(labels, stream()))
+    # The variance of a category's share that is f: (q (1 - q) + f (p (1 - p) - q (1 - q)))/gain^2,
+    # and p (1 - p) <= 1/4.
+    limit = 6 * math.sqrt(0.25 / labels.size) / mechanism.gain
+    np.testing.assert_allclose(found, np.bincount(labels) / labels.size, atol=limit)
+    assert limit < 0.05
+
+
+def test_a_label_is_kept_or_another_one_all_alike() -> None:
+    mechanism, k, count = KRR(1.5, 4), 4, 100_000
+    for label in range(k):
+        reports = mechanism.randomise(np.full(count, label), stream(label))
+        law = law_of(mechanism, label)
+        for y in range(k):
+            p = float(law[(y,)])
+            assert abs(np.mean(reports == y) - p) < 6 * math.sqrt(p * (1 - p) / count)
+
+
+def test_words_are_counted_for_categories() -> None:
+    # The first words are the true category's, the next ones those of each other category.
+    mechanism = KRR(2.0, 3)
+    window = mechanism.window
+    second = window.high + window.low
+    words = [0, window.high - 1, window.high, second - 1, second, window.total - 1]
+    script = Scripted((np.uint64, words))
+    found = mechanism.randomise(np.full(6, 1), script)  # type: ignore[arg-type]
+    assert found.tolist() == [1, 1, 0, 0, 2, 2]
+
+
+@pytest.mark.parametrize("mechanism", [KRR(1.0, 3), Unary(1.0, 3)], ids=repr)
+@pytest.mark.parametrize(
+    "labels",
+    [np.array([0, 3]), np.array([-1]), np.array([0.0]), np.array([], int), np.array([[0]]), [0, 1],
+     np.array(1), np.array([True]), np.ma.array([5, 0], mask=[True, False])],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_no_category_is_refused(mechanism: KRR | Unary, labels: Any) -> None:
+    with pytest.raises(PrivacyError):
+        mechanism.randomise(labels, Scripted())  # type: ignore[arg-type]
+
+
+def test_reports_that_no_client_sends_are_refused() -> None:
+    for mechanism, reports in (
+        (KRR(1.0, 3), np.array([3])),
+        (KRR(1.0, 3), np.array([], int)),
+        (Unary(1.0, 3), np.zeros((4, 2), np.uint8)),
+        (Unary(1.0, 3), np.zeros((0, 3), np.uint8)),
+    ):
+        with pytest.raises(RunError):
+            mechanism.frequencies(reports)
+    aggregate = KRR(1.0, 3).aggregate(2)
+    with pytest.raises(RunError, match="unknown categories"):
+        aggregate.add(b"\x00\x03")
+    with pytest.raises(RunError, match="no report"):
+        aggregate.mean()
+
+
+# Vectors
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
+@pytest.mark.parametrize("value", [-1.0, -0.3, 0.0, 0.6, 1.0])
+def test_the_estimate_of_a_coordinate_by_enumeration(mechanism: KRR | Unary, value: float) -> None:
+    last = mechanism.categories - 1
+    exact = (value + 1) / 2 * last
+    low = min(math.floor(exact), last - 1)
+    mean = square = 0.0
+    for level, share in ((low, 1 - (exact - low)), (low + 1, exact - low)):
+        for report, mass in law_of(mechanism, level).items():
+            aggregate = mechanism.aggregate(1)
+            aggregate.add(mechanism._pack(reports_of(mechanism, report)))
+            estimate = aggregate.mean()[0]
+            mean += share * float(mass) * estimate
+            square += share * float(mass) * estimate**2
+    assert mean == pytest.approx(value, abs=1e-9)
+    variance = mechanism.variance(np.array([value]))[0]
+    assert variance == pytest.approx(square - mean**2, rel=1e-8, abs=1e-12)
+
+
+def test_two_levels_are_the_two_point_randomiser() -> None:
+    values = np.linspace(-1, 1, 9)
+    np.testing.assert_allclose(
+        KRR(1.0, 2).variance(values), TwoPoint(1.0).variance(values), rtol=1e-14
+    )
+
+
+@pytest.mark.parametrize("cls", [KRR, Unary])
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 5.0])
+def test_settings_give_the_budget_of_a_weight_and_the_best_levels(cls: Any, epsilon: float) -> None:
+    chosen = cls.from_settings(MechanismSettings(epsilon=epsilon, delta=0, clip=math.nan, size=9))
+    assert chosen.epsilon == epsilon
+    grid = np.linspace(0, 1, 101)
+    worst = chosen.variance(grid).max()
+    assert all(worst <= other.variance(grid).max() for other in cls.candidates(epsilon))
+    assert (chosen.categories > 2) == (epsilon > 0.1 or cls is Unary)
+
+
+@pytest.mark.parametrize("cls", [KRR, Unary])
+@pytest.mark.parametrize(
+    ("epsilon", "categories", "named"),
+    [(0.0, 3, "epsilon"), (33.0, 3, "epsilon"), (math.nan, 3, "epsilon"), (1.0, 1, "categories"),
+     (1.0, 65_537, "categories"), (1.0, 2.5, "categories")],
+)  # fmt: skip
+def test_bad_parameters_are_refused(cls: Any, epsilon: float, categories: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named} = "):
+        cls(epsilon, categories)
+
+
+def test_an_unknown_variant_is_refused() -> None:
+    with pytest.raises(ConfigError, match="variant = other"):
+        Unary(1.0, 3, "other")  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""One secure sum over the phases of its protocol, with drop-outs, and all that its server sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedldp.parts import secure_sum
+from fedldp.parts.secure_sum import SecureSumClient, SecureSumServer
+from fedldp.parts.secure_sum_crypto import Words
+from fedldp.parts.secure_sum_messages import SecureSum
+from fedldp.randomness import Stream
+
+Codes = NDArray[np.int64]
+STAYS = 4
+
+
+def make_setup(num_clients: int, threshold: int, size: int = 3, bits: int = 16) -> SecureSum:
+    """Return parameters of a sum."""
+    return SecureSum(num_clients=num_clients, threshold=threshold, size=size, clip=1.0, bits=bits)
+
+
+def make_client(setup: SecureSum, index: int, round: int = 1, secrets: int = 1) -> SecureSumClient:
+    """Return a client; ``secrets`` is the round that its stream was made for."""
+    stream = Stream.simulation(seed=7, round=secrets, client=index, purpose="secure sum")
+    return SecureSumClient(setup, round, index, stream)
+
+
+@dataclass
+class Run:
+    """One run. Client u answers the phases before ``leaves[u]``; STAYS is all four.
+
+    Attributes:
+        setup: the parameters.
+        codes: the clients' inputs.
+        leaves: the first phase that a client does not answer, where it drops out.
+        seen: every message that the server received, in order.
+        late: those of phase 2 that reached it after it had closed that phase.
+    """
+
+    setup: SecureSum
+    codes: Mapping[int, Codes]
+    leaves: Mapping[int, int] = field(default_factory=dict)
+    round: int = 1
+    seen: list[bytes] = field(default_factory=list)
+    late: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.server = SecureSumServer(self.setup, self.round)
+        self.clients = {index: make_client(self.setup, index, self.round) for index in self.codes}
+
+    def answering(self, phase: int) -> list[int]:
+        return [index for index in self.codes if self.leaves.get(index, STAYS) > phase]
+
+    def receive(self, messages: list[bytes]) -> list[bytes]:
+        self.seen += messages
+        return messages
+
+    def masked(self, index: int) -> bytes:
+        values = self.codes[index] / self.setup.largest_code
+        return self.clients[index].masked_input(self.keys, self.shares, values)
+
+    def to_shares(self) -> None:
+        """Run phases 0 and 1."""
+        clients = self.clients
+        self.keys = self.server.collect_keys(
+            self.receive([clients[u].advertise() for u in self.answering(0)])
+        )
+        self.shares = self.server.collect_shares(
+            self.receive([clients[u].share_keys(self.keys) for u in self.answering(1)])
+        )
+
+    def to_survivors(self) -> None:
+        """Run phases 0 to 2."""
+        self.to_shares()
+        self.survivors = self.server.collect_masked(
+            self.receive([self.masked(u) for u in self.answering(2)])
+        )
+
+    def total(self) -> Codes:
+        """Run all phases and return the sum of the codes."""
+        self.to_survivors()
+        slow = [u for u in self.answering(1) if u not in self.answering(2)]
+        self.late = [self.masked(u) for u in slow]
+        revealed = [
+            self.clients[u].unmask(self.keys, self.shares, self.survivors)
+            for u in self.answering(3)
+        ]
+        return self.server.unmask(self.receive(revealed))
+
+
+class World:
+    """Lets masks be other ones, by name, and knows which of them the server has computed.
+
+    The masks are the output of a pseudorandom generator: replaced by uniform words, nobody could
+    tell. So any fixed shift of one mask that the server cannot compute is as likely as none.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shifts: dict[tuple[str, tuple[int, ...]], Codes] = {}
+        self.computed_by_server: set[tuple[str, tuple[int, ...]]] = set()
+        self._names: dict[bytes, tuple[str, tuple[int, ...]]] = {}
+        self._in_server = False
+        derive, expand, unmask = secure_sum.derive, secure_sum.expand, SecureSumServer.unmask
+
+        def named(secret: bytes, purpose: str, context: bytes, *clients: int) -> bytes:
+            key = derive(secret, purpose, context, *clients)
+            self._names[key] = (purpose, clients)
+            return key
+
+        def shifted(key: bytes, size: int, dtype: np.dtype[np.unsignedinteger]) -> Words:
+            name = self._names[key]
+            if self._in_server:
+                self.computed_by_server.add(name)
+            return expand(key, size, dtype) + self.shifts.get(name, np.int64(0)).astype(dtype)
+
+        def marked(server: SecureSumServer, messages: list[bytes]) -> Codes:
+            self._in_server = True
+            try:
+                return unmask(server, messages)
+            finally:
+                self._in_server = False
+
+        monkeypatch.setattr(secure_sum, "derive", named)
+        monkeypatch.setattr(secure_sum, "expand", shifted)
+        monkeypatch.setattr(SecureSumServer, "unmask", marked)

@@ -1,0 +1,195 @@
+"""Portions of a client's examples, scikit-learn's rate, and selections, against slow oracles."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+from sklearn.linear_model import SGDClassifier
+from torch import nn
+
+from fedldp.data import Examples, load_dataset
+from fedldp.errors import ConfigError, RunError
+from fedldp.models import build_model
+from fedldp.parts.averaging import mean_by_sender
+from fedldp.parts.local_sgd import LocalSgd, evaluate, read_weights
+from fedldp.parts.portions import PortionSgd, check_portions, optimal_rate, scale_features
+from fedldp.parts.selection import draw_selection
+from fedldp.randomness import Stream
+from fedldp.wire import Broadcast, Report
+
+CPU = torch.device("cpu")
+
+
+def numbered(count: int) -> Examples:
+    """Return examples whose one feature is their number."""
+    return Examples(np.arange(count, dtype=np.float32)[:, None], np.zeros(count, np.int64))
+
+
+def portions(rounds: int, sampling_probability: float = 1.0) -> PortionSgd:
+    training = LocalSgd(nn.Linear(1, 2), 1, 1, 1.0, CPU)
+    return PortionSgd(training, rounds, sampling_probability, 1e-4)
+
+
+def sampled(step: PortionSgd, count: int, round: int, *, seed: int = 0) -> list[int]:
+    client = client_of(numbered(count), 3, seed=seed, round=round)
+    return [int(value) for value in step.sample(client, round).features[:, 0]]
+
+
+# The rate
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 1e-3, 0.05, 0.7])
+def test_the_rate_is_what_scikit_learn_takes(alpha: float) -> None:
+    """One example at a time: what a step adds over the slope of the loss is its size."""
+    model = SGDClassifier(
+        loss="log_loss", penalty=None, alpha=alpha, learning_rate="optimal", fit_intercept=False
+    )
+    x, before = 0.03, 0.0
+    for step in range(50):
+        label = step % 2
+        model.partial_fit([[x]], [label], classes=[0, 1])
+        slope = (1 / (1 + math.exp(-before * x)) - label) * x
+        after = float(model.coef_[0, 0])
+        assert (before - after) / slope == pytest.approx(optimal_rate(step, alpha), rel=1e-9)
+        before = after
+
+
+# Portions and samples
+
+
+@pytest.mark.parametrize(("count", "rounds"), [(20, 10), (23, 10), (7, 7), (479, 10)])
+def test_every_example_is_in_the_portion_of_exactly_one_round(count: int, rounds: int) -> None:
+    found = [sampled(portions(rounds), count, round) for round in range(1, rounds + 1)]
+    assert sorted(number for portion in found for number in portion) == list(range(count))
+    assert {len(portion) for portion in found} <= {count // rounds, -(-count // rounds)}
+    assert found != [sampled(portions(rounds), count, r, seed=1) for r in range(1, rounds + 1)]
+
+
+def test_a_sample_keeps_each_example_with_its_probability() -> None:
+    kept, count = 0, 0
+    for seed in range(40):
+        whole = [sampled(portions(5), 100, r, seed=seed) for r in (1, 2)]
+        some = [sampled(portions(5, 0.8), 100, r, seed=seed) for r in (1, 2)]
+        for portion, sample in zip(whole, some, strict=True):
+            assert set(sample) <= set(portion)
+            kept, count = kept + len(sample), count + len(portion)
+    # Beyond five deviations: probability below 1e-6.
+    assert abs(kept - 0.8 * count) < 5 * math.sqrt(0.16 * count)
+
+
+def test_too_few_examples_for_the_rounds_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rounds = 10: this client has 9 examples"):
+        sampled(portions(10), 9, 1)
+    with pytest.raises(ConfigError, match=r"rounds = 10: 29 training examples are too few"):
+        check_portions(29, 3, 10)
+    check_portions(30, 3, 10)
+
+
+def gradient_descent(weights: np.ndarray, examples: Examples, steps: int) -> np.ndarray:
+    """Return W after Algorithm 1, lines 11 to 13, written out: W of shape (classes, pixels + 1)."""
+    x = np.hstack([examples.features.reshape(len(examples), -1), np.ones((len(examples), 1))])
+    x = x.astype(np.float64)
+    for step in range(steps):
+        odds = np.exp(x @ weights.T)
+        slopes = odds / odds.sum(1, keepdims=True)
+        slopes[np.arange(len(x)), examples.labels] -= 1
+        rate = 1 / (1e-4 * (1000 + step))
+        weights = weights - rate * slopes.T @ x / len(x)
+    return weights
+
+
+def test_a_client_step_is_gradient_descent_on_its_sample(tmp_path: Path) -> None:
+    train = load_dataset("digits").train
+    own = Examples(train.features[:60], train.labels[:60])
+    model = build_model("logistic", (1, 8, 8), 10)
+    step = PortionSgd(LocalSgd(model, 4, 100, 1.0, CPU), 3, 0.8, 1e-4)
+    start = (np.arange(650) % 13 - 6).astype(np.float32) / 50
+    client = client_of(own, 1, round=2)
+    found = step(Broadcast(round=2, weights=start), client).open()
+    matrix = np.hstack([start[:640].reshape(10, 64), start[640:, None]]).astype(np.float64)
+    expected = gradient_descent(matrix, step.sample(client, 2), 4)
+    np.testing.assert_allclose(found[:640].reshape(10, 64), expected[:, :-1], atol=1e-4)
+    np.testing.assert_allclose(found[640:], expected[:, -1], atol=1e-4)
+
+
+def test_scaled_features_are_scaled_in_training_and_in_evaluation() -> None:
+    data = load_dataset("digits")
+    factor = 16.0
+    bigger = Examples(data.train.features[:40] * np.float32(factor), data.train.labels[:40])
+    test = Examples(data.test.features * np.float32(factor), data.test.labels)
+    models = [build_model("logistic", (1, 8, 8), 10) for _ in range(2)]
+    scale_features(models[0], factor)
+    own = (Examples(data.train.features[:40], data.train.labels[:40]), bigger)
+    start = Broadcast(round=1, weights=read_weights(models[0]))
+    trained = [
+        LocalSgd(model, 2, 5, 0.1, CPU)(start, client_of(examples)).open()
+        for model, examples in zip(models, own, strict=True)
+    ]
+    np.testing.assert_allclose(trained[0], trained[1], rtol=1e-5, atol=1e-5)
+    assert evaluate(models[0], data.test, CPU).right == evaluate(models[1], test, CPU).right
+
+
+# Selections
+
+
+def stream(number: int) -> Stream:
+    return Stream.simulation(seed=number, round=1, client=-1, purpose="selection")
+
+
+def test_clients_are_selected_as_often_as_one_omega_says() -> None:
+    """P(P_i > omega) given that somebody is selected is P_i/max P, and selections are nested."""
+    rho = np.array([1.0, 4.0, 2.0, 4.0])
+    count, times, redrawn = 4000, np.zeros(4), 0
+    for number in range(count):
+        chosen, again = draw_selection(rho, stream(number))
+        assert list(np.unique(rho[chosen])) == [v for v in (1, 2, 4) if v >= rho[chosen].min()]
+        assert chosen[rho >= rho[chosen].min()].all()
+        times += chosen
+        redrawn += again
+    expected = rho / rho.max()
+    assert times[1] == times[3] == count
+    deviation = np.sqrt(expected * (1 - expected) * count)
+    # Beyond five deviations: probability below 2e-6.
+    assert (np.abs(times - expected * count) <= 5 * deviation).all()
+    # A draw fails with probability 1 - max P = 7/11: 7/4 failures before a success.
+    assert redrawn / count == pytest.approx(7 / 4, abs=5 * math.sqrt(7 * 11 / 16 / count))
+
+
+def test_without_drawing_again_nobody_may_be_selected() -> None:
+    count = 2000
+    empty = sum(
+        not draw_selection(np.ones(5), stream(number), redraw=False)[0].any()
+        for number in range(count)
+    )
+    assert empty / count == pytest.approx(0.8, abs=5 * math.sqrt(0.16 / count))
+
+
+# Means by sender
+
+
+def report(client: int | None, value: float) -> Report:
+    payload = np.array([value]).tobytes()
+    return Report(round=1, size=1, payload=payload, chunk=1, client=client)
+
+
+def read(report: Report, client: int) -> np.ndarray:
+    return np.frombuffer(report.payload)
+
+
+def test_a_mean_by_sender_weighs_each_report_by_its_sender() -> None:
+    reports = [report(2, 5.0), report(0, 1.0), report(1, 100.0)]
+    mean = mean_by_sender(reports, np.array([3.0, 0.0, 1.0]), read)
+    np.testing.assert_allclose(mean, [2.0])
+    assert mean_by_sender(reports, np.zeros(3), read) is None
+
+
+def test_a_mean_by_sender_needs_reports_and_senders() -> None:
+    with pytest.raises(RunError, match="no report came in"):
+        mean_by_sender([], np.ones(3), read)
+    with pytest.raises(RunError, match="whose report"):
+        mean_by_sender([report(None, 1.0)], np.ones(3), read)

@@ -1,0 +1,207 @@
+"""The secure sum is exact whoever drops out, and the server sees nothing else.
+
+Source: Bonawitz et al., CCS 2017.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from secure_sums import Codes, Run, World, make_client, make_setup
+
+from fedldp.errors import RunError
+from fedldp.parts.secure_sum import SecureSumClient
+from fedldp.parts.secure_sum_messages import Kind, SecureSum, unpack
+from fedldp.randomness import Stream
+
+D = 3
+CODES = st.lists(st.integers(-32767, 32767), min_size=D, max_size=D).map(np.array)
+HALVES = st.lists(st.integers(-16383, 16383), min_size=D, max_size=D).map(np.array)
+world_settings = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    """Draw a sum of up to 6 clients, any of which drops out before any phase."""
+    inputs = draw(st.dictionaries(st.integers(0, 2**32 - 2), CODES, min_size=2, max_size=6))
+    most = len(inputs) + draw(st.integers(0, 1))
+    threshold = draw(st.integers(most // 2 + 1, most))
+    leaves = draw(st.fixed_dictionaries({}, optional={u: st.integers(0, 3) for u in inputs}))
+    return Run(make_setup(most, threshold, D), inputs, leaves)
+
+
+def total_of(codes: list[Codes]) -> Codes:
+    return np.sum(codes, axis=0, dtype=np.int64)
+
+
+# The sum
+
+
+@settings(max_examples=60, deadline=None)
+@given(run=runs())
+def test_exact_whoever_drops_out_and_refused_below_the_threshold(run: Run) -> None:
+    if len(run.answering(3)) < run.setup.threshold:
+        with pytest.raises(RunError, match="fewer than threshold"):
+            run.total()
+        return
+    found = run.total()
+    assert found.dtype == np.int64
+    assert found.tolist() == total_of([run.codes[u] for u in run.answering(2)]).tolist()
+    assert run.server.survivors == tuple(sorted(run.answering(2)))
+
+
+@pytest.mark.parametrize("bits", [30, 31, 52])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_exact_at_the_ends_of_the_range(bits: int, sign: int) -> None:
+    setup = make_setup(4, 3, bits=bits)
+    end = np.full(D, sign * setup.largest_code)
+    assert Run(setup, dict.fromkeys(range(4), end), {2: 2}).total().tolist() == (3 * end).tolist()
+
+
+def test_float_values_are_summed_within_their_rounding() -> None:
+    setup = SecureSum(num_clients=5, threshold=3, size=1000, clip=0.5, bits=20)
+    values = Stream.simulation(seed=1, round=0, client=0, purpose="values").generator()
+    inputs = values.uniform(-0.4, 0.4, (5, 1000)).astype(np.float32)
+    codes = {u: setup.signed(setup.encode(row)) for u, row in enumerate(inputs)}
+    found = setup.decode(Run(make_setup(5, 3, 1000, bits=20), codes).total())
+    assert (
+        np.abs(found - inputs.astype(np.float64).sum(0)).max() <= 5 * 0.5 / (2**19 - 1) / 2 + 1e-12
+    )
+
+
+def test_a_long_vector() -> None:
+    setup = make_setup(10, 6, 357_706)
+    codes = {u: np.full(setup.size, 1000 * u - 3, np.int64) for u in range(10)}
+    found = Run(setup, codes, {3: 2, 8: 3}).total()
+    assert (found == 1000 * (45 - 3) - 27).all()
+
+
+def test_the_same_streams_give_the_same_bytes_and_fresh_ones_do_not() -> None:
+    codes = {u: np.arange(D) * u for u in range(3)}
+    first, second = (Run(make_setup(3, 2), codes) for _ in range(2))
+    assert first.total().tolist() == second.total().tolist()
+    assert first.seen == second.seen
+    assert first.total().tolist() == second.total().tolist()  # and a phase done again is the same
+    fresh = Run(make_setup(3, 2), codes)
+    fresh.clients = {u: SecureSumClient(fresh.setup, 1, u, Stream.fresh()) for u in range(3)}
+    assert fresh.total().tolist() == first.total().tolist()
+    assert not set(fresh.seen) & set(first.seen)
+
+
+def test_a_client_made_again_from_its_stream_answers_the_same() -> None:
+    # A simulator may make its clients anew for every phase, in any process.
+    run = Run(make_setup(4, 3), {u: np.arange(D) + u for u in range(4)}, {1: 2})
+    first = run.total()
+    again = Run(make_setup(4, 3), run.codes, run.leaves)
+    fresh_each_time = {u: make_client(run.setup, u) for u in range(4)}
+    again.to_shares()
+    again.clients = fresh_each_time
+    assert [again.masked(u) for u in (0, 2, 3)] == run.seen[8:11]
+    again.clients = {u: make_client(run.setup, u) for u in range(4)}
+    revealed = [again.clients[u].unmask(run.keys, run.shares, run.survivors) for u in (0, 2, 3)]
+    assert revealed == run.seen[11:]
+    assert first.tolist() == total_of([run.codes[u] for u in (0, 2, 3)]).tolist()
+
+
+# What the server sees
+
+
+@world_settings
+@given(data=st.data())
+def test_other_inputs_with_the_same_sum_give_the_same_view(
+    data: st.DataObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Any two survivors exchange any amount; the mask of the pair, which the server never computes,
+    # differs by it; and every byte that the server receives is the same, late messages included.
+    first, second = sorted(data.draw(st.permutations(range(6)))[:2])
+    leavers = data.draw(st.lists(st.integers(0, 5), max_size=2, unique=True))
+    leaves = {u: 3 if u in (first, second) else data.draw(st.integers(0, 3)) for u in leavers}
+    codes = {u: data.draw(HALVES) for u in range(6)}
+    moved = data.draw(HALVES)
+    setup = make_setup(6, 4, D)
+    with monkeypatch.context() as patch:
+        world = World(patch)
+        run = Run(setup, codes, leaves)
+        total = run.total()
+        name = ("pair mask", (first, second))
+        assert name not in world.computed_by_server
+        world.shifts[name] = moved
+        exchanged = {**codes, first: codes[first] + moved, second: codes[second] - moved}
+        other = Run(setup, exchanged, leaves)
+        assert other.total().tolist() == total.tolist()
+    assert (other.seen, other.late) == (run.seen, run.late)
+
+
+@world_settings
+@given(before=CODES, after=CODES, dropped=st.integers(0, 3))
+def test_a_vector_that_comes_too_late_stays_hidden(
+    before: Codes, after: Codes, dropped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The server can then compute all masks of the client's pairs, but not its own mask.
+    setup, codes = make_setup(4, 3, D), {u: np.full(D, u) for u in range(4)}
+    with monkeypatch.context() as patch:
+        world = World(patch)
+        run = Run(setup, codes | {dropped: before}, {dropped: 2})
+        total = run.total()
+        pairs = {("pair mask", tuple(sorted((u, dropped)))) for u in codes if u != dropped}
+        assert pairs <= world.computed_by_server
+        assert ("self mask", (dropped,)) not in world.computed_by_server
+        world.shifts["self mask", (dropped,)] = before - after
+        other = Run(setup, codes | {dropped: after}, {dropped: 2})
+        assert other.total().tolist() == total.tolist()
+    assert len(run.late) == 1
+    assert (other.seen, other.late) == (run.seen, run.late)
+
+
+def test_without_a_shifted_mask_only_the_masked_vectors_differ() -> None:
+    codes = {u: np.full(D, u) for u in range(4)}
+    first = Run(make_setup(4, 3), codes, {3: 3})
+    second = Run(make_setup(4, 3), codes | {0: codes[1], 1: codes[0]}, {3: 3})
+    assert first.total().tolist() == second.total().tolist()
+    differ = [
+        n for n, pair in enumerate(zip(first.seen, second.seen, strict=True)) if len({*pair}) > 1
+    ]
+    assert differ == [8, 9]  # after 4 messages with keys and 4 with shares
+
+
+def chi_square(words: np.ndarray) -> float:
+    """Return the deviation of the bytes from evenness, in standard deviations."""
+    counts = np.bincount(words.view(np.uint8), minlength=256)
+    even = words.nbytes / 256
+    return float((((counts - even) ** 2 / even).sum() - 255) / np.sqrt(2 * 255))
+
+
+@pytest.mark.parametrize("bits", [16, 40])
+def test_masked_vectors_and_their_differences_are_uniform(bits: int) -> None:
+    setup = make_setup(3, 2, 1 << 15, bits)
+    codes = {u: np.full(setup.size, c) for u, c in enumerate((0, 0, setup.largest_code))}
+    runs = [Run(setup, codes, round=round) for round in (1, 2)]
+    for run in runs:
+        run.to_survivors()
+    width = setup.size * setup.dtype.itemsize
+    vectors = [
+        np.frombuffer(unpack(Kind.CLIENT_SUM, run.round, run.seen[6 + u], width)[u], setup.dtype)
+        for run in runs
+        for u in range(3)
+    ]
+    pairs = [(a, b) for n, a in enumerate(vectors) for b in vectors[:n]]
+    for words in [*vectors, *(a - b for a, b in pairs), *(a + b for a, b in pairs)]:
+        assert abs(chi_square(words)) < 6
+    assert chi_square(setup.encode(np.ones(setup.size))) > 100  # what must not be sent
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_no_message_of_a_client_holds_its_secrets(data: st.DataObject) -> None:
+    # What is revealed of a peer is a share of one secret, never the secret itself.
+    run = Run(make_setup(4, 3), {u: data.draw(CODES) for u in range(4)}, {2: 2})
+    run.total()
+    everything = b"".join(run.seen + run.late)
+    for u in range(4):
+        stream = Stream.simulation(seed=7, round=1, client=u, purpose="secure sum")
+        secrets = bytes(stream.bytes(96))
+        assert not any(secrets[n : n + 16] in everything for n in range(0, 96, 16))

@@ -1,0 +1,20 @@
+"""A small configuration of personalised LDP, which its tests share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedldp.systems import Problem
+from fedldp.systems.personalized import PersonalizedConfig
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+SIZE = 650
+
+
+def config(**changes: Any) -> PersonalizedConfig:
+    settings: dict[str, Any] = {
+        "dataset": "digits", "num_clients": 3, "rounds": 10, "epsilon": [1.0, 5.0, 10.0],
+        "clip": 2.0, "sampling_probability": 0.8, "delta": 1 / 500, "num_examples": 300,
+        "local_epochs": 3, "batch_size": 100,
+    }  # fmt: skip
+    return PersonalizedConfig(**{**settings, **changes})

@@ -1,0 +1,242 @@
+"""The sound variant keeps every client's budget for its whole run, and weighs by variance."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from fedldp.accounting.events import GaussianReport
+from fedldp.accounting.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
+from fedldp.data import Examples
+from fedldp.errors import ConfigError
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.systems import Problem, System
+from fedldp.systems.personalized_sound import AddMeanChange, PersonalizedSoundConfig
+from fedldp.wire import Broadcast, Report, Sensitive
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+SIZE = 650
+NOBODY = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
+START = ((np.arange(SIZE) % 7 - 3) / 10).astype(np.float32)
+
+
+def config(**changes: Any) -> PersonalizedSoundConfig:
+    settings: dict[str, Any] = {
+        "dataset": "digits", "num_clients": 3, "rounds": 4, "epsilon": [1.0, 5.0, 10.0],
+        "clip": 2.0, "num_examples": 300, "local_epochs": 2, "batch_size": 100,
+    }  # fmt: skip
+    return PersonalizedSoundConfig(**{**settings, **changes})
+
+
+def built(settings: PersonalizedSoundConfig) -> System:
+    return settings.build(DIGITS, device=torch.device("cpu"))
+
+
+def encoded(
+    settings: PersonalizedSoundConfig, client: int, change: np.ndarray, *, round: int = 1
+) -> Report:
+    own = client_of(NOBODY, client, round=round)
+    return built(settings).encoder(
+        Sensitive(START + change.astype(np.float32)), Broadcast(round=round, weights=START), own
+    )
+
+
+def grid_values(settings: PersonalizedSoundConfig, report: Report) -> np.ndarray:
+    assert report.client is not None
+    step = settings.mechanism(report.client).ball.step
+    return np.frombuffer(report.payload, "<i4") * step
+
+
+def run_lines(settings: PersonalizedSoundConfig) -> list[dict[str, Any]]:
+    found = plan(settings, problem_of(settings, None)).privacy["guarantees"]
+    return [line for line in found if line["unit"] == "client-run"]
+
+
+# Budgets
+
+
+@given(
+    st.floats(0.01, 50),
+    st.floats(1e-12, 0.1),
+    st.floats(1e-3, 1e3),
+    st.integers(1, 300),
+)
+def test_the_reports_of_a_run_cost_a_client_its_budget_and_hardly_less(
+    epsilon: float, delta: float, clip: float, rounds: int
+) -> None:
+    settings = config(epsilon=epsilon, client_delta=delta, clip=clip, rounds=rounds)
+    try:
+        event = settings.mechanism(0).event(SIZE)
+    except ConfigError:
+        return  # more noise than the mechanism draws
+    assert isinstance(event, GaussianReport)
+    mu = compose_mu([event.mu] * rounds)
+    assert gaussian_epsilon(mu, delta) <= epsilon
+    # The clip is a whole number of grid steps, 400 or more.
+    assert mu >= (1 - 3e-3) / gaussian_sigma(epsilon, delta)
+
+
+def test_clients_have_their_own_budget_and_clip() -> None:
+    settings = config(client_delta=[1e-3, 1e-4, 1e-5], clip=[1.0, 2.0, 3.0])
+    for client, (epsilon, delta) in enumerate([(1.0, 1e-3), (5.0, 1e-4), (10.0, 1e-5)]):
+        event = settings.release(client, SIZE, DIGITS)
+        assert isinstance(event, GaussianReport)
+        spent = gaussian_epsilon(compose_mu([event.mu] * 4), delta)
+        assert spent == pytest.approx(epsilon, rel=1e-4)
+        assert spent <= epsilon
+
+
+def test_the_statement_of_a_run_is_the_largest_budget() -> None:
+    ideal, deployed = run_lines(config())
+    assert ideal["epsilon"] == pytest.approx(10.0, rel=1e-4)
+    assert ideal["epsilon"] <= 10.0
+    assert ideal["epsilon"] < deployed["epsilon"] < 11  # by zCDP
+    assert config().claim() is None
+
+
+def test_a_client_that_may_be_drawn_in_every_round_is_prepared_for_it() -> None:
+    settings = config(clients_per_round=1)
+    assert [settings.rounds_of(client) for client in range(3)] == [4, 4, 4]
+    assert run_lines(settings)[0]["epsilon"] < 10.0
+
+
+def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None:
+    settings = config(clip=0.5)
+    far = np.full(SIZE, 100.0)
+    mechanism = settings.mechanism(0)
+    distance = np.linalg.norm(mechanism.bound(far) - mechanism.bound(-far))
+    event = mechanism.event(SIZE)
+    assert isinstance(event, GaussianReport)
+    assert distance == pytest.approx(1.0, rel=1e-4)
+    assert distance / mechanism.sigma <= event.mu * (1 + 1e-12)
+
+
+# Selection before anyone trains
+
+
+def test_the_unselected_send_nothing_and_pay_nothing() -> None:
+    settings = config(selects_first=True, rounds=8)
+    result = simulate(settings)
+    for client in range(3):
+        sent = [r for r, chosen in enumerate(settings.selected, 1) if client in chosen]
+        assert sum(result.ledger.history(client).values()) == len(sent)
+        assert settings.rounds_of(client) == len(sent)
+        event = settings.release(client, SIZE, DIGITS)
+        assert isinstance(event, GaussianReport)
+        spent = gaussian_epsilon(compose_mu([event.mu] * len(sent)), 1e-5)
+        assert spent == pytest.approx([1.0, 5.0, 10.0][client], rel=1e-4)
+    counts = [len(chosen) for chosen in settings.selected]
+    assert [record.clients for record in result.rounds] == counts
+    assert min(counts) >= 1
+    assert len(set(counts)) > 1
+    # The client with the largest budget is among those whom any omega selects.
+    assert settings.rounds_of(2) == 8 > settings.rounds_of(0)
+
+
+def test_fewer_rounds_of_its_own_leave_a_client_less_noise() -> None:
+    always, chosen = config(rounds=8), config(rounds=8, selects_first=True)
+    for client in range(3):
+        share = math.sqrt(chosen.rounds_of(client) / 8)
+        assert chosen.sigma(client) == pytest.approx(always.sigma(client) * share)
+
+
+# The average
+
+
+def test_reports_are_weighed_by_the_inverse_of_their_variance() -> None:
+    settings = config(clip=[1.0, 2.0, 0.5])
+    changes = [np.sin(np.arange(SIZE) + client) / 50 for client in range(3)]
+    reports = [encoded(settings, client, change) for client, change in enumerate(changes)]
+    precision = np.array([settings.sigma(client) ** -2 for client in range(3)])
+    values = np.array([grid_values(settings, report) for report in reports])
+    expected = START + (precision / precision.sum()) @ values
+    following = built(settings).server_step(Broadcast(round=1, weights=START), reports)
+    np.testing.assert_allclose(following.weights, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_other_weights_have_less_variance() -> None:
+    def variance(weighting: str) -> float:
+        settings = config(weighting=weighting)
+        shares = AddMeanChange(settings).shares()
+        sigmas = np.array([settings.sigma(client) for client in range(3)])
+        return float((shares / shares.sum()) ** 2 @ sigmas**2)
+
+    sigmas = np.array([config().sigma(client) for client in range(3)])
+    assert variance("variance") == pytest.approx(1 / (sigmas**-2).sum())
+    assert variance("variance") < variance("deviation") < variance("uniform")
+    assert variance("deviation") == pytest.approx(3 / (1 / sigmas).sum() ** 2)
+    assert variance("uniform") == pytest.approx((sigmas**2).sum() / 9)
+
+
+# Signs
+
+
+def test_signs_are_post_processing_of_the_gaussian_report() -> None:
+    change = np.cos(np.arange(SIZE)) / 10
+    whole, signs = config(), config(report="sign")
+    for client in range(3):
+        values = grid_values(whole, encoded(whole, client, change))
+        payload = encoded(signs, client, change).payload
+        found = np.unpackbits(np.frombuffer(payload, np.uint8), count=SIZE)
+        np.testing.assert_array_equal(found, values >= 0)
+        assert len(payload) == 82
+        assert signs.release(client, SIZE, DIGITS) == whole.release(client, SIZE, DIGITS)
+
+
+def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
+    """E b = 2 Phi(x/sigma) - 1, and what the server makes of it lies within 1/6 (x/sigma)^2."""
+    settings = config(report="sign", num_clients=1, epsilon=40.0, rounds=1, num_examples=100)
+    sigma = settings.sigma(0)
+    change = np.full(SIZE, 2 / math.sqrt(SIZE))
+    rounds = 30
+    system, total = built(settings), 0.0
+    for round in range(1, rounds + 1):
+        report = encoded(settings, 0, change, round=round)
+        following = system.server_step(Broadcast(round=round, weights=START), [report])
+        total += float((following.weights - START).mean())
+    each = sigma * math.sqrt(math.pi / 2)
+    expected = each * (2 * ndtr(change[0] / sigma) - 1)
+    assert abs(total / rounds - expected) < 5 * each / math.sqrt(rounds * SIZE)
+    assert abs(expected - change[0]) <= change[0] ** 3 / sigma**2 / 6
+
+
+# Nonsense
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": [1.0, 2.0]}, r"epsilon has 2 values for num_clients = 3"),
+        ({"client_delta": [0.1] * 2}, r"client_delta has 2 values for num_clients = 3"),
+        ({"clip": [1.0] * 4}, r"clip has 4 values for num_clients = 3"),
+        ({"epsilon": 0.0}, r"epsilon = 0.0"),
+        ({"clip": -1.0}, r"clip = -1.0"),
+        ({"client_delta": 0.0}, r"client_delta = 0.0"),
+        ({"sampling_probability": 0.0}, r"sampling_probability = 0.0"),
+        ({"sampling_probability": 1.1}, r"sampling_probability = 1.1"),
+        ({"selects_first": True, "clients_per_round": 2}, r"clients_per_round = 2"),
+        ({"weighting": "best"}, r"weighting = best"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
+        config(**changes)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_does_not_fit_the_data_or_the_mechanism_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
+        built(config(rounds=500))
+    with pytest.raises(ConfigError, match=r"clip = 1e\+12 of client 0"):
+        built(config(clip=1e12))
+    with pytest.raises(ConfigError, match=r"epsilon = 1e-06 and clip = 2 of client 1"):
+        built(config(epsilon=[1.0, 1e-6, 1.0]))
