@@ -159,7 +159,10 @@ def train(
     kernels = [layer.weight for layer in net.modules() if isinstance(layer, nn.Conv2d)]
     others = [p for p in net.parameters() if all(p is not kernel for kernel in kernels)]
     # The derivative of c |w|^2 is 2 c w. Decay 0.9 and eps 1e-7 are Keras's defaults for RMSprop.
-    groups = [{"params": kernels, "weight_decay": 2 * KERNEL_PENALTY}, {"params": others}]
+    groups: list[dict[str, Any]] = [
+        {"params": kernels, "weight_decay": 2 * KERNEL_PENALTY},
+        {"params": others},
+    ]
     optimizer = torch.optim.RMSprop(groups, lr=LEARNING_RATE, alpha=0.9, eps=1e-7)
     features, labels = as_tensors(examples)
     net.train()
@@ -168,5 +171,5 @@ def train(
             batch = to_device(features[places], device)
             loss = functional.cross_entropy(net(batch), labels[places].to(device))
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

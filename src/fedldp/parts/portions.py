@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from fedldp.data import Examples
@@ -88,13 +89,25 @@ class PortionSgd:
             ConfigError: it has fewer examples than there are rounds.
         """
         own = client.examples
-        if len(own) < self.rounds:
-            raise ConfigError(
-                f"rounds = {self.rounds}: this client has {len(own)} examples, and needs one for "
-                "each round; give fewer rounds, more examples or another partition"
-            )
-        order = client.setup("portions").generator().permutation(len(own))
-        portion = np.array_split(order, self.rounds)[round - 1]
+        portion = places_of_round(client, round, self.rounds)
         drawn = client.stream("sampling").generator().random(portion.size)
         kept = portion[drawn < self.sampling_probability]
         return Examples(own.features[kept], own.labels[kept])
+
+
+def places_of_round(client: Client, round: int, rounds: int) -> NDArray[np.int64]:
+    """Return which of its examples a client uses in ``round``, and in no other of ``rounds``.
+
+    The order is drawn once, from the client's stream "portions"; sizes differ by at most one.
+
+    Raises:
+        ConfigError: it has fewer examples than there are rounds.
+    """
+    size = len(client.examples)
+    if size < rounds:
+        raise ConfigError(
+            f"rounds = {rounds}: this client has {size} examples, and needs one for each round; "
+            "give fewer rounds, more examples or another partition"
+        )
+    order = client.setup("portions").generator().permutation(size)
+    return np.array_split(order, rounds)[round - 1]

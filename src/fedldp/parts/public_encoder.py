@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedldp.data import load_dataset
+from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import find_source
 from fedldp.errors import ConfigError
 from fedldp.parts.feature_net import Architecture, FeatureNet, State, state_of, train
@@ -26,7 +27,10 @@ def check_is_public(public_dataset: str, dataset: str) -> None:
     Raises:
         ConfigError: the two are read from the same files, or one is no built-in data set.
     """
-    public, private = find_source(public_dataset), find_source(dataset)
+    public = find_source(public_dataset)
+    if dataset.lower().endswith(SUFFIXES):
+        return  # a file of the user's own
+    private = find_source(dataset)
     if public.name == private.name or (public.folder and public.folder == private.folder):
         raise ConfigError(
             f"public_dataset = {public_dataset}: the clients hold records of {dataset}, so it is "
@@ -62,8 +66,10 @@ class PublicEncoder:
         """
         if self.dataset is None:
             net = self.architecture.build(self._draw("encoder weights"))
-            pixels = self._draw("encoder noise").generator().random(
-                (_NOISE_IMAGES, *self.architecture.input_shape), np.float32
+            pixels = (
+                self._draw("encoder noise")
+                .generator()
+                .random((_NOISE_IMAGES, *self.architecture.input_shape), np.float32)
             )
             _fit_norms_to_noise(net, torch.from_numpy(pixels))
             return net
