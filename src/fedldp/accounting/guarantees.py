@@ -86,6 +86,8 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
     once = {event.drawn: 1 for event in history if isinstance(event, DrawnOnce)}
     again = Counter({e: n for e, n in history.items() if not isinstance(e, DrawnOnce)})
     lines = _lines(Counter(once) + again, unit, delta)
+    if once:  # what is sent follows from what was drawn, and may tell less of it
+        lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
     if unit in ("record", "client-run") and again:
         assumptions += _taking_part(history.total())

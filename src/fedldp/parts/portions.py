@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from fedldp.data import Examples
@@ -86,8 +87,17 @@ class PortionSgd:
     def sample(self, client: Client, round: int) -> Examples:
         """Return the examples that ``client`` trains on in ``round``, if any."""
         own = client.examples
-        order = client.setup("portions").generator().permutation(len(own))
-        portion = np.array_split(order, self.rounds)[round - 1]
+        portion = places_of_round(client, round, self.rounds)
         drawn = client.stream("sampling").generator().random(portion.size)
         kept = portion[drawn < self.sampling_probability]
         return Examples(own.features[kept], own.labels[kept])
+
+
+def places_of_round(client: Client, round: int, rounds: int) -> NDArray[np.int64]:
+    """Return which of its examples a client uses in ``round``, and in no other of ``rounds``.
+
+    The order is drawn once, from the client's stream "portions"; sizes differ by at most one. With
+    fewer examples than rounds, some rounds have none: refusing would tell how many there are.
+    """
+    order = client.setup("portions").generator().permutation(len(client.examples))
+    return np.array_split(order, rounds)[round - 1]

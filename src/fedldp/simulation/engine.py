@@ -133,14 +133,16 @@ def simulate(
             "from Python: fedldp.resume(..., dataset=...)"
         )
     dataset = _sampled(dataset, config)
-    problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train))
+    problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train), data_dir)
     stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="partition")
     members = partition(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
     )
     planned = plan(config, problem)
     config, privacy = planned.config, planned.privacy
-    with InProcess(config, dataset, members, device=chosen, workers=workers) as clients:
+    with InProcess(
+        config, dataset, members, device=chosen, workers=workers, data_dir=data_dir
+    ) as clients:
         system = clients.population.system
         broadcast, records, ledger = system.initial(), list[Round](), MemoryLedger()
         folder = resume

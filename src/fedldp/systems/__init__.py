@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
 
 import torch
@@ -147,11 +148,13 @@ class Problem:
         input_shape: of one example.
         num_classes: labels are 0 to num_classes - 1.
         num_examples: training examples of all clients together.
+        data_dir: the data folder, for systems that read a public data set.
     """
 
     input_shape: tuple[int, ...]
     num_classes: int
     num_examples: int
+    data_dir: Path | None = None
 
 
 class Target(BaseModel):
