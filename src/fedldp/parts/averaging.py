@@ -43,15 +43,11 @@ def weighted_mean(
     return total / weight, weight
 
 
-def estimator(mechanism: Mechanism, size: int) -> Callable[[bytes], NDArray[np.float64]]:
-    """Return what turns one payload of ``mechanism`` into its estimate, shape (size,)."""
-
-    def decode(payload: bytes) -> NDArray[np.float64]:
-        aggregate = mechanism.aggregate(size)
-        aggregate.add(payload)
-        return aggregate.mean()
-
-    return decode
+def read_report(mechanism: Mechanism, payload: bytes, size: int) -> NDArray[np.float64]:
+    """Return what one payload of ``mechanism`` estimates, shape (size,)."""
+    aggregate = mechanism.aggregate(size)
+    aggregate.add(payload)
+    return aggregate.mean()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.averaging import estimator, weighted_mean
+from fedldp.parts.averaging import read_report, weighted_mean
 from fedldp.randomness import SERVER, Stream
 from fedldp.wire import Broadcast, Incoming
 
@@ -114,6 +114,19 @@ class NbaflNoise:
         """Return the standard deviation of the noise on a client's weights (eq. 4)."""
         return self._scale * self.exposures / epsilon
 
+    def mechanism(self, epsilon: float) -> Gaussian:
+        """Return what clips a client's vector and adds the noise of ``epsilon``.
+
+        Raises:
+            ConfigError: the mechanism does not go so far.
+        """
+        try:
+            return Gaussian(self.clip, self.uplink_sigma(epsilon))
+        except ConfigError as error:
+            raise ConfigError(
+                f"epsilon of {epsilon:g} and clip = {self.clip:g} do not fit: {error}"
+            ) from error
+
     def downlink_sigma(self, epsilon: float) -> float:
         """Return that of the noise that the server adds to the average, perhaps 0 (eq. 5)."""
         excess = self.rounds**2 - self.exposures**2 * self.clients
@@ -139,7 +152,9 @@ class NoisyAverage:
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast."""
         size = broadcast.weights.size
-        weights, _ = weighted_mean(reports, size, estimator(self.mechanism, size))
+        weights, _ = weighted_mean(
+            reports, size, lambda payload: read_report(self.mechanism, payload, size)
+        )
         if self.send == "update":
             weights += broadcast.weights
         if self.sigma > 0:

@@ -23,7 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear
@@ -40,7 +42,7 @@ from fedldp.parts.nbafl import (
     Weighting,
     smallest_share,
 )
-from fedldp.systems import Positive, Problem, System, SystemConfig
+from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
 
@@ -49,7 +51,7 @@ class NbaflConfig(SystemConfig):
 
     system: Literal["nbafl"] = "nbafl"
     epsilon: Positive = Field(description="as claimed for one record, all uploads together")
-    clip: Positive = Field(description="C, the bound on the norm of a client's weights")
+    clip: NormBound = Field(description="C, the bound on the norm of a client's weights")
     send: Send = "weights"
     exposures: Exposures = None
     min_client_examples: MinClientExamples = None
@@ -73,7 +75,7 @@ class NbaflConfig(SystemConfig):
 
     def mechanism(self, problem: Problem) -> Gaussian:
         """Return the randomiser of every client."""
-        return Gaussian(self.clip, self.noise(problem).uplink_sigma(self.epsilon))
+        return self.noise(problem).mechanism(self.epsilon)
 
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put NbAFL together; see the module's diagram."""
@@ -120,10 +122,10 @@ class ClipAndPerturb:
 
     def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
         """Return the report of one client."""
-        values = update.open()
+        values: NDArray[np.floating] = update.open()
         check_releasable(values)
         if self.config.send == "update":
-            values = values - broadcast.weights
+            values = values - broadcast.weights.astype(np.float64)
         return Report(
             round=broadcast.round,
             size=values.size,

@@ -21,8 +21,8 @@ Approach", 2024 (arXiv 2401.02453). It does not say which epsilon the server's n
 which epsilon the sensitivity-based importance takes the noise: here epsilon_high, the level that
 all parameters have before some get more noise, and epsilon_low, the noise that a feature may get.
 
-Which features get more noise is computed from private examples, and whoever sees the report sees
-it: the noise of 1 weight in 20 tells its level. So nothing is proven of this system; the sound
+Which features get more noise is computed from private examples, and a report shows it: the spread
+of a feature's weights tells how much noise they got. So nothing is proven of this system; the sound
 variant is ``priority_public``.
 """
 
@@ -59,8 +59,8 @@ from fedldp.parts.nbafl import (
     Weighting,
     smallest_share,
 )
-from fedldp.parts.uneven_gaussian import UnevenGaussian, check_noisier_sigma
-from fedldp.systems import Positive, Problem, System, SystemConfig
+from fedldp.parts.uneven_gaussian import UnevenGaussian, check_ratio
+from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
 
@@ -75,7 +75,7 @@ class PriorityConfig(SystemConfig):
     )
     noisier: Noisier = "least"
     noisier_share: NoisierShare
-    clip: Positive = Field(description="C, the bound on the norm of a client's weights")
+    clip: NormBound = Field(description="C, the bound on the norm of a client's weights")
     send: Send = "weights"
     exposures: Exposures = None
     min_client_examples: MinClientExamples = None
@@ -111,14 +111,16 @@ class PriorityConfig(SystemConfig):
         """Put feature priority together; see the module's diagram."""
         model, layout, weights, training = self.build_training(problem, device)
         noise = self.noise(problem)
-        least = Gaussian(self.clip, noise.uplink_sigma(self.epsilon_high))
-        noisier_sigma = noise.uplink_sigma(self.epsilon_low)
-        check_noisier_sigma(least, noisier_sigma)
+        least = noise.mechanism(self.epsilon_high)
+        check_ratio(least, self.epsilon_high / self.epsilon_low)
         return System(
             initial=lambda: Broadcast(round=1, weights=weights),
             client_step=training,
             encoder=PerturbByPriority(
-                self, FirstLayer.of(model, self.model, device), least, noisier_sigma
+                self,
+                FirstLayer.of(model, self.model, device),
+                least,
+                noise.uplink_sigma(self.epsilon_low),
             ),
             server_step=NoisyAverage(
                 least, self.send, noise.downlink_sigma(self.epsilon_high), self.seed
@@ -171,9 +173,11 @@ class PerturbByPriority:
             self.least.clip,
             self.least.sigma,
             self.first_layer.coordinates(picked),
-            self.noisier_sigma,
+            self.config.epsilon_high / self.config.epsilon_low,
         )
-        values = weights - broadcast.weights if self.config.send == "update" else weights
+        values: NDArray[np.floating] = weights
+        if self.config.send == "update":
+            values = weights - broadcast.weights.astype(np.float64)
         return Report(
             round=broadcast.round,
             size=values.size,

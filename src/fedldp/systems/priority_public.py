@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -39,13 +40,17 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.bounding import check_releasable, replace_one_sensitivity
+from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts import Client
-from fedldp.parts.averaging import estimator, weighted_mean
+from fedldp.parts.averaging import read_report, weighted_mean
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierShare, pick_features
-from fedldp.parts.uneven_gaussian import UnevenGaussian, check_noisier_sigma
-from fedldp.systems import Positive, Problem, System, SystemConfig
+from fedldp.parts.uneven_gaussian import UnevenGaussian, check_ratio
+from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+
+_MARGIN = 1 + 1e-7
+"""On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
 
 
 class PriorityPublicConfig(SystemConfig):
@@ -53,27 +58,39 @@ class PriorityPublicConfig(SystemConfig):
 
     system: Literal["priority_public"] = "priority_public"
     epsilon: Positive = Field(description="budget of all that one client sends in the run")
-    clip: Positive = Field(description="C, the bound on the norm of what a client sends")
+    clip: NormBound = Field(description="C, the bound on the norm of what a client sends")
     send: Literal["weights", "update"] = Field(
         "update", description="clip and send weights, or their change from the broadcast"
     )
     noise_ratio: float = Field(
-        20.0, ge=1, le=1e6, description="noise of the picked features over that of the others"
+        20.0,
+        ge=1,
+        allow_inf_nan=False,
+        description="noise of the picked features over that of the others",
     )
     noisier: Noisier = "least"
     noisier_share: NoisierShare
 
     def mechanism(self) -> Gaussian:
-        """Return the randomiser with the least noise, calibrated to the whole run."""
-        sensitivity = replace_one_sensitivity(self.clip) * math.sqrt(self.rounds)
-        sigma = gaussian_sigma(self.epsilon, self.delta) * sensitivity
-        return Gaussian(self.clip, sigma * (1 + 1e-15))
+        """Return the randomiser with the least noise, calibrated to the whole run.
+
+        Raises:
+            ConfigError: it does not go so far.
+        """
+        sigma_per_sensitivity = _calibrated(self.epsilon, self.delta) * math.sqrt(self.rounds)
+        sigma = replace_one_sensitivity(self.clip) * sigma_per_sensitivity * _MARGIN
+        try:
+            return Gaussian(self.clip, sigma)
+        except ConfigError as error:
+            raise ConfigError(
+                f"epsilon = {self.epsilon:g} and clip = {self.clip:g} do not fit: {error}"
+            ) from error
 
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put the system together; see the module's diagram."""
         model, layout, weights, training = self.build_training(problem, device)
         first_layer = FirstLayer.of(model, self.model, device)
-        check_noisier_sigma(self.mechanism(), self.noise_ratio * self.mechanism().sigma)
+        check_ratio(self.mechanism(), self.noise_ratio)
         unknown = np.zeros(first_layer.num_features)
         return System(
             initial=lambda: Broadcast(
@@ -95,6 +112,11 @@ class PriorityPublicConfig(SystemConfig):
         return None
 
 
+@lru_cache(maxsize=4096)
+def _calibrated(epsilon: float, delta: float) -> float:
+    return gaussian_sigma(epsilon, delta)
+
+
 @dataclass(frozen=True)
 class PerturbPublicly:
     """The client's encoder: the only place where this system opens a sensitive value."""
@@ -104,16 +126,16 @@ class PerturbPublicly:
 
     def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
         """Return the report of one client."""
-        values = update.open()
+        values: NDArray[np.floating] = update.open()
         check_releasable(values)
         if self.config.send == "update":
-            values = values - broadcast.weights
+            values = values - broadcast.weights.astype(np.float64)
         least = self.config.mechanism()
         mechanism = UnevenGaussian(
             least.clip,
             least.sigma,
             self.first_layer.coordinates(picked(self.config, broadcast)),
-            self.config.noise_ratio * least.sigma,
+            self.config.noise_ratio,
         )
         return Report(
             round=broadcast.round,
@@ -150,7 +172,9 @@ class RankFeatures:
         """Return the next round's broadcast."""
         config, size = self.config, broadcast.weights.size
         least = config.mechanism()
-        mean, reports_in = weighted_mean(reports, size, estimator(least, size))
+        mean, reports_in = weighted_mean(
+            reports, size, lambda payload: read_report(least, payload, size)
+        )
         change = mean if config.send == "update" else mean - broadcast.weights
         ratio = np.where(picked(config, broadcast), config.noise_ratio, 1.0)
         noise_variance = (ratio * least.sigma) ** 2 / reports_in
