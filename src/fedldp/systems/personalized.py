@@ -47,7 +47,7 @@ from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.sign import Sign, paper_sigma
 from fedldp.parts import Client
-from fedldp.parts.averaging import estimator, mean_by_sender
+from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.per_client import check_one_each, of_client
 from fedldp.parts.portions import PortionSgd, check_portions, scale_features
 from fedldp.parts.selection import draw_selection
@@ -303,7 +303,7 @@ class AggregateByNoise:
         mechanism = self.config.mechanism(client, report.size)
         if mechanism is None:
             return np.frombuffer(report.payload, "<f4").astype(np.float64)
-        values = estimator(mechanism, report.size)(report.payload)
+        values = read_report(mechanism, report.payload, report.size)
         return np.sign(values) if self.config.sends_signs else values
 
     def _symbolised(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -48,7 +48,7 @@ from fedldp.errors import ConfigError
 from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts import Client
-from fedldp.parts.averaging import estimator, mean_by_sender
+from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.changes import SendChange
 from fedldp.parts.per_client import check_one_each, of_client
 from fedldp.parts.portions import PortionSgd, check_portions, scale_features
@@ -215,7 +215,7 @@ class SendNoisyChange:
         report = SendChange(mechanism)(update, broadcast, client)
         payload = report.payload
         if self.config.report == "sign":
-            noisy = estimator(mechanism, report.size)(payload)
+            noisy = read_report(mechanism, payload, report.size)
             payload = np.packbits(noisy >= 0).tobytes()
         return replace(report, payload=payload, client=client.index)
 
@@ -248,7 +248,7 @@ class AddWeightedChange:
         """
         mechanism = self.config.mechanism(client)
         if self.config.report == "gaussian":
-            return estimator(mechanism, report.size)(report.payload)
+            return read_report(mechanism, report.payload, report.size)
         counts = Counts(report.size, mechanism.sigma * math.sqrt(math.pi / 2))
         counts.add(report.payload)
         return counts.mean()
