@@ -226,6 +226,17 @@ def compose_rho(rhos: Iterable[float]) -> float:
     return round_up(total)
 
 
+def pure_rho(epsilon: Fraction) -> Fraction:
+    """Return the rho of zCDP of any pure ``epsilon`` mechanism, exact: min(epsilon^2/2, epsilon).
+
+    The first is Bun, Steinke 2016, Proposition 1.4. For the second, no outcome is likelier by more
+    than e^epsilon under P than under Q, so neither is E_P[(P/Q)^(alpha - 1)] larger than
+    e^(epsilon (alpha - 1)). The Renyi divergence of order alpha, the logarithm of that mean over
+    alpha - 1, is then at most epsilon, for every alpha > 1, and epsilon is below epsilon alpha.
+    """
+    return min(epsilon**2 / 2, epsilon)
+
+
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return an epsilon at ``delta`` of a rho-zCDP mechanism.
 
