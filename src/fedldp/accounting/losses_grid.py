@@ -39,11 +39,11 @@ from fedldp.accounting.tilted import (
     Law,
     Part,
     Term,
+    best_rate,
     best_tilt,
     cumulant,
     log_mean,
-    minimise,
-    moments,
+    mean_and_deviation,
     spread,
     tilted,
 )
@@ -151,7 +151,7 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
         terms: single losses, and how many of each are in the sum.
         moved: how many draws, of single losses or of earlier sums, are moved to this grid.
     """
-    mean, deviation = moments(terms)
+    mean, deviation = mean_and_deviation(terms)
     # Where single losses are larger than the deviation, they are rare, and decide the window.
     slowest = 1e-2 / (deviation + spread(terms))
     # Each loss has moved by up to a step in each stage: in all by about so many steps.
@@ -162,7 +162,7 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
         def beyond(rate: float, side: int = side) -> float:
             return (cumulant(terms, side * rate) + _CUT) / rate - side * mean
 
-        rates[i] = minimise(beyond, slowest, 1e2 / deviation)
+        rates[i] = best_rate(beyond, slowest, 1e2 / deviation)
         reach[i] = beyond(rates[i])
         end = sum(count * float((side * law.losses).max()) for law, count in terms) - side * mean
         if end < reach[i]:  # only what has moved is further out, and a steep bound holds there
