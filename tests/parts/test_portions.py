@@ -82,9 +82,7 @@ def test_a_sample_keeps_each_example_with_its_probability() -> None:
     assert abs(kept - 0.8 * count) < 5 * math.sqrt(0.16 * count)
 
 
-def test_too_few_examples_for_the_rounds_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rounds = 10: this client has 9 examples"):
-        sampled(portions(10), 9, 1)
+def test_too_few_examples_in_all_for_the_rounds_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"rounds = 10: 29 training examples are too few"):
         check_portions(29, 3, 10)
     check_portions(30, 3, 10)
@@ -183,13 +181,17 @@ def read(report: Report, client: int) -> np.ndarray:
 
 def test_a_mean_by_sender_weighs_each_report_by_its_sender() -> None:
     reports = [report(2, 5.0), report(0, 1.0), report(1, 100.0)]
-    mean = mean_by_sender(reports, np.array([3.0, 0.0, 1.0]), read)
+    mean = mean_by_sender(reports, 1, np.array([3.0, 0.0, 1.0]), read)
+    assert mean is not None
     np.testing.assert_allclose(mean, [2.0])
-    assert mean_by_sender(reports, np.zeros(3), read) is None
+    assert mean_by_sender(reports, 1, np.zeros(3), read) is None
 
 
-def test_a_mean_by_sender_needs_reports_and_senders() -> None:
+def test_a_mean_by_sender_needs_reports_of_its_size_and_their_senders() -> None:
     with pytest.raises(RunError, match="no report came in"):
-        mean_by_sender([], np.ones(3), read)
-    with pytest.raises(RunError, match="whose report"):
-        mean_by_sender([report(None, 1.0)], np.ones(3), read)
+        mean_by_sender([], 1, np.ones(3), read)
+    for client in (None, -1, 3):
+        with pytest.raises(RunError, match="whose report"):
+            mean_by_sender([report(client, 1.0)], 1, np.ones(3), read)
+    with pytest.raises(RunError, match="a report of 1 values for 2 coordinates"):
+        mean_by_sender([report(0, 1.0)], 2, np.ones(3), read)

@@ -275,8 +275,6 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused() -> None:
         built(config(rounds=500))
     with pytest.raises(ConfigError, match=r"epsilon = 1e\+30 and clip = 1e\+30 of client 0"):
         built(config(clip=1e30, epsilon=1e30))
-    with pytest.raises(ConfigError, match=r"rounds = 40: this client has \d+ examples"):
-        simulate(config(rounds=40, num_examples=None, partition="power-law:8"))
 
 
 # Recipes

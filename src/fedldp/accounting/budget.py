@@ -148,9 +148,9 @@ def _known_cost(event: Event, kind: Kind) -> float:
         case PureReport():
             price = _of_pure(event.epsilon, kind)
         case PerRecord():
-            return _known_cost(event.client, kind)
+            return cost(event.client, kind)
         case DrawnOnce():
-            return _known_cost(event.drawn, kind)
+            return cost(event.drawn, kind)
         case GaussianReport() if kind == "zcdp":
             price = Fraction(event.rho)
         case _:

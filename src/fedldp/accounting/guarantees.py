@@ -86,9 +86,11 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
     once = {event.drawn: 1 for event in history if isinstance(event, DrawnOnce)}
     again = Counter({e: n for e, n in history.items() if not isinstance(e, DrawnOnce)})
     lines = _lines(Counter(once) + again, unit, delta)
+    if once:  # what is sent follows from what was drawn, and may tell less of it
+        lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
     if unit in ("record", "client-run") and again:
-        assumptions += _taking_part(again.total())
+        assumptions += _taking_part(history.total())
     return [
         line if line.kind == "none" else replace(line, assumptions=line.assumptions + assumptions)
         for line in lines
@@ -120,8 +122,7 @@ def _lines(history: History, unit: Unit, delta: float) -> list[Guarantee]:
 
 
 def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
-    idealised = any(isinstance(e, PureReport) and e.idealised for e in history)
-    assumptions = [FRESH, IDEALISED] if idealised else [FRESH]
+    assumptions = [FRESH, IDEALISED] if _is_idealised(history) else [FRESH]
     reports = _whole_reports(history)
     bits = _independent_bits(history)
     pure = pure_epsilon(reports)
@@ -156,6 +157,10 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
         method="optimal composition (Kairouz, Oh, Viswanath 2015)"
         + (", exact for two-valued reports" if tight else ", an upper bound"),
     )
+
+
+def _is_idealised(history: History) -> bool:
+    return any(isinstance(event, PureReport) and event.idealised for event in history)
 
 
 def _whole_reports(history: History) -> dict[float, int]:
@@ -239,7 +244,7 @@ def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
         kind="approximate",
         epsilon=zcdp_epsilon(compose_rho(rhos), delta),
         delta=delta,
-        assumptions=[FRESH, DISCRETE],
+        assumptions=[FRESH, DISCRETE, *([IDEALISED] if _is_idealised(history) else [])],
         method="zero-concentrated privacy, summed over rounds (Canonne, Kamath, Steinke 2020)",
     )
 

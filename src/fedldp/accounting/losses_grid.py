@@ -14,62 +14,69 @@ delta = 1e-100, or losses of 1e6, no harder than others (plain transforms lose t
   computed from the outcomes, so by post-processing it reveals no more; its laws under P and
   under Q are computed apart, exactly. The deficit, too, is of second order.
 
+A high power is taken in stages: sums of 28 losses, say, then sums of 28 of those, and so on. Each
+stage has its own grid, whose step grows with the deviation of what is added; the sums of one stage
+are moved to the grid of the next as outcomes are above, so each stage is a bound of the one before.
+A single grid as fine as the first and as wide as the last would have to be far larger.
+
 Both bounds account, in the safe direction, for rounding of masses and losses, for the errors of
-the transforms and of complex powers, and for sums beyond the window (Chernoff bounds).
+the transforms and of their powers, and for sums beyond the window (Chernoff bounds).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 from scipy.linalg.lapack import dtbtrs
-from scipy.special import logsumexp
 
-from fedldp.accounting.losses import Floats, Losses
+from fedldp.accounting.losses import Floats
+from fedldp.accounting.tilted import (
+    Law,
+    Part,
+    Term,
+    best_tilt,
+    cumulant,
+    log_mean,
+    minimise,
+    moments,
+    spread,
+    tilted,
+)
 
-Part = tuple[Losses, int]
-"""The losses of a mechanism, and how often it is used."""
+Points = NDArray[np.int64]
 
-Step = tuple[NDArray[np.int64], Floats]
-"""The law of one loss on the grid: grid points, and logarithms of tilted weights."""
-
-_CUT = 44.0  # sums beyond the window have tilted probability below e^-44
+_CUT = 36.0  # sums beyond the window have tilted probability below about e^-36
 _POINTS_PER_DEVIATION = 2000  # enough: the error falls with the square of this
-_MOST_POINTS = 1 << 20
-_MOST_POINTS_HUGE = 1 << 22
-_HUGE = 1_000_000  # compositions
+_MOST_POINTS = 1 << 19
+_MOST_USES = 32  # in one stage
+_MARGIN = 40  # grid points on either side of a window
+_NEGLIGIBLE = 60.0  # frequencies at which a power is below e^-60 are left out
 _ROUNDING = 2.0**-50
 
-
-@dataclass(frozen=True)
-class _Plan:
-    """The tilt, and the window of the grid: points (start + i) step for i from 0 to size - 1."""
-
-    theta: float
-    step: float
-    start: int
-    size: int
-    rates: tuple[float, float]  # of the Chernoff bounds below and above the window
+ToGrid = Callable[[Law, float], tuple[Points, Floats]]
+"""Moves a law to a grid with some step: returns points, and their weights of shape (rows, k)."""
 
 
 @dataclass(frozen=True)
-class _Sum:
-    """The law of the summed losses on the window, in a tilted measure.
+class _Window:
+    """The grid of a tilted sum, about its mean.
 
-    ``weights`` of shape (size,) times exp(log_scale - tilt * loss) are the true masses, up to
-    ``noise`` in each weight, and ``misplaced`` in all of them together.
+    Attributes:
+        step: of the grid.
+        below: grid points below the mean.
+        size: grid points in all.
+        rates: of the Chernoff bounds below and above.
     """
 
-    weights: Floats
-    tilt: float
-    log_scale: float
-    noise: float
-    misplaced: float
+    step: float
+    below: int
+    size: int
+    rates: tuple[float, float]
 
 
 def compose_upper(parts: Sequence[Part], delta: float) -> float:
@@ -80,21 +87,17 @@ def compose_upper(parts: Sequence[Part], delta: float) -> float:
         delta: from 1e-300 to below 1.
 
     Returns:
-        An epsilon of at least 0, infinite if the unlisted mass of the parts is all of delta.
+        An epsilon of at least 0. It is infinite if the unlisted mass of the parts is all of delta,
+        or if delta is so small that the largest sum decides.
     """
     left = delta - sum(count * part.missing for part, count in parts)
     if left <= 0:
         return math.inf
-    parts = [
-        (Losses(part.values, part.log_masses + part.errors, part.errors), count)
-        for part, count in parts
-    ]
-    plan = _plan(parts, left)
-    law = _power([_split(part, plan) for part, _ in parts], parts, plan, plan.theta)
-    ratio = _Sum(law.weights, plan.theta + 1, law.log_scale, law.noise, law.misplaced)
-    return max(
-        _epsilon_from_above(plan, law, ratio, math.log(left)) + _slack(parts, plan.theta), 0.0
-    )
+    theta = best_tilt(parts, left)
+    laws = [tilted(part.values, {theta: part.log_masses + part.errors}) for part, _ in parts]
+    law, step = _compose([(law, n) for law, (_, n) in zip(laws, parts, strict=True)], _split)
+    found = _epsilon_from_above(law, step, math.log(left))
+    return max(found + _slack(parts, theta), 0.0)
 
 
 def compose_lower(parts: Sequence[Part], delta: float) -> float:
@@ -104,233 +107,231 @@ def compose_lower(parts: Sequence[Part], delta: float) -> float:
         parts: losses and how often each occurs, from 1; their unlisted outcomes are ignored.
         delta: from 1e-300 to below 1.
     """
-    plan = _plan(parts, delta)
-    points = [np.rint(part.values / plan.step).astype(np.int64) for part, _ in parts]
-    rounded = [
-        (replace(part, values=point * np.float64(plan.step)), count)
-        for (part, count), point in zip(parts, points, strict=True)
-    ]
-    # The roundings of many equal losses add up, and the window goes with them.
-    drift = _moments(rounded, plan.theta)[0] - _moments(parts, plan.theta)[0]
-    plan = replace(plan, start=plan.start + round(drift / plan.step))
-    laws = {}
-    for tilt, sign in ((plan.theta, -1), (plan.theta + 1, 1)):
-        steps = []
-        for (part, _), point in zip(parts, points, strict=True):
-            log_masses = part.log_masses + sign * part.errors
-            if sign > 0:
-                log_masses = log_masses - part.values  # Q
-            steps.append((point, log_masses + tilt * (point * plan.step)))
-        laws[sign] = _power(steps, parts, plan, tilt)
-    return max(
-        _epsilon_from_below(plan, laws[-1], laws[1], math.log(delta)) - _slack(parts, plan.theta),
-        0.0,
-    )
-
-
-def _cumulant(parts: Sequence[Part], tilt: float) -> float:
-    """Return ln E_P e^(tilt L) of the summed losses."""
-    return sum(
-        count * float(logsumexp(part.log_masses + tilt * part.values)) for part, count in parts
-    )
-
-
-def _moments(parts: Sequence[Part], tilt: float) -> tuple[float, float]:
-    """Return the mean and the variance of the summed losses in the tilted measure."""
-    mean = variance = 0.0
+    theta = best_tilt(parts, delta)
+    terms = []
     for part, count in parts:
-        masses = np.exp(part.log_masses + tilt * part.values - _cumulant([(part, 1)], tilt))
-        center = float(np.dot(masses, part.values))
-        mean += count * center
-        variance += count * float(np.dot(masses, (part.values - center) ** 2))
-    return mean, variance
+        log_p = part.log_masses - part.errors
+        log_q = part.log_masses + part.errors - part.values
+        terms.append((tilted(part.values, {theta: log_p, theta + 1: log_q}), count))
+    law, step = _compose(terms, _round)
+    return max(_epsilon_from_below(law, step, math.log(delta)) - _slack(parts, theta), 0.0)
 
 
-def _deviation(parts: Sequence[Part], tilt: float) -> float:
-    """Return the standard deviation in the tilted measure, as a scale: never quite zero."""
-    return max(math.sqrt(_moments(parts, tilt)[1]), 1e-6 * _spread(parts))
+def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[Law, float]:
+    """Return the law of the sum of all draws on a grid, and the grid's step."""
+    last: list[Term] = []
+    for law, count in terms:
+        sums, uses, left = law, 1, count
+        for fold in _folds(count):
+            left, rest = divmod(left, fold)
+            if rest:
+                last.append((sums, rest))
+            uses *= fold
+            sums = _sum([(sums, fold)], _window([(law, uses)], fold), to_grid)
+        last.append((sums, left))
+    window = _window(terms, sum(count for _, count in last))
+    return _sum(last, window, to_grid), window.step
 
 
-def _spread(parts: Sequence[Part]) -> float:
-    return max(float(np.ptp(part.values)) for part, _ in parts)
+def _folds(count: int) -> list[int]:
+    """Return how many draws are added in each stage but the last."""
+    stages = max(1, math.ceil(math.log(count) / math.log(_MOST_USES)))
+    return [round(count ** (1 / stages))] * (stages - 1)
 
 
-def _minimise(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return about the argument of the least value; any argument would be valid."""
-    from scipy.optimize import minimize_scalar  # slow to import
+def _window(terms: Sequence[Term], moved: int) -> _Window:
+    """Choose the grid of a sum.
 
-    best = minimize_scalar(
-        lambda log_x: function(math.exp(log_x)),
-        bounds=(math.log(low), math.log(high)),
-        method="bounded",
-        options={"xatol": 1e-2},
-    )
-    return math.exp(float(best.x))
-
-
-def _plan(parts: Sequence[Part], delta: float) -> _Plan:
-    """Choose the tilt of the best Renyi bound, and a window that holds the tilted sum."""
-    deviation = _deviation(parts, 0.0)
-    # A Gaussian sum wants sqrt(2 ln(1/delta)) deviations; far more tilt would drown in rounding
-    # the outcomes that decide, where the sum is at its largest with probability above delta.
-    most_tilt = (2 + 3 * math.sqrt(-2 * math.log(delta))) / deviation
-
-    def renyi_epsilon(tilt: float) -> float:
-        # The conversion of Canonne, Kamath, Steinke 2020, section 2.3, at order tilt + 1
-        gain = tilt * math.log1p(1 / tilt) + math.log1p(tilt)
-        return (_cumulant(parts, tilt) - math.log(delta) - gain) / tilt
-
-    # Where large losses are rare, the deviation is far below them, and so is the best tilt.
-    least_tilt = min(1e-3 * most_tilt, 1e-2 / _spread(parts))
-    theta = _minimise(renyi_epsilon, least_tilt, most_tilt)
-    base = _cumulant(parts, theta)
-    deviation = _deviation(parts, theta)
-
-    def beyond(rate: float) -> float:
-        return (_cumulant(parts, theta + rate) - base + _CUT) / abs(rate)
-
+    Args:
+        terms: single losses, and how many of each are in the sum.
+        moved: how many draws, of single losses or of earlier sums, are moved to this grid.
+    """
+    mean, deviation = moments(terms)
     # Where single losses are larger than the deviation, they are rare, and decide the window.
-    slowest = 1e-2 / (deviation + _spread(parts))
-    above = _minimise(beyond, slowest, 1e2 / deviation)
-    below = _minimise(lambda rate: beyond(-rate), slowest, 1e2 / deviation)
-    top = min(beyond(above), sum(count * float(part.values.max()) for part, count in parts))
-    bottom = max(-beyond(-below), sum(count * float(part.values.min()) for part, count in parts))
-    uses = sum(count for _, count in parts)
-    most = _MOST_POINTS if uses <= _HUGE else _MOST_POINTS_HUGE
-    wanted = deviation / math.sqrt(uses) / _POINTS_PER_DEVIATION
-    margin = 2 * len(parts) + 2  # splitting moves each part's losses by less than a step
-    step = max(wanted, (top - bottom) / (most - 2 * margin))
-    size = int(fft.next_fast_len(int((top - bottom) / step) + 2 * margin, real=True))
-    return _Plan(theta, step, math.floor(bottom / step) - margin, size, (below, above))
+    slowest = 1e-2 / (deviation + spread(terms))
+    # Each loss has moved by up to a step in each stage: in all by about so many steps.
+    moves = math.sqrt(sum(count for _, count in terms)) / 2
+    reach, margin, rates, steep = [0.0, 0.0], [_MARGIN, _MARGIN], [0.0, 0.0], [False, False]
+    for i, side in enumerate((-1, 1)):
+
+        def beyond(rate: float, side: int = side) -> float:
+            return (cumulant(terms, side * rate) + _CUT) / rate - side * mean
+
+        rates[i] = minimise(beyond, slowest, 1e2 / deviation)
+        reach[i] = beyond(rates[i])
+        end = sum(count * float((side * law.losses).max()) for law, count in terms) - side * mean
+        if end < reach[i]:  # only what has moved is further out, and a steep bound holds there
+            reach[i], steep[i] = end, True
+            margin[i] += math.ceil(9 * moves)
+    wanted = deviation / math.sqrt(moved) / _POINTS_PER_DEVIATION
+    step = max(wanted, sum(reach) / (_MOST_POINTS - sum(margin)))
+    size = int(fft.next_fast_len(int(sum(reach) / step) + sum(margin), real=True))
+    low, high = (
+        min(1.0, 8.5 / moves) / step if near else rate
+        for near, rate in zip(steep, rates, strict=True)
+    )
+    return _Window(step, math.ceil(reach[0] / step) + margin[0], size, (low, high))
 
 
-def _split(part: Losses, plan: _Plan) -> Step:
-    """Return grid points and log tilted masses: each outcome on both sides of its loss."""
-    lower = np.floor(part.values / plan.step)
-    rest = part.values - lower * plan.step
-    share = np.clip(np.expm1(-rest) / math.expm1(-plan.step), 1e-300, 1.0)
-    tilted = part.log_masses + plan.theta * (lower * plan.step)
-    down = tilted + np.log(np.maximum(1 - share, 1e-300))
-    up = tilted + np.log(share) + plan.theta * plan.step
+def _split(law: Law, step: float) -> tuple[Points, Floats]:
+    """Divide each loss between the grid points on both sides of it: for an upper bound."""
+    lower = np.floor(law.losses / step)
+    rest = law.losses - lower * step
+    share = np.clip(np.expm1(-rest) / math.expm1(-step), 0.0, 1.0)
+    tilts = law.tilts[:, None]
+    down = law.weights * (np.exp(-tilts * rest) * (1 - share))
+    up = law.weights * (np.exp(tilts * (step - rest)) * share)
     point = lower.astype(np.int64)
-    return np.concatenate([point, point + 1]), np.concatenate([down, up])
+    return np.concatenate([point, point + 1]), np.concatenate([down, up], axis=1)
 
 
-def _power(
-    steps: Sequence[Step],
-    parts: Sequence[Part],
-    plan: _Plan,
-    tilt: float,
-) -> _Sum:
-    """Return the law of the sum: the inverse transform of the product of powers.
+def _round(law: Law, step: float) -> tuple[Points, Floats]:
+    """Move each loss to the grid point next to it: for a lower bound."""
+    nearest = np.rint(law.losses / step)
+    moved = np.exp(np.outer(law.tilts, nearest * step - law.losses))
+    return nearest.astype(np.int64), law.weights * moved
+
+
+def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> Law:
+    """Return the law of the sum of all draws, on the window.
 
     The circular convolution is exact for the sum modulo the window, so all that it can misplace
-    is the mass outside, which Chernoff's bound limits. Its rounding errors are bounded in each
-    cell by the mean error over the frequencies: a power m multiplies the relative error of a
-    transform by m, but only where it is not negligible.
+    is the mass outside, which Chernoff's bound limits.
     """
-    rounding = _ROUNDING * math.log2(plan.size)
-    log_transform = np.zeros(plan.size // 2 + 1, np.complex128)
-    sensitivity = np.zeros(plan.size // 2 + 1)
-    log_scale, offset = 0.0, 0
-    for (point, log_weights), (_, count) in zip(steps, parts, strict=True):
-        log_total = float(logsumexp(log_weights))
-        weights = np.exp(log_weights - log_total)
-        log_scale += count * log_total
-        # About its mean, the law has small phases where its power is not negligible.
-        center = round(float(np.dot(weights, point)))
-        cells = np.bincount((point - center) % plan.size, weights, plan.size)
-        transform = fft.rfft(cells)
-        size = np.maximum(np.abs(transform), 1e-300)
-        log_transform += count * np.log(np.where(transform == 0, 1e-300, transform))
-        sensitivity += count * (rounding / size + _ROUNDING * (1 + np.abs(np.log(size))))
-        offset += count * center
-    transform = np.exp(log_transform)
-    # |transform| * sensitivity in logarithms: near a zero the one is tiny and the other huge.
-    errors = np.exp(np.minimum(log_transform.real + np.log(sensitivity), 0.0))
-    noise = 2 * float(np.mean(errors))
-    noise += rounding * math.sqrt(2 * float(np.mean(np.abs(transform) ** 2)))
-    weights = np.roll(fft.irfft(transform, plan.size), (offset - plan.start) % plan.size)
-    outside = _outside(steps, parts, plan, log_scale)
-    return _Sum(weights, tilt, log_scale, noise, outside)
+    step, size, tilts = window.step, window.size, terms[0][0].tilts
+    log_scales, errors = np.zeros(len(tilts)), np.zeros(len(tilts))
+    grids: list[tuple[Points, Floats, int]] = []
+    mean, offset, low, high = 0.0, 0, 0, 0
+    for law, count in terms:
+        points, weights = to_grid(law, step)
+        totals = weights.sum(axis=1)
+        weights /= totals[:, None]
+        log_scales += count * (law.log_scales + np.log(totals))
+        errors += count * law.errors * np.exp(tilts * step) / totals
+        center = float(np.dot(weights[0], points))
+        mean += count * center
+        # About its mean, a law has small phases where its power is not negligible.
+        offset += count * round(center)
+        low, high = low + count * int(points.min()), high + count * int(points.max())
+        grids.append((points - round(center), weights, count))
+    start = math.floor(mean) - window.below
+    # Beyond the extreme sums, the transform leaves nothing but its rounding.
+    there = slice(max(low - start, 0), min(high + 1 - start, size))
+    sums = np.empty((len(tilts), there.stop - there.start))
+    errors = np.where(errors < 1, np.expm1(np.minimum(errors, 1.0)), math.inf)
+    for row in range(len(tilts)):
+        laws = [(points, weights[row], count) for points, weights, count in grids]
+        cells, rounding = _power(laws, size)
+        sums[row] = np.roll(cells, (offset - start) % size)[there]
+        errors[row] += rounding + 2 * _outside(laws, window, start - offset)
+    losses = (start + np.arange(there.start, there.stop)) * np.float64(step)
+    return Law(losses, sums, tilts, log_scales, errors)
 
 
-def _outside(steps: Sequence[Step], parts: Sequence[Part], plan: _Plan, log_scale: float) -> float:
+def _power(laws: Sequence[tuple[Points, Floats, int]], size: int) -> tuple[Floats, float]:
+    """Return the circular convolution of powers of laws, and a bound on its errors in all.
+
+    A transform is known to within ``rounding`` at every frequency, so its power to within
+    count * rounding times one power less. The sum of errors over the cells is at most the root of
+    the sum of their squares over the frequencies.
+    """
+    rounding = _ROUNDING * (math.log2(size) + 1)
+    kept = np.arange(size // 2 + 1)
+    powers, largest = np.ones(kept.size, np.complex128), np.ones(kept.size)
+    relative = np.zeros(kept.size)
+    for points, weights, count in laws:
+        transform = fft.rfft(np.bincount(points % size, weights, size))[kept]
+        bound = np.abs(transform) + rounding
+        stays = bound > math.exp(-_NEGLIGIBLE / count)
+        kept, transform, bound = kept[stays], transform[stays], bound[stays]
+        powers = powers[stays] * transform**count
+        largest = largest[stays] * bound**count
+        relative = relative[stays] + count * rounding / bound
+    spectrum = np.zeros(size // 2 + 1, np.complex128)
+    spectrum[kept] = powers
+    squares = np.sum((largest * relative) ** 2) + spectrum.size * math.exp(-2 * _NEGLIGIBLE)
+    error = math.sqrt(2 * squares) + rounding * math.sqrt(2 * np.sum(largest**2))
+    cells = fft.irfft(spectrum, size)
+    # What may be nothing but error would spoil the Chernoff bounds of the next stage.
+    cells[cells < error / size] = 0.0
+    return cells, 2 * error
+
+
+def _outside(laws: Sequence[tuple[Points, Floats, int]], window: _Window, start: int) -> float:
     """Bound the tilted probability of sums outside the window, by Chernoff on either side."""
     total = 0.0
-    sides = ((-1, -plan.start, plan.rates[0]), (1, plan.start + plan.size - 1, plan.rates[1]))
+    sides = ((-1, -start, window.rates[0]), (1, start + window.size - 1, window.rates[1]))
     for side, limit, rate in sides:
-        extreme = sum(
-            count * int((side * point).max())
-            for (point, _), (_, count) in zip(steps, parts, strict=True)
-        )
-        if extreme <= limit:
-            continue
-        exponent = -log_scale - rate * limit * plan.step
-        for (point, log_weights), (_, count) in zip(steps, parts, strict=True):
-            exponent += count * float(logsumexp(log_weights + rate * side * point * plan.step))
-        total += math.exp(min(exponent, 0.0))
+        slope = np.float64(side * rate * window.step)
+        cumulants = (count * log_mean(weights, slope * points) for points, weights, count in laws)
+        total += math.exp(min(sum(cumulants) - rate * window.step * limit, 0.0))
     return total
 
 
-def _epsilon_from_above(plan: _Plan, law: _Sum, q_law: _Sum, log_delta: float) -> float:
+def _epsilon_from_above(law: Law, step: float, log_delta: float) -> float:
     """Return an epsilon that meets delta, as small as the bounds allow.
 
     Of the sums {S >= a grid point g}, those with g > e make up delta(e). So the first g at which
     P(S > g) - e^g Q(S > g), rounded up, meets delta is a valid epsilon, and ln((P - delta)/Q) of
-    its set is one too, down to the grid point before.
+    its set is one too, down to the grid point before. A tilted mass at a loss g + x adds to
+    delta(g) in proportion to e^(-theta x) (1 - e^-x), and the errors no more than at its maximum.
     """
-    losses, left = _beyond_delta(plan, law, log_delta, sign=1)
-    q_sets = np.maximum(_sums_above(q_law, plan.step, -1), 0.0)
+    theta = float(law.tilts[0])
+    most = math.exp(-theta * math.log1p(1 / theta) + theta * step) / (1 + theta)
+    left = _beyond_delta(law, step, log_delta, 1, float(law.errors[0]) * most)
+    q_sets = _sums_above(law.weights[0], theta + 1, step, -1, 0.0)
     valid = left <= q_sets
     if not valid.any():
         return math.inf
     first = int(np.argmax(valid))
     if left[first] <= 0:
-        return float(losses[first] - plan.step)
+        return float(law.losses[first] - step)
     shift = math.log(left[first] / q_sets[first])
-    return float(losses[first] + max(shift, -plan.step))
+    return float(law.losses[first] + max(shift, -step))
 
 
-def _epsilon_from_below(plan: _Plan, p_law: _Sum, q_law: _Sum, log_delta: float) -> float:
+def _epsilon_from_below(law: Law, step: float, log_delta: float) -> float:
     """Return the largest ln((P(S) - delta)/Q(S)): any set S of sums gives a lower bound."""
-    losses, left = _beyond_delta(plan, p_law, log_delta, sign=-1)
-    q_sets = _sums_above(q_law, plan.step, 1)
+    left = _beyond_delta(law, step, log_delta, -1, float(law.errors[0]))
+    q_sets = _sums_above(law.weights[1], float(law.tilts[1]), step, 1, float(law.errors[1]))
     useful = left > 0
     if not useful.any():
         return 0.0
-    epsilons = losses[useful] + np.log(left[useful] / q_sets[useful])
-    return float(epsilons.max()) + p_law.log_scale - q_law.log_scale
+    epsilons = law.losses[useful] + np.log(left[useful] / q_sets[useful])
+    return float(epsilons.max() + law.log_scales[0] - law.log_scales[1])
 
 
-def _beyond_delta(plan: _Plan, law: _Sum, log_delta: float, sign: int) -> tuple[Floats, Floats]:
-    """Return the grid's losses g, and (P(S >= g) - delta) e^(tilt g - log_scale), rounded by sign.
+def _beyond_delta(law: Law, step: float, log_delta: float, sign: int, error: float) -> Floats:
+    """Return (P(S >= g) - delta) e^(tilt g - log_scale) at the losses g, rounded by ``sign``.
 
     The factor makes the masses about a point relative to those at the point, so nothing over- or
     underflows.
     """
-    losses = (plan.start + np.arange(plan.size)) * np.float64(plan.step)
-    exponent = log_delta - law.log_scale + law.tilt * losses
-    return losses, _sums_above(law, plan.step, sign) - np.exp(np.minimum(exponent, 700.0))
+    tilt = float(law.tilts[0])
+    exponent = log_delta - float(law.log_scales[0]) + tilt * law.losses
+    sums = _sums_above(law.weights[0], tilt, step, sign, error)
+    return sums - np.exp(np.minimum(exponent, 700.0))
 
 
-def _sums_above(law: _Sum, step: float, sign: int) -> Floats:
+def _sums_above(weights: Floats, tilt: float, step: float, sign: int, error: float) -> Floats:
     """Return sum over s >= i of weights_s e^(-tilt (s - i) step), rounded by ``sign``."""
-    decay = math.exp(-law.tilt * step)
     # The sums solve sums_i - decay sums_(i+1) = weights_i; the solver is one pass from the end.
-    bands = np.ones((2, law.weights.size), order="F")
-    bands[0] = -decay
-    sums = dtbtrs(bands, law.weights, uplo="U")[0]
-    reach = min(law.weights.size, 1 / -math.expm1(-law.tilt * step))
-    return np.asarray(sums * (1 + sign * 1e-9) + sign * (law.noise * reach + law.misplaced))
+    bands = np.ones((2, weights.size), order="F")
+    bands[0] = -math.exp(-tilt * step)
+    sums = dtbtrs(bands, weights, uplo="U")[0]
+    return np.asarray(sums * (1 + sign * 1e-9) + sign * error, np.float64)
 
 
 def _slack(parts: Sequence[Part], theta: float) -> float:
     """Bound what rounding does to the sum of losses, and to the scales that are added up.
 
-    An error in a logarithm of a mass moves epsilon by as much (below), or by that over theta.
+    An error in a logarithm of a mass moves epsilon by as much (below), or by that over theta. Every
+    stage rounds anew.
     """
     return sum(
-        count * _ROUNDING * (float(np.abs(part.values).max()) * (2 + 4 * theta) + 2 + 2 / theta)
+        (len(_folds(count)) + 1)
+        * count
+        * _ROUNDING
+        * (float(np.abs(part.values).max()) * (2 + 4 * theta) + 2 + 2 / theta)
         for part, count in parts
     )

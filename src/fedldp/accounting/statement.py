@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,7 +13,9 @@ from fedldp.accounting.guarantees import (
     DISCRETE,
     FRESH,
     IDEALISED,
+    ONCE,
     Adversary,
+    Coordinates,
     Guarantee,
     History,
     Unit,
@@ -20,10 +23,13 @@ from fedldp.accounting.guarantees import (
     shuffled_guarantees,
 )
 from fedldp.accounting.releases import Releases, crowds, histories, of_clients, of_server
-from fedldp.accounting.sampled import SECRET_CLIENTS, is_sampled, sampled_guarantee
+from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, is_sampled, sampled_guarantee
 from fedldp.errors import ConfigError
 
 TRUSTED = ["the server is trusted: it adds the noise as told and shows nobody the reports"]
+OF_ANYONE = (IDEALISED, DISCRETE, ONCE, SECRET_RECORDS, SECRET_CLIENTS)
+"""Assumptions that a line for all clients rests on if it needs them for one."""
+
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
 
 
@@ -94,11 +100,13 @@ def _events(releases: Releases) -> list[Event]:
 
 def _weight_lines(releases: Releases) -> list[Guarantee]:
     events = _events(releases)
-    bits = [event for event in events if isinstance(event, TwoValuedBits)]
-    costs = [min(event.epsilon, event.whole or math.inf) for event in bits]
-    costs += [e for event in events if isinstance(event, PureCoordinates) for e, _ in event.groups]
-    if not costs:
+    coordinates = [event for event in events if isinstance(event, Coordinates)]
+    if len(coordinates) < len(events):  # what is known of others' coordinates is in other lines
         return []
+    bits = [event for event in coordinates if isinstance(event, TwoValuedBits)]
+    costs = [min(event.epsilon, event.whole or math.inf) for event in bits]
+    others = [event for event in coordinates if isinstance(event, PureCoordinates)]
+    costs += [epsilon for event in others for epsilon, _ in event.groups]
     free = all(event.whole is None for event in bits)
     worst = max(costs)
     return [
@@ -192,9 +200,22 @@ def _worst(candidates: list[list[Guarantee]]) -> list[Guarantee]:
     Where clients have different kinds of lines, only the approximate epsilon is comparable.
     """
     if len({tuple((g.unit, g.kind, g.delta) for g in lines) for lines in candidates}) == 1:
-        return [max(lines, key=_badness) for lines in zip(*candidates, strict=True)]
-    best = [min(lines, key=lambda g: (g.kind == "pure", _badness(g))) for lines in candidates]
-    return [max(best, key=_badness)]
+        return [_worst_of(lines) for lines in zip(*candidates, strict=True)]
+    return [_worst_of([min(lines, key=_most_useful) for lines in candidates])]
+
+
+def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:
+    """Return what puts first an approximate line, one for deployment, and a small epsilon."""
+    return line.kind == "pure", IDEALISED in line.assumptions, _badness(line)
+
+
+def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
+    """Return the line of the worst-off client, with what those of the others rest on."""
+    worst = max(lines, key=_badness)
+    needed = [a for a in OF_ANYONE if any(a in line.assumptions for line in lines)]
+    if worst.kind == "none":
+        return worst
+    return replace(worst, assumptions=list(dict.fromkeys(worst.assumptions + needed)))
 
 
 def _badness(line: Guarantee) -> float:

@@ -89,30 +89,38 @@ class WeightedMean:
 
 def mean_by_sender(
     reports: Incoming,
+    size: int,
     shares: NDArray[np.float64],
     read: Callable[[Report, int], NDArray[np.float64]],
 ) -> NDArray[np.float64] | None:
-    """Return the mean of reports that say whose they are, or None where no sender has a share.
+    """Return the mean of reports by their senders' shares, shape (d,), or None where all are 0.
 
     Args:
         reports: a stream, of which one report at a time is held.
+        size: of a report, d.
         shares: of every client, at least 0, shape (n,); they need not sum to 1.
         read: gives the values of a report and its sender, shape (d,).
 
     Raises:
-        RunError: there are none, or one does not say whose it is.
+        RunError: there are no reports, or one is not of this size or of a known sender.
     """
-    total: NDArray[np.float64] | None = None
+    total: NDArray[np.float64] = np.zeros(size)
     weight, came = 0.0, 0
     for report in reports:
-        if not isinstance(report, Report) or report.client is None:
+        sender = report.client if isinstance(report, Report) else None
+        if not isinstance(report, Report) or sender is None or not 0 <= sender < shares.size:
             raise RunError("this server must know whose report it reads, and reads it as a whole")
         came += 1
-        share = float(shares[report.client])
+        share = float(shares[sender])
         if share > 0:
-            values = share * read(report, report.client)
-            total = values if total is None else total + values
+            values = read(report, sender)
+            if values.shape != total.shape:
+                raise RunError(
+                    f"a report of {values.size} values for {size} coordinates: "
+                    "client and server run different models"
+                )
+            total += share * values
             weight += share
     if came == 0:
         raise RunError("no report came in: there is no mean to take")
-    return None if total is None else total / weight
+    return total / weight if weight > 0 else None

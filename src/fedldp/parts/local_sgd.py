@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from torch.nn import functional
 from fedldp.data import Examples
 from fedldp.errors import ConfigError
 from fedldp.parts import Client, Score
-from fedldp.randomness import torch_seeded
+from fedldp.randomness import Stream, torch_seeded
 from fedldp.wire import Broadcast, Layout, Sensitive, Vector
 
 PIECE = 1000
@@ -111,27 +111,41 @@ class LocalSgd:
             for step, places in enumerate(map(torch.from_numpy, self.batches(client))):
                 batch = to_device(features.index_select(0, places), self.device)
                 answers = labels.index_select(0, places).to(self.device)
-                gradients = self._gradients(batch, answers, parameters)
+                found = gradients(self.model, batch, answers, parameters)
                 with torch.no_grad():
-                    torch._foreach_add_(parameters, gradients, alpha=-rate(step))
+                    torch._foreach_add_(parameters, found, alpha=-rate(step))
         return Sensitive(read_weights(self.model))
-
-    def _gradients(self, batch: Tensor, answers: Tensor, parameters: list[Tensor]) -> list[Tensor]:
-        try:
-            loss = functional.cross_entropy(self.model(batch), answers)
-            return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
-        except Exception as error:  # a user's model may raise anything
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ConfigError(f"model: training it failed: {reason}") from error
 
     def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
         """Yield the places of each step's examples among the client's own."""
-        generator = client.stream("batches").generator()
-        size = len(client.examples)
-        for _ in range(self.local_epochs):
-            order = generator.permutation(size)
-            for start in range(0, size, self.batch_size):
-                yield order[start : start + self.batch_size]
+        return batches(
+            len(client.examples), self.local_epochs, self.batch_size, client.stream("batches")
+        )
+
+
+def gradients(
+    model: nn.Module, batch: Tensor, labels: Tensor, parameters: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return the gradient of the mean cross-entropy on one batch, by parameter.
+
+    Raises:
+        ConfigError: the model fails; a user's may raise anything.
+    """
+    try:
+        loss = functional.cross_entropy(model(batch), labels)
+        return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"model: training it failed: {reason}") from error
+
+
+def batches(size: int, epochs: int, batch_size: int, stream: Stream) -> Iterator[NDArray[np.int64]]:
+    """Yield the places of each step's examples, of ``size``: every epoch in another order."""
+    generator = stream.generator()
+    for _ in range(epochs):
+        order = generator.permutation(size)
+        for start in range(0, size, batch_size):
+            yield order[start : start + batch_size]
 
 
 def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Score:

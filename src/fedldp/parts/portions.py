@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from fedldp.data import Examples
@@ -56,6 +57,8 @@ class PortionSgd:
     A client divides its examples into as many portions as there are rounds, in an order that it
     draws once from its stream "portions"; their sizes differ by at most one. In round r it keeps
     each example of portion r with probability q, by its stream "sampling", and trains on these.
+    With fewer examples than rounds it has empty portions, and reports all the same: a report that
+    does not come would tell how many examples there are.
 
     Attributes:
         training: the steps; its learning rate is a factor on ``optimal_rate``, which starts anew
@@ -82,19 +85,19 @@ class PortionSgd:
         )
 
     def sample(self, client: Client, round: int) -> Examples:
-        """Return the examples that ``client`` trains on in ``round``.
-
-        Raises:
-            ConfigError: it has fewer examples than there are rounds.
-        """
+        """Return the examples that ``client`` trains on in ``round``, if any."""
         own = client.examples
-        if len(own) < self.rounds:
-            raise ConfigError(
-                f"rounds = {self.rounds}: this client has {len(own)} examples, and needs one for "
-                "each round; give fewer rounds, more examples or another partition"
-            )
-        order = client.setup("portions").generator().permutation(len(own))
-        portion = np.array_split(order, self.rounds)[round - 1]
+        portion = places_of_round(client, round, self.rounds)
         drawn = client.stream("sampling").generator().random(portion.size)
         kept = portion[drawn < self.sampling_probability]
         return Examples(own.features[kept], own.labels[kept])
+
+
+def places_of_round(client: Client, round: int, rounds: int) -> NDArray[np.int64]:
+    """Return which of its examples a client uses in ``round``, and in no other of ``rounds``.
+
+    The order is drawn once, from the client's stream "portions"; sizes differ by at most one. With
+    fewer examples than rounds, some rounds have none: refusing would tell how many there are.
+    """
+    order = client.setup("portions").generator().permutation(len(client.examples))
+    return np.array_split(order, rounds)[round - 1]

@@ -10,8 +10,8 @@ from fedldp.systems.secure_aggregation import SecureAggregationConfig
 
 
 def secure_aggregation_digits() -> SystemConfig:
-    """Secure aggregation on digits: 20 clients, of whom one in ten leaves during a round."""
-    settings = _as(fedavg_quickstart()) | {"num_clients": 20, "rounds": 5}
+    """Secure aggregation on digits: 10 clients, of whom one in ten leaves during a round."""
+    settings = _as(fedavg_quickstart()) | {"num_clients": 10, "rounds": 5}
     return SecureAggregationConfig(**settings, dropout=0.1)
 
 

@@ -133,14 +133,16 @@ def simulate(
             "from Python: fedldp.resume(..., dataset=...)"
         )
     dataset = _sampled(dataset, config)
-    problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train))
+    problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train), data_dir)
     stream = Stream.simulation(seed=config.seed, round=0, client=SERVER, purpose="partition")
     members = partition(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
     )
     planned = plan(config, problem)
     config, privacy = planned.config, planned.privacy
-    with InProcess(config, dataset, members, device=chosen, workers=workers) as clients:
+    with InProcess(
+        config, dataset, members, device=chosen, workers=workers, data_dir=data_dir
+    ) as clients:
         system = clients.population.system
         broadcast, records, ledger = system.initial(), list[Round](), MemoryLedger()
         folder = resume
@@ -265,11 +267,12 @@ def _one_round(
     if delays is not None:
         transport = Shuffler(clients, delays, clients.population.stream)
     tally = _Tally(folder if delays is not None and delays.record_arrivals else None)
+    exchange = tally.watched(transport, chosen)
     following = system.server_step(
         broadcast,
-        tally.watched(transport)(broadcast, chosen)
+        exchange(broadcast, chosen)
         if system.gather is None
-        else system.gather(tally.watched(transport), broadcast, chosen),
+        else system.gather(exchange, broadcast, chosen),
     )
     if not np.isfinite(following.weights).all():
         raise RunError(
@@ -312,9 +315,18 @@ class _Tally:
     first: float = np.inf
     last: float = -np.inf
 
-    def watched(self, transport: Transport) -> Exchange:
-        """Return the transport's exchange, with what comes in counted."""
-        return lambda broadcast, clients: self._watch(transport.exchange(broadcast, clients))
+    def watched(self, transport: Transport, charged: Sequence[int]) -> Exchange:
+        """Return the transport's exchange with ``charged``, with what comes in counted."""
+
+        def exchange(broadcast: Broadcast, clients: Sequence[int]) -> Incoming:
+            if not set(clients) <= set(charged):
+                raise RunError(
+                    f"round {broadcast.round}: a client was asked that does not take part, and "
+                    "was not charged; ask those who do"
+                )
+            return self._watch(transport.exchange(broadcast, clients))
+
+        return exchange
 
     def _watch(self, reports: Incoming) -> Iterator[Report | Shuffled]:
         for report in reports:

@@ -93,7 +93,7 @@ def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
     else:
         source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
         shape, classes, found = source.input_shape, source.num_classes, source.num_train
-    return Problem(shape, classes, check_examples(config, found))
+    return Problem(shape, classes, check_examples(config, found), data_dir)
 
 
 def check_examples(config: SystemConfig, found: int) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
 
 import torch
@@ -67,7 +68,10 @@ class Exchange(Protocol):
 
 
 class Gather(Protocol):
-    """Hold one round's dialogue, where it takes several exchanges, and return its outcome."""
+    """Hold one round's dialogue, where it takes several exchanges, and return its outcome.
+
+    A client is charged one event for all that it answers in the round, and only ``clients`` are.
+    """
 
     def __call__(
         self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]
@@ -144,11 +148,13 @@ class Problem:
         input_shape: of one example.
         num_classes: labels are 0 to num_classes - 1.
         num_examples: training examples of all clients together.
+        data_dir: the data folder, for systems that read a public data set.
     """
 
     input_shape: tuple[int, ...]
     num_classes: int
     num_examples: int
+    data_dir: Path | None = None
 
 
 class Target(BaseModel):

@@ -47,7 +47,7 @@ from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.sign import Sign, paper_sigma
 from fedldp.parts import Client
-from fedldp.parts.averaging import mean_by_sender
+from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.per_client import check_one_each, of_client
 from fedldp.parts.portions import PortionSgd, check_portions, scale_features
 from fedldp.parts.selection import draw_selection
@@ -275,7 +275,7 @@ class AggregateByNoise:
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast; its notes tell of a selection."""
         shares, notes = self.shares(broadcast.round)
-        mean = mean_by_sender(reports, shares, self._values)
+        mean = mean_by_sender(reports, broadcast.weights.size, shares, self._values)
         weights = broadcast.weights
         if mean is not None:
             weights = self._symbolised(mean).astype(np.float32)
@@ -303,9 +303,8 @@ class AggregateByNoise:
         mechanism = self.config.mechanism(client, report.size)
         if mechanism is None:
             return np.frombuffer(report.payload, "<f4").astype(np.float64)
-        one = mechanism.aggregate(report.size)
-        one.add(report.payload)
-        return np.sign(one.mean()) if isinstance(mechanism, Sign) else one.mean()
+        values = read_report(mechanism, report.payload, report.size)
+        return np.sign(values) if self.config.sends_signs else values
 
     def _symbolised(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the mean, or its sign where clients send signs (Section 3.2)."""

@@ -43,16 +43,18 @@ from pydantic import Field, model_validator
 from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
-from fedldp.bounding import check_releasable, replace_one_sensitivity
+from fedldp.bounding import replace_one_sensitivity
 from fedldp.errors import ConfigError
+from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts import Client
-from fedldp.parts.averaging import mean_by_sender
+from fedldp.parts.averaging import mean_by_sender, read_report
+from fedldp.parts.changes import SendChange
 from fedldp.parts.per_client import check_one_each, of_client
 from fedldp.parts.portions import PortionSgd, check_portions, scale_features
 from fedldp.parts.selection import draw_selection
 from fedldp.randomness import SERVER, Stream
-from fedldp.systems import Positive, Problem, System, SystemConfig
+from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
 
 Delta = Annotated[float, Field(ge=1e-300, lt=1)]
@@ -74,7 +76,7 @@ class PersonalizedSoundConfig(SystemConfig):
     client_delta: Delta | list[Delta] | None = Field(
         None, description="delta of that budget, for all clients or a list; delta where not set"
     )
-    clip: Positive | list[Positive] = Field(
+    clip: NormBound | list[NormBound] = Field(
         description="bound C_i on the L2 norm of a change, for all clients or a list"
     )
     report: Literal["gaussian", "sign"] = Field(
@@ -174,7 +176,7 @@ class PersonalizedSoundConfig(SystemConfig):
             initial=lambda: Broadcast(round=1, weights=weights),
             client_step=PortionSgd(training, self.rounds, self.sampling_probability, self.alpha),
             encoder=SendNoisyChange(self),
-            server_step=AddMeanChange(self),
+            server_step=AddWeightedChange(self),
             model=model,
             layout=layout,
         )
@@ -203,37 +205,30 @@ def _gaussian(clip: float, sigma: float) -> Gaussian:
 
 @dataclass(frozen=True)
 class SendNoisyChange:
-    """The client's encoder: the only place where this system opens a sensitive value."""
+    """The client's encoder: the change with the client's own noise, or its signs."""
 
     config: PersonalizedSoundConfig
 
     def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
         """Return the report of one client."""
-        values = update.open()
-        check_releasable(values)
         mechanism = self.config.mechanism(client.index)
-        change = values.astype(np.float64) - broadcast.weights
-        payload = mechanism.encode(change, client.stream("mechanism"))
+        report = SendChange(mechanism)(update, broadcast, client)
+        payload = report.payload
         if self.config.report == "sign":
-            payload = np.packbits(_read(mechanism, payload, values.size) >= 0).tobytes()
-        return Report(
-            round=broadcast.round,
-            size=values.size,
-            payload=payload,
-            chunk=values.size,
-            client=client.index,
-        )
+            noisy = read_report(mechanism, payload, report.size)
+            payload = np.packbits(noisy >= 0).tobytes()
+        return replace(report, payload=payload, client=client.index)
 
 
 @dataclass(frozen=True)
-class AddMeanChange:
+class AddWeightedChange:
     """The server step: add the weighted mean of the changes, in O(d) memory."""
 
     config: PersonalizedSoundConfig
 
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast."""
-        change = mean_by_sender(reports, self.shares(), self._change)
+        change = mean_by_sender(reports, broadcast.weights.size, self.shares(), self._change)
         assert change is not None
         weights = (broadcast.weights + change).astype(np.float32)
         return replace(broadcast, round=broadcast.round + 1, weights=weights)
@@ -253,14 +248,7 @@ class AddMeanChange:
         """
         mechanism = self.config.mechanism(client)
         if self.config.report == "gaussian":
-            return _read(mechanism, report.payload, report.size)
-        bits = np.unpackbits(np.frombuffer(report.payload, np.uint8), count=report.size)
-        size = mechanism.sigma * math.sqrt(math.pi / 2)
-        return np.where(bits == 1, size, -size)
-
-
-def _read(mechanism: Gaussian, payload: bytes, size: int) -> NDArray[np.float64]:
-    """Return the values of one report with its noise."""
-    aggregate = mechanism.aggregate(size)
-    aggregate.add(payload)
-    return aggregate.mean()
+            return read_report(mechanism, report.payload, report.size)
+        counts = Counts(report.size, mechanism.sigma * math.sqrt(math.pi / 2))
+        counts.add(report.payload)
+        return counts.mean()

@@ -124,7 +124,9 @@ class TrainWhenAsked:
 class Answer:
     """The client's encoder: its answer in each exchange.
 
-    Its secrets come from its stream of the round, the same in each exchange of a simulation.
+    Its secrets come from its stream of the round, the same in each exchange of a simulation. So it
+    is made anew for each, and does not remember what it answered: a server that asked twice in one
+    phase would not be refused. Ours does not; a deployment keeps ``SecureSumClient`` for the round.
     """
 
     setup: SecureSum

@@ -121,6 +121,7 @@ class InProcess:
         members: for each client the indices of its training examples.
         device: where to train and evaluate. On a GPU many clients train at once.
         workers: processes; 1 is this one.
+        data_dir: the data folder, for systems that read a public data set.
     """
 
     def __init__(
@@ -131,8 +132,9 @@ class InProcess:
         *,
         device: torch.device,
         workers: int,
+        data_dir: Path | None = None,
     ) -> None:
-        problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train))
+        problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train), data_dir)
         system = config.build(problem, device=device)
         self._folder = tempfile.TemporaryDirectory(prefix="fedldp-")
         folder = Path(self._folder.name)

@@ -1,0 +1,111 @@
+"""Privacy losses in a tilted measure, about which their sum is composed.
+
+Masses are multiplied by e^(tilt L) and normalised, so that the sum of many losses lies about the
+epsilon that is wanted, and not where P puts it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedldp.accounting.losses import Floats, Losses
+
+Part = tuple[Losses, int]
+"""The losses of a mechanism, and how often it is used."""
+
+_NOTHING = 1e-300  # tilted masses below it are left out
+
+
+@dataclass(frozen=True)
+class Law:
+    """The law of a loss, or of a sum of losses, in tilted measures: one, or P's and Q's.
+
+    The true mass of losses[i] is weights[row, i] e^(log_scale - tilt losses[i]). The weights of a
+    row sum to about 1. What they miss of the tilted measure is at most ``error``, in all.
+    """
+
+    losses: Floats  # (k,)
+    weights: Floats  # (rows, k)
+    tilts: Floats  # (rows,)
+    log_scales: Floats  # (rows,)
+    errors: Floats  # (rows,)
+
+
+Term = tuple[Law, int]
+"""A law, and how many independent draws from it are added."""
+
+
+def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> Law:
+    """Return the law of one loss, from the logarithms of its masses by the tilt that they get."""
+    tilts = np.array(list(log_masses))
+    log_weights = np.stack(list(log_masses.values())) + np.outer(tilts, losses)
+    largest = log_weights.max(axis=1)
+    log_scales = largest + np.log(np.exp(log_weights - largest[:, None]).sum(axis=1))
+    weights = np.exp(log_weights - log_scales[:, None])
+    weights[weights < _NOTHING] = 0.0
+    errors = np.full(len(tilts), len(losses) * _NOTHING)
+    return Law(losses, weights, tilts, log_scales, errors)
+
+
+def log_mean(weights: Floats, exponents: Floats) -> float:
+    """Return ln sum_i weights_i e^(exponents_i)."""
+    largest = float(np.max(exponents, where=weights > 0, initial=-math.inf))
+    return largest + math.log(np.dot(weights, np.exp(np.minimum(exponents - largest, 0.0))))
+
+
+def cumulant(terms: Sequence[Term], rate: float) -> float:
+    """Return ln E e^(rate S) of the sum S of all draws, in the first tilted measure."""
+    return sum(count * log_mean(law.weights[0], rate * law.losses) for law, count in terms)
+
+
+def moments(terms: Sequence[Term]) -> tuple[float, float]:
+    """Return mean and deviation of the sum, in the first tilted measure.
+
+    The deviation serves as a scale, and is never quite zero.
+    """
+    mean = variance = 0.0
+    for law, count in terms:
+        center = float(np.dot(law.weights[0], law.losses))
+        mean += count * center
+        variance += count * float(np.dot(law.weights[0], (law.losses - center) ** 2))
+        variance += count * (1e-6 * float(np.ptp(law.losses))) ** 2
+    return mean, math.sqrt(variance)
+
+
+def spread(terms: Sequence[Term]) -> float:
+    """Return the largest difference between two losses of one draw."""
+    return max(float(np.ptp(law.losses)) for law, _ in terms)
+
+
+def minimise(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return about the argument of the least value; any argument would be valid."""
+    from scipy.optimize import minimize_scalar  # slow to import
+
+    best = minimize_scalar(
+        lambda log_x: function(math.exp(log_x)),
+        bounds=(math.log(low), math.log(high)),
+        method="bounded",
+        options={"xatol": 1e-2},
+    )
+    return math.exp(float(best.x))
+
+
+def best_tilt(parts: Sequence[Part], delta: float) -> float:
+    """Return the tilt of the best Renyi bound."""
+    terms = [(tilted(part.values, {0.0: part.log_masses}), count) for part, count in parts]
+    # A Gaussian sum wants sqrt(2 ln(1/delta)) deviations; far more tilt would drown in rounding
+    # the outcomes that decide, where the sum is at its largest with probability above delta.
+    most = (2 + 3 * math.sqrt(-2 * math.log(delta))) / moments(terms)[1]
+
+    def renyi_epsilon(tilt: float) -> float:
+        # The conversion of Canonne, Kamath, Steinke 2020, section 2.3, at order tilt + 1
+        gain = tilt * math.log1p(1 / tilt) + math.log1p(tilt)
+        return (cumulant(terms, tilt) - math.log(delta) - gain) / tilt
+
+    # Where large losses are rare, the deviation is far below them, and so is the best tilt.
+    least = min(1e-3 * most, 1e-2 / spread(terms))
+    return minimise(renyi_epsilon, least, most)

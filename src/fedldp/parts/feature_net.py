@@ -1,0 +1,175 @@
+"""A convolutional network that a client, or the public, trains for its features.
+
+It never leaves its owner. Source: Chamikara et al. 2022, "Local Differential Privacy for Federated
+Learning", Section 4.1 and Appendix A; ELU and the dropout rates, which it does not state, are those
+of the widespread Keras network with the same layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedldp.data import Examples
+from fedldp.errors import ConfigError, RunError
+from fedldp.parts.local_sgd import as_tensors, batches, to_device
+from fedldp.randomness import Stream, torch_seeded
+
+LEARNING_RATE = 1e-3
+BATCH_SIZE = 64
+KERNEL_PENALTY = 1e-4
+_DROPOUT = (0.2, 0.3, 0.4)
+_PIECE = 500  # examples of which features are computed at a time
+
+State = Mapping[str, NDArray[Any]]
+"""The parameters and running statistics of a network's body, by name."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Blocks of two 3x3 convolutions and a 2x2 max-pool, and a linear classifier.
+
+    Each convolution is followed by ELU and batch norm, each block by dropout.
+
+    Attributes:
+        input_shape: (channels, height, width) of an example.
+        num_classes: of the classifier.
+        channels: of each block's convolutions.
+        padding: whether convolutions keep the height and the width.
+
+    Raises:
+        ConfigError: the examples are no images, or too small.
+    """
+
+    input_shape: tuple[int, ...]
+    num_classes: int
+    channels: tuple[int, ...]
+    padding: bool
+
+    def __post_init__(self) -> None:
+        if len(self.input_shape) != 3:
+            raise ConfigError(
+                f"dataset: examples of shape {self.input_shape} are no images, and the clients' "
+                "encoders are convolutional; choose a data set of images"
+            )
+        if min(self._sides()) < 1:
+            raise ConfigError(
+                f"encoder_channels = {list(self.channels)}: images of {self.input_shape[1]}x"
+                f"{self.input_shape[2]} are too small for {len(self.channels)} blocks; give fewer, "
+                "or set encoder_padding = true"
+            )
+
+    @property
+    def num_features(self) -> int:
+        """The length of a feature vector, r_f."""
+        height, width = self._sides()
+        return self.channels[-1] * height * width
+
+    def _sides(self) -> tuple[int, ...]:
+        sides = self.input_shape[1:]
+        for _ in self.channels:
+            sides = tuple((side if self.padding else side - 4) // 2 for side in sides)
+        return sides
+
+    def build(self, stream: Stream) -> FeatureNet:
+        """Return the network with random weights from ``stream``."""
+        with torch_seeded(stream):
+            return FeatureNet(self)
+
+    def restore(self, state: State) -> FeatureNet:
+        """Return the network with a body as ``state_of`` gave it; its head is of no use.
+
+        Raises:
+            RunError: they are of another network.
+        """
+        net = self.build(Stream(bytes(32), simulated=True))  # whatever: all of it is replaced
+        try:
+            net.body.load_state_dict({n: torch.from_numpy(value) for n, value in state.items()})
+        except RuntimeError as error:
+            raise RunError("an encoder that is no network of the agreed architecture") from error
+        return net
+
+
+class FeatureNet(nn.Module):
+    """The network of an ``Architecture``: ``body`` gives the features, ``head`` the logits."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        inward = architecture.input_shape[0]
+        layers: list[nn.Module] = []
+        for block, outward in enumerate(architecture.channels):
+            for _ in range(2):
+                layers += [
+                    nn.Conv2d(inward, outward, 3, padding=int(architecture.padding)),
+                    nn.ELU(),
+                    nn.BatchNorm2d(outward),
+                ]
+                inward = outward
+            layers += [nn.MaxPool2d(2), nn.Dropout(_DROPOUT[min(block, len(_DROPOUT) - 1)])]
+        self.body = nn.Sequential(*layers, nn.Flatten())
+        self.head = nn.Linear(architecture.num_features, architecture.num_classes)
+
+    def forward(self, examples: Tensor) -> Tensor:
+        """Return the logits, shape (batch, num_classes)."""
+        return self.head(self.body(examples))  # type: ignore[no-any-return]
+
+    def features(self, examples: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
+        """Return the feature vectors of examples, shape (n, num_features), without dropout."""
+        self.eval().to(device)
+        with torch.no_grad():
+            pieces = [
+                self.body(to_device(torch.from_numpy(examples[start : start + _PIECE]), device))
+                for start in range(0, len(examples), _PIECE)
+            ]
+        return torch.cat(pieces).cpu().numpy()
+
+
+def state_of(net: FeatureNet) -> dict[str, NDArray[Any]]:
+    """Return the parameters and running statistics of the body of ``net``."""
+    return {n: value.cpu().contiguous().numpy() for n, value in net.body.state_dict().items()}
+
+
+def train(
+    net: FeatureNet,
+    examples: Examples,
+    *,
+    epochs: int,
+    draw: Callable[[str], Stream],
+    device: torch.device,
+) -> None:
+    """Train ``net`` on ``examples``: RMSprop, cross-entropy, an L2 penalty on the kernels.
+
+    Images are not augmented; the paper's are, but it does not say how.
+
+    Args:
+        net: its weights are changed.
+        examples: that it may see; shape (n, channels, height, width).
+        epochs: passes over them.
+        draw: gives the stream for a purpose.
+        device: where to train.
+    """
+    net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    kernels = [layer.weight for layer in net.modules() if isinstance(layer, nn.Conv2d)]
+    others = [p for p in net.parameters() if all(p is not kernel for kernel in kernels)]
+    # The derivative of c |w|^2 is 2 c w. Decay 0.9 and eps 1e-7 are Keras's defaults for RMSprop.
+    groups: list[dict[str, Any]] = [
+        {"params": kernels, "weight_decay": 2 * KERNEL_PENALTY},
+        {"params": others},
+    ]
+    optimizer = torch.optim.RMSprop(groups, lr=LEARNING_RATE, alpha=0.9, eps=1e-7)
+    features, labels = as_tensors(examples)
+    net.train()
+    with torch_seeded(draw("encoder dropout")):
+        for places in batches(len(examples), epochs, BATCH_SIZE, draw("encoder batches")):
+            batch = to_device(features[places], device)
+            loss = functional.cross_entropy(net(batch), labels[places].to(device))
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()

@@ -1,0 +1,243 @@
+"""LDPFL with a budget per example that holds: every example is randomised once, label included.
+
+    Broadcast: weights W
+        |
+        v
+    client_step   the examples of this round, which no other round uses:
+        |           features of a public encoder: histograms of oriented gradients, norm 1
+        |           each example's gradient at the weights reached, in one vector with its label,
+        |           clipped to norm `clip` and randomised: pure epsilon
+        |           a step along the mean of a batch of these
+        |         Sensitive weights
+        v
+    encoder       float32 weights as they are: post-processing of the randomised gradients
+        |         Report: 32 d bits
+        v
+    server_step   uniform mean over the participants -> weights of the next Broadcast
+        |
+        v
+    tester        features of the test set, as they are
+
+What is proven. Neighbours: data sets of one client that differ in one example (x, y), by any other
+(x', y'). The encoder is fixed before the run, so (x, y) changes no other example's features. Which
+round and batch use it is drawn without looking at examples. The batch's other examples and all that
+went before do not depend on it; given these, hence given the weights W' at which its gradient is
+taken, the gradient is a function of (x, y) alone, and the mechanism's output of it has densities
+within e^epsilon of each other for any two of them. All that is sent later follows from that output
+and from what does not depend on (x, y). So the run is pure epsilon for one example, whatever the
+number of rounds; that holds for every choice of W', as the weights are public or follow from what
+was randomised. A client keeps what it made of a round's examples, so that a round that is asked for
+again draws nothing again.
+
+It differs from LDPFL in four ways, each for a reason. The encoder is public: one that is trained on
+the client's examples makes the features of one depend on all others. The label is inside. The
+mechanism is calibrated to the whole vector, not bit by bit. And what is randomised is the gradient,
+not the features: noise of this size makes features useless as inputs of a network, but leaves the
+mean of many gradients of a linear classifier useful.
+
+Source: ours, for the task of Chamikara et al. 2022 (``systems.ldpfl``); the mechanism is PrivUnit
+(Bhowmick et al. 2018), by default, and gradients that are randomised one by one are those of Duchi,
+Jordan, Wainwright 2013, "Local Privacy and Statistical Minimax Rates".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from fedldp.accounting.compose import pure_epsilon
+from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, PureReport
+from fedldp.accounting.statement import Claim
+from fedldp.data import Examples
+from fedldp.errors import ConfigError
+from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
+from fedldp.parts import Client, Score
+from fedldp.parts.averaging import SendPlain, WeightedMean
+from fedldp.parts.local_sgd import evaluate, layout_of, load_weights
+from fedldp.parts.oriented_gradients import OrientedGradients
+from fedldp.parts.portions import check_portions, places_of_round
+from fedldp.systems import Count, Positive, Problem, System, SystemConfig
+from fedldp.wire import Broadcast, Sensitive, Vector
+
+PIECE = 200
+"""Examples whose gradients are computed at a time."""
+
+_SUITABLE = "privunit, piecewise or laplace"
+
+
+class LdpflSoundConfig(SystemConfig):
+    """Settings of sound LDPFL."""
+
+    system: Literal["ldpfl_sound"] = "ldpfl_sound"
+    model: str = Field(
+        "linear",
+        description='of the features: a name from `fedldp list models`, or "module:callable"',
+    )
+    epsilon: Positive = Field(description="budget of one example in the whole run, with its label")
+    mechanism: str = Field(
+        "privunit",
+        description=f"randomiser of an example's gradient: {_SUITABLE}",
+    )
+    clip: Positive = Field(
+        1.0, description="bound on an example's gradient, in the mechanism's norm"
+    )
+    cells: Count = Field(4, description="cells along each side of an image, for the features")
+    orientations: int = Field(8, ge=2, description="directions of slopes that features tell apart")
+    batch_size: Count = Field(1_000_000, description="examples in one step")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.local_epochs != 1:
+            raise ConfigError(
+                f"local_epochs = {self.local_epochs}: an example is randomised once and used once; "
+                "set it to 1"
+            )
+        if self.mechanism not in mechanisms():
+            raise ConfigError(
+                f"mechanism = {self.mechanism}: choose privunit, piecewise or laplace"
+            )
+        return self
+
+    def randomiser(self, size: int) -> Mechanism:
+        """Return what randomises a gradient of ``size`` coordinates, divided by ``clip``."""
+        return _randomiser(self.mechanism, self.epsilon, self.delta, size)
+
+    def encoder(self, problem: Problem) -> OrientedGradients:
+        """Return the public encoder."""
+        return OrientedGradients(problem.input_shape, self.cells, self.orientations)
+
+    def build(self, problem: Problem, *, device: torch.device) -> System:
+        """Put the system together; see the module's diagram."""
+        check_portions(problem.num_examples, self.num_clients, self.rounds)
+        encoder = self.encoder(problem)
+        model, layout, weights, _ = self.build_training(
+            replace(problem, input_shape=(encoder.size,)), device
+        )
+        self._whole(layout.size)
+        return System(
+            initial=lambda: Broadcast(round=1, weights=weights),
+            client_step=RandomisedSgd(self, encoder, model, device),
+            encoder=SendPlain(by_examples=False),
+            server_step=WeightedMean(),
+            model=model,
+            layout=layout,
+            tester=ScoreOnFeatures(self, encoder, model, device),
+        )
+
+    def release(self, client: int, size: int, problem: Problem) -> Event:
+        """Return what all reports of ``client`` follow from: its randomised gradients."""
+        record = self._whole(size)
+        iid = self.partition == "iid"  # then it is public how many examples a client has
+        most = -(-problem.num_examples // self.num_clients)
+        everything = replace(record, epsilon=pure_epsilon({record.epsilon: most}))
+        return PerRecord(
+            record=DrawnOnce(drawn=record),
+            client=DrawnOnce(drawn=everything) if iid else InClear(what="number of examples"),
+        )
+
+    def _whole(self, size: int) -> PureReport:
+        """Return the event of one example's gradient.
+
+        Raises:
+            ConfigError: the mechanism is not pure private for the gradient as a whole.
+        """
+        event = self.randomiser(size).event(size)
+        if not isinstance(event, PureReport):
+            raise ConfigError(
+                f"mechanism = {self.mechanism}: epsilon is no pure budget of a whole vector with "
+                f"it; choose {_SUITABLE}"
+            )
+        return event
+
+    def claim(self) -> Claim | None:
+        """Return None: no publication claims anything of this system."""
+        return None
+
+
+@lru_cache(maxsize=256)
+def _randomiser(name: str, epsilon: float, delta: float, size: int) -> Mechanism:
+    settings = MechanismSettings(epsilon=epsilon, delta=delta, clip=1.0, size=size)
+    return mechanisms()[name].from_settings(settings)
+
+
+@dataclass(frozen=True, eq=False)
+class RandomisedSgd:
+    """The client step: SGD by gradients that are randomised one by one, each example used once."""
+
+    config: LdpflSoundConfig
+    encoder: OrientedGradients
+    model: nn.Module
+    device: torch.device
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
+        """Return the client's weights after this round's examples, float32, shape (d,)."""
+        kept = client.store.arrays(
+            f"round-{broadcast.round}", lambda: {"weights": self._train(broadcast, client)}
+        )
+        return Sensitive(kept["weights"])
+
+    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
+        config, weights = self.config, broadcast.weights
+        places = places_of_round(client, broadcast.round, config.rounds)
+        features = self.encoder(client.examples.features[places])
+        labels = client.examples.labels[places]
+        stream = client.stream("mechanism")
+        mechanism = config.randomiser(weights.size)
+        for start in range(0, len(places), config.batch_size):
+            batch = slice(start, start + config.batch_size)
+            aggregate = mechanism.aggregate(weights.size)
+            for gradient in self._gradients(weights, features[batch], labels[batch]):
+                aggregate.add(mechanism.encode(gradient / np.float32(config.clip), stream))
+            step = config.learning_rate * config.clip * aggregate.mean()
+            weights = (weights - step).astype(np.float32)
+        return weights
+
+    def _gradients(
+        self, weights: Vector, features: NDArray[np.float32], labels: NDArray[np.int64]
+    ) -> Iterator[Vector]:
+        """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,)."""
+        load_weights(self.model, layout_of(self.model), weights)
+        self.model.train()
+        parameters = {name: p.detach() for name, p in self.model.named_parameters()}
+
+        def loss(own: dict[str, Tensor], example: Tensor, label: Tensor) -> Tensor:
+            logits = functional_call(self.model, own, (example[None],))
+            return functional.cross_entropy(logits, label[None])
+
+        one_by_one = vmap(grad(loss), in_dims=(None, 0, 0))
+        for start in range(0, len(labels), PIECE):
+            piece = slice(start, start + PIECE)
+            found = one_by_one(
+                parameters,
+                torch.from_numpy(features[piece]).to(self.device),
+                torch.from_numpy(labels[piece]).to(self.device),
+            )
+            rows = torch.cat([found[name].flatten(1) for name in parameters], 1)
+            yield from rows.cpu().numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreOnFeatures:
+    """The tester: each client encodes a part of the test set."""
+
+    config: LdpflSoundConfig
+    encoder: OrientedGradients
+    model: nn.Module
+    device: torch.device
+
+    def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
+        """Return how the broadcast's weights do on this client's part."""
+        part = slice(client.index, None, self.config.num_clients)
+        features = self.encoder(test.features[part])
+        load_weights(self.model, layout_of(self.model), broadcast.weights)
+        return evaluate(self.model, Examples(features, test.labels[part]), self.device)
