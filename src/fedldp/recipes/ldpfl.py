@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedldp.recipes import Recipe
+from fedldp.recipes.dp_sgd import TABLE1
 from fedldp.systems import SystemConfig
 from fedldp.systems.fedavg import FedAvgConfig
 from fedldp.systems.ldpfl import LdpflConfig
@@ -28,12 +29,6 @@ _DEEP: dict[str, Any] = {
 _FMNIST: dict[str, Any] = {"dataset": "fmnist", "num_clients": 10, **_DEEP}
 _CIFAR10: dict[str, Any] = {**_DEEP, "dataset": "cifar10", "num_clients": 2, "rounds": 20}
 
-# What the rows of Table 1 share that send weights of a network for images.
-_TABLE1: dict[str, Any] = {
-    "dataset": "fmnist", "standardise": True, "model": "cnn", "num_clients": 10,
-    "clients_per_round": 9, "rounds": 80, "local_epochs": 1, "batch_size": 32,
-    "learning_rate": 0.05,
-}  # fmt: skip
 _NON_IID = "dirichlet:0.3"
 
 
@@ -64,7 +59,7 @@ def ldpfl_fmnist_short() -> SystemConfig:
 
 def fedavg_fmnist_table1() -> SystemConfig:
     """FedAvg on Fashion-MNIST, 9 of 10 clients a round: the non-private row of Table 1, 90 %."""
-    return FedAvgConfig(**_TABLE1, weighting="uniform")
+    return FedAvgConfig(**TABLE1, learning_rate=0.05, weighting="uniform")
 
 
 def ldpfl_fmnist_fig7() -> SystemConfig:
@@ -80,7 +75,10 @@ def ldpfl_fmnist_fig7_short() -> SystemConfig:
 def fedavg_fmnist_fig7() -> SystemConfig:
     """FedAvg on Fashion-MNIST, non-IID, 10 clients: what Fig. 7 compares LDPFL with."""
     return FedAvgConfig(
-        **{**_TABLE1, "clients_per_round": None}, partition=_NON_IID, weighting="uniform"
+        **{**TABLE1, "clients_per_round": None},
+        learning_rate=0.05,
+        partition=_NON_IID,
+        weighting="uniform",
     )
 
 
