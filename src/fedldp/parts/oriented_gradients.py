@@ -56,7 +56,7 @@ class OrientedGradients:
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the features of images, shape (n, size); their norm is 1 up to rounding, or 0."""
         sums = self._cells(images.sum(axis=1))
-        centred = sums.reshape(len(images), -1)
+        centred = sums.reshape(len(images), self.size)
         centred -= centred.mean(axis=1, keepdims=True)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
         features = np.zeros_like(centred)

@@ -192,6 +192,11 @@ def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) 
         )
     if config.standardise:
         raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
+    if dataset.name in SOURCES and dataset.name != config.dataset:
+        raise ConfigError(
+            f"dataset = {config.dataset}: the run was given the data set {dataset.name}; set "
+            "dataset to that: what is public, and what a resumed run loads, follow from it"
+        )
     return dataset
 
 
