@@ -372,8 +372,8 @@ def test_an_example_count_in_clear_leaves_no_guarantee() -> None:
 @pytest.mark.parametrize("importance", ["variance", "sensitivity"])
 def test_priority_proves_nothing_whatever_its_settings(share: float, importance: Any) -> None:
     config = PriorityConfig(
-        **SMALL, epsilon_low=1.0, epsilon_high=10.0, clip=1.0, noisier_share=share,
-        importance=importance,
+        **{**SMALL, "model": "mlp"}, epsilon_low=1.0, epsilon_high=10.0, clip=1.0,
+        noisier_share=share, importance=importance,
     )  # fmt: skip
     found = plan(config, PROBLEM).privacy["guarantees"]
     assert {line["kind"] for line in found} == {"none"}

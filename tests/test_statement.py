@@ -26,6 +26,7 @@ from fedldp.accounting.events import (
     from_record,
     to_record,
 )
+from fedldp.accounting.gaussian import zcdp_epsilon
 from fedldp.accounting.guarantees import (
     LARGEST_SHUFFLED,
     ONCE,
@@ -265,6 +266,14 @@ def test_what_is_sent_in_clear_and_what_is_unknown() -> None:
     both = local_guarantees(Counter({noise: 2, PureReport(epsilon=1.0): 3}), "client-run", 1e-5)
     alone = local_guarantees(Counter({noise: 2}), "client-run", 1e-5)
     assert both[-1].epsilon > alone[-1].epsilon
+
+
+def test_mixed_events_add_up_what_they_cost_under_a_zcdp_budget() -> None:
+    noise, large = GaussianReport(mu=1.0, rho=0.5), PureReport(epsilon=8.0)
+    bits = TwoValuedBits(epsilon=0.5, coordinates=100)
+    (line,) = local_guarantees(Counter({noise: 2, large: 1, bits: 3}), "client-run", 1e-5)
+    # A pure 8 is 8-zCDP, not 32; bits count singly, not as a report of 50.
+    assert line.epsilon == zcdp_epsilon(2 * 0.5 + 8.0 + 3 * 100 * 0.125, 1e-5)
 
 
 # What costs one record less, what is drawn once, and what the server releases

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from typing import Any, get_args
 
+import mpmath as mp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +26,9 @@ def test_costs() -> None:
     assert cost(clipped, "zcdp") == 2.0
     assert cost(bits, "gdp") == pytest.approx(100 * 0.62389259209850819205**2, rel=1e-11)
     assert cost(clipped, "gdp") == pytest.approx(2.3579614856472497116**2, rel=1e-11)
-    assert cost(PureReport(epsilon=3.0), "zcdp") == 4.5
+    assert cost(PureReport(epsilon=1.0), "zcdp") == 0.5
+    assert cost(PureReport(epsilon=3.0), "zcdp") == 3.0
+    assert cost(TwoValuedBits(epsilon=3.0, coordinates=4, whole=5.0), "zcdp") == 5.0
     assert cost(GaussianReport(mu=1.0, rho=0.5), "zcdp") == 0.5
     assert cost(TwoValuedBits(epsilon=1e308, coordinates=100), "pure") == math.inf
     for kind in get_args(Kind):
@@ -58,6 +61,19 @@ def test_mu_of_a_pure_release(epsilon: float) -> None:
 @pytest.mark.parametrize(("epsilon", "mu"), [(1e4, 282.75967974625432741), (1e6, 2828.41556598203)])
 def test_mu_of_a_large_epsilon_is_bounded(epsilon: float, mu: float) -> None:
     assert mu**2 <= cost(PureReport(epsilon=epsilon), "gdp") <= 1.001 * mu**2
+
+
+@given(epsilon=st.floats(1e-3, 50), order=st.floats(1.001, 1e3), other=st.floats(0, 1))
+def test_rho_of_a_pure_release_covers_every_order(
+    epsilon: float, order: float, other: float
+) -> None:
+    # Bits whose chances of a one are in the ratio e^eps, as are those of a zero at the one end.
+    q = other / (1 + mp.exp(epsilon))
+    p = q * mp.exp(epsilon)
+    moments = p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order) if q else 1
+    renyi = mp.log(moments) / (order - 1)
+    rho = mp.mpf(cost(PureReport(epsilon=epsilon), "zcdp"))
+    assert renyi <= rho * order * (1 + mp.mpf(10) ** -12)
 
 
 @settings(deadline=None)

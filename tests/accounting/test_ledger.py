@@ -15,7 +15,13 @@ import pytest
 from ledgers import ONE, PLENTY, digest, filled, fresh, never
 
 from fedldp.accounting.budget import Budget, Kind
-from fedldp.accounting.events import Event, GaussianReport, InClear, PureReport
+from fedldp.accounting.events import (
+    Event,
+    GaussianReport,
+    InClear,
+    PureReport,
+    TwoValuedBits,
+)
 from fedldp.accounting.ledger import Ledger
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.errors import ConfigError, PrivacyError
@@ -125,7 +131,7 @@ def test_bytes_of_any_size_come_back(path: Path) -> None:
         ("zcdp", InClear(what="weights"), "no finite cost is proven"),
         ("gdp", InClear(what="weights"), "no finite cost is proven"),
         ("pure", PureReport(epsilon=1.0, idealised=True), "private for real numbers only"),
-        ("zcdp", PureReport(epsilon=1e200), "no finite cost is proven"),
+        ("zcdp", TwoValuedBits(epsilon=1e308, coordinates=9), "no finite cost is proven"),
     ],
 )
 def test_what_no_budget_covers_is_refused(path: Path, kind: Kind, event: Event, what: str) -> None:

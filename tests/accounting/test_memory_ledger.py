@@ -33,7 +33,8 @@ def exact_cost(event: Any, kind: Kind) -> Fraction:
     """Compute the cost in another way than the ledger: exactly, and one coordinate at a time."""
 
     def single(epsilon: float) -> Fraction:
-        return Fraction(epsilon) if kind == "pure" else Fraction(epsilon) * Fraction(epsilon) / 2
+        exact = Fraction(epsilon)
+        return exact if kind == "pure" else min(exact, exact * exact / 2)
 
     if isinstance(event, PureReport):
         return single(event.epsilon)

@@ -34,6 +34,7 @@ from fedldp.accounting.events import (
     PureReport,
     TwoValuedBits,
 )
+from fedldp.accounting.gaussian import pure_rho
 from fedldp.errors import ConfigError, PrivacyError
 
 Kind = Literal["pure", "zcdp", "gdp"]
@@ -118,10 +119,10 @@ def cost(event: Event, kind: Kind) -> float:
         PrivacyError: the event is unknown.
         ConfigError: the number of coordinates is no integer.
 
-    Source: zCDP of a pure mechanism, epsilon^2/2: Bun, Steinke, "Concentrated Differential
-    Privacy", TCC 2016, Proposition 1.4. GDP of a pure mechanism: the mu at which the trade-off
-    curve of N(0, 1) against N(mu, 1) touches that of randomised response, below which none of an
-    epsilon-DP mechanism lies; mu^2 adds up (Dong, Roth, Su, "Gaussian Differential Privacy", 2022).
+    Source: zCDP of a pure mechanism: ``pure_rho``. GDP of a pure mechanism: the mu at which the
+    trade-off curve of N(0, 1) against N(mu, 1) touches that of randomised response, below which
+    none of an epsilon-DP mechanism lies; mu^2 adds up (Dong, Roth, Su, "Gaussian Differential
+    Privacy", 2022).
 
     >>> cost(TwoValuedBits(epsilon=0.5, coordinates=8), "pure")
     4.0
@@ -163,7 +164,7 @@ def _of_pure(epsilon: float, kind: Kind) -> Fraction:
     if kind == "pure":
         return exact
     if kind == "zcdp":
-        return exact**2 / 2
+        return pure_rho(exact)
     if epsilon > _LARGEST_COMPUTED:
         # With h = mu/2, 1/(1 + e^eps) = Phi(-h) <= exp(-h^2/2)/2, so 4 h^2 <= 8 eps.
         return 8 * exact

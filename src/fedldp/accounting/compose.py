@@ -27,7 +27,7 @@ from fedldp.accounting.check import (
 )
 from fedldp.accounting.losses import Losses, product, two_valued_losses
 from fedldp.accounting.losses_grid import compose_upper
-from fedldp.accounting.solve import solve_smallest
+from fedldp.accounting.solve import solve
 from fedldp.errors import ConfigError
 
 LARGEST_EPSILON = 700.0
@@ -158,7 +158,7 @@ def _solve(losses: Losses, delta: float, pure: float) -> float:
     # Unlisted outcomes leave a floor in delta; where even that is too much, the pure sum holds.
     if losses.delta(pure) > delta:
         return pure
-    return solve_smallest(losses.delta, delta, 0.0, pure)
+    return solve(losses.delta, delta, start=pure, end=0.0)
 
 
 def _check_epsilon(epsilon: float) -> None:

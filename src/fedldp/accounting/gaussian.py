@@ -26,7 +26,7 @@ from fedldp.accounting.check import (
     check_positive,
     round_up,
 )
-from fedldp.accounting.solve import solve_largest, solve_smallest
+from fedldp.accounting.solve import minimise, solve
 from fedldp.errors import ConfigError
 
 _ROUNDING = 2.0**-50
@@ -94,7 +94,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     # delta(e) <= Phi(mu/2 - e/mu) <= exp(-(e/mu - mu/2)^2/2)
     bound = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))
     high = bound * (1 + 1e-9)
-    return solve_smallest(lambda epsilon: gaussian_delta(mu, epsilon), delta, 0.0, high)
+    return solve(lambda epsilon: gaussian_delta(mu, epsilon), delta, start=high, end=0.0)
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:
@@ -125,7 +125,7 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     low = high / 2
     while gaussian_delta(low, epsilon) > delta:
         low /= 2
-    mu = solve_largest(lambda mu: gaussian_delta(mu, epsilon), delta, low, high)
+    mu = solve(lambda mu: gaussian_delta(mu, epsilon), delta, start=low, end=high)
     return math.nextafter(1 / mu, math.inf)
 
 
@@ -226,6 +226,17 @@ def compose_rho(rhos: Iterable[float]) -> float:
     return round_up(total)
 
 
+def pure_rho(epsilon: Fraction) -> Fraction:
+    """Return the rho of zCDP of any pure ``epsilon`` mechanism, exact: min(epsilon^2/2, epsilon).
+
+    The first is Bun, Steinke 2016, Proposition 1.4. For the second, no outcome is likelier by more
+    than e^epsilon under P than under Q, so neither is E_P[(P/Q)^(alpha - 1)] larger than
+    e^(epsilon (alpha - 1)). The Renyi divergence of order alpha, the logarithm of that mean over
+    alpha - 1, is then at most epsilon, for every alpha > 1, and epsilon is below epsilon alpha.
+    """
+    return min(epsilon**2 / 2, epsilon)
+
+
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return an epsilon at ``delta`` of a rho-zCDP mechanism.
 
@@ -260,12 +271,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return terms[0] + terms[1] - terms[2] + 1e-14 * sum(terms)
 
     guess = 0.5 * math.log((log_inverse + 1) / rho)  # of the excess, but for the gain
-    from scipy.optimize import minimize_scalar  # slow to import
-
-    best = minimize_scalar(
-        bound, bounds=(guess - 20, guess + 20), method="bounded", options={"xatol": 1e-9}
-    )
-    return max(float(best.fun), 0.0)
+    return max(bound(minimise(bound, guess - 20, guess + 20, 1e-9)), 0.0)
 
 
 def _tail_ratio(x: float) -> float:

@@ -237,7 +237,7 @@ def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
             delta=0.0,
             method="none: Gaussian noise gives no pure guarantee",
         )
-    rhos = [_rho(event) for event, count in history.items() for _ in range(count)]
+    rhos = [cost(event, "zcdp") for event, count in history.items() for _ in range(count)]
     return Guarantee(
         unit=unit,
         adversary="server",
@@ -247,20 +247,6 @@ def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
         assumptions=[FRESH, DISCRETE, *([IDEALISED] if _is_idealised(history) else [])],
         method="zero-concentrated privacy, summed over rounds (Canonne, Kamath, Steinke 2020)",
     )
-
-
-def _rho(event: Event) -> float:
-    if isinstance(event, GaussianReport):
-        return event.rho
-    if isinstance(event, PureCoordinates):
-        return cost(event, "zcdp")
-    epsilon = _whole(event) if isinstance(event, TwoValuedBits) else None
-    if isinstance(event, PureReport):
-        epsilon = event.epsilon
-    if epsilon is None:
-        raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
-    # Bun, Steinke 2016, Proposition 1.4; rounded up.
-    return math.nextafter(epsilon**2 / 2, math.inf)
 
 
 @lru_cache(maxsize=256)

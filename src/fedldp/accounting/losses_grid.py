@@ -39,11 +39,11 @@ from fedldp.accounting.tilted import (
     Law,
     Part,
     Term,
+    best_rate,
     best_tilt,
     cumulant,
     log_mean,
-    minimise,
-    moments,
+    mean_and_deviation,
     spread,
     tilted,
 )
@@ -134,9 +134,14 @@ def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[Law, float]:
 
 
 def _folds(count: int) -> list[int]:
-    """Return how many draws are added in each stage but the last."""
-    stages = max(1, math.ceil(math.log(count) / math.log(_MOST_USES)))
-    return [round(count ** (1 / stages))] * (stages - 1)
+    """Return how many draws are added in each stage but the last: such that few are left over."""
+    folds = []
+    while count > _MOST_USES:
+        even = count ** (1 / math.ceil(math.log(count) / math.log(_MOST_USES)))
+        choices = range(math.ceil(0.8 * even), math.ceil(1.25 * even))
+        folds.append(min(choices, key=lambda fold: count % fold))
+        count //= folds[-1]
+    return folds
 
 
 def _window(terms: Sequence[Term], moved: int) -> _Window:
@@ -146,7 +151,7 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
         terms: single losses, and how many of each are in the sum.
         moved: how many draws, of single losses or of earlier sums, are moved to this grid.
     """
-    mean, deviation = moments(terms)
+    mean, deviation = mean_and_deviation(terms)
     # Where single losses are larger than the deviation, they are rare, and decide the window.
     slowest = 1e-2 / (deviation + spread(terms))
     # Each loss has moved by up to a step in each stage: in all by about so many steps.
@@ -157,7 +162,7 @@ def _window(terms: Sequence[Term], moved: int) -> _Window:
         def beyond(rate: float, side: int = side) -> float:
             return (cumulant(terms, side * rate) + _CUT) / rate - side * mean
 
-        rates[i] = minimise(beyond, slowest, 1e2 / deviation)
+        rates[i] = best_rate(beyond, slowest, 1e2 / deviation)
         reach[i] = beyond(rates[i])
         end = sum(count * float((side * law.losses).max()) for law, count in terms) - side * mean
         if end < reach[i]:  # only what has moved is further out, and a steep bound holds there
@@ -181,15 +186,22 @@ def _split(law: Law, step: float) -> tuple[Points, Floats]:
     tilts = law.tilts[:, None]
     down = law.weights * (np.exp(-tilts * rest) * (1 - share))
     up = law.weights * (np.exp(tilts * (step - rest)) * share)
-    point = lower.astype(np.int64)
-    return np.concatenate([point, point + 1]), np.concatenate([down, up], axis=1)
+    points, down = _gathered(lower, down)
+    _, up = _gathered(lower, up)
+    return np.concatenate([points, points + 1]), np.concatenate([down, up], axis=1)
 
 
 def _round(law: Law, step: float) -> tuple[Points, Floats]:
     """Move each loss to the grid point next to it: for a lower bound."""
     nearest = np.rint(law.losses / step)
     moved = np.exp(np.outer(law.tilts, nearest * step - law.losses))
-    return nearest.astype(np.int64), law.weights * moved
+    return _gathered(nearest, law.weights * moved)
+
+
+def _gathered(points: Floats, weights: Floats) -> tuple[Points, Floats]:
+    """Add up the weights of equal points that follow each other."""
+    starts = np.flatnonzero(np.diff(points, prepend=np.nan))
+    return points[starts].astype(np.int64), np.add.reduceat(weights, starts, axis=1)
 
 
 def _sum(terms: Sequence[Term], window: _Window, to_grid: ToGrid) -> Law:
@@ -241,9 +253,10 @@ def _power(laws: Sequence[tuple[Points, Floats, int]], size: int) -> tuple[Float
     relative = np.zeros(kept.size)
     for points, weights, count in laws:
         transform = fft.rfft(np.bincount(points % size, weights, size))[kept]
+        least = max(math.exp(-_NEGLIGIBLE / count) - rounding, 0.0)
+        stays = np.flatnonzero(transform.real**2 + transform.imag**2 >= least**2)
+        kept, transform = kept[stays], transform[stays]
         bound = np.abs(transform) + rounding
-        stays = bound > math.exp(-_NEGLIGIBLE / count)
-        kept, transform, bound = kept[stays], transform[stays], bound[stays]
         powers = powers[stays] * transform**count
         largest = largest[stays] * bound**count
         relative = relative[stays] + count * rounding / bound

@@ -24,7 +24,7 @@ from fedldp.accounting.check import (
     check_not_negative,
 )
 from fedldp.accounting.shuffle import check_reports, clone_losses, exponent_for
-from fedldp.accounting.solve import solve_smallest
+from fedldp.accounting.solve import solve
 
 LARGEST_EXACT = 10_000
 """Participants up to which the search over k is made; beyond, the clone pair bounds it above."""
@@ -130,7 +130,7 @@ class _Pair:
         """Return the smallest epsilon with at most ``delta``, rounded up; at most the local one."""
         if self.delta(self._epsilon) > delta:
             return self._epsilon
-        return solve_smallest(self.delta, delta, 0.0, self._epsilon)
+        return solve(self.delta, delta, start=self._epsilon, end=0.0)
 
 
 def _plus_one(others: Floats, of_one: float, of_zero: float) -> Floats:

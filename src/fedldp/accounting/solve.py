@@ -1,89 +1,52 @@
-"""Bisection that returns the safe side: its answer always meets the target, as evaluated."""
+"""Bisection whose answer always meets its target, as evaluated; and a search for a least value."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from fedldp.errors import ConfigError
 
 _NEIGHBOURS = 4e-16  # relative width of a bracket of two neighbouring floats
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def solve_largest(
+def solve(
     function: Callable[[float], float],
     target: float,
-    low: float,
-    high: float,
+    start: float,
+    end: float,
     precision: float = _NEIGHBOURS,
 ) -> float:
-    """Return the largest x in [low, high] with function(x) <= target.
+    """Return the x from ``start`` to ``end`` that is nearest to ``end`` with function(x) <= target.
 
     Args:
-        function: never decreases.
+        function: never decreases on the way from ``start`` to ``end``, whichever is larger.
         target: what the answer must not exceed.
-        low: where to start; function(low) must meet the target.
-        high: returned if it meets the target.
+        start: function(start) must meet the target.
+        end: returned if it meets the target.
         precision: relative width of the last bracket; raise it for slow functions.
 
     Returns:
         An x with function(x) <= target exactly as evaluated. If the function is monotone, no x
-        larger by more than ``precision`` meets the target.
+        nearer to ``end`` by more than ``precision`` meets the target.
 
     Raises:
-        ConfigError: even ``low`` exceeds the target.
+        ConfigError: even ``start`` exceeds the target.
 
-    >>> solve_largest(lambda x: x * x, 2.0, 0.0, 2.0)
+    >>> solve(lambda x: x * x, 2.0, start=0.0, end=2.0)
     1.414213562373095
-    """
-    if function(high) <= target:
-        return high
-    return _bisect(function, target, good=low, bad=high, precision=precision)
-
-
-def solve_smallest(
-    function: Callable[[float], float],
-    target: float,
-    low: float,
-    high: float,
-    precision: float = _NEIGHBOURS,
-) -> float:
-    """Return the smallest x in [low, high] with function(x) <= target.
-
-    Args:
-        function: never increases.
-        target: what the answer must not exceed.
-        low: returned if it meets the target.
-        high: where to start; function(high) must meet the target.
-        precision: relative width of the last bracket; raise it for slow functions.
-
-    Returns:
-        An x with function(x) <= target exactly as evaluated. If the function is monotone, no x
-        smaller by more than ``precision`` meets the target.
-
-    Raises:
-        ConfigError: even ``high`` exceeds the target.
-
-    >>> solve_smallest(lambda x: 1 / x, 0.5, 1.0, 8.0)
+    >>> solve(lambda x: 1 / x, 0.5, start=8.0, end=1.0)
     2.0
     """
-    if function(low) <= target:
-        return low
-    return _bisect(function, target, good=high, bad=low, precision=precision)
-
-
-def _bisect(
-    function: Callable[[float], float],
-    target: float,
-    *,
-    good: float,
-    bad: float,
-    precision: float,
-) -> float:
+    if function(end) <= target:
+        return end
+    good, bad = start, end
     reached = function(good)
     if not reached <= target:
         raise ConfigError(
-            f"target = {target:g} cannot be met: between {min(good, bad):g} and "
-            f"{max(good, bad):g} the least value is {reached:g}; give a larger target"
+            f"target = {target:g} cannot be met: between {min(start, end):g} and "
+            f"{max(start, end):g} the least value is {reached:g}; give a larger target"
         )
     while abs(good - bad) > precision * abs(good):
         middle = (good + bad) / 2
@@ -94,3 +57,33 @@ def _bisect(
         else:
             bad = middle
     return good
+
+
+def minimise(
+    function: Callable[[float], float], low: float, high: float, precision: float
+) -> float:
+    """Return about the x in [low, high] with the least function(x), by golden sections.
+
+    For bounds that hold at every x, so that an inexact answer is a valid one.
+
+    Args:
+        function: falls and then rises, at most once.
+        low: of the interval.
+        high: of the interval.
+        precision: width of the last bracket.
+
+    >>> round(minimise(lambda x: (x - 1) ** 2, 0.0, 4.0, 1e-6), 5)
+    1.0
+    """
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > precision:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = function(right)
+    return left if at_left <= at_right else right

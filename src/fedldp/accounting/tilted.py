@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedldp.accounting.losses import Floats, Losses
+from fedldp.accounting.solve import minimise
 
 Part = tuple[Losses, int]
 """The losses of a mechanism, and how often it is used."""
@@ -62,7 +63,7 @@ def cumulant(terms: Sequence[Term], rate: float) -> float:
     return sum(count * log_mean(law.weights[0], rate * law.losses) for law, count in terms)
 
 
-def moments(terms: Sequence[Term]) -> tuple[float, float]:
+def mean_and_deviation(terms: Sequence[Term]) -> tuple[float, float]:
     """Return mean and deviation of the sum, in the first tilted measure.
 
     The deviation serves as a scale, and is never quite zero.
@@ -81,17 +82,10 @@ def spread(terms: Sequence[Term]) -> float:
     return max(float(np.ptp(law.losses)) for law, _ in terms)
 
 
-def minimise(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return about the argument of the least value; any argument would be valid."""
-    from scipy.optimize import minimize_scalar  # slow to import
-
-    best = minimize_scalar(
-        lambda log_x: function(math.exp(log_x)),
-        bounds=(math.log(low), math.log(high)),
-        method="bounded",
-        options={"xatol": 1e-2},
-    )
-    return math.exp(float(best.x))
+def best_rate(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return about the rate in [low, high] with the least value: any rate gives a valid bound."""
+    found = minimise(lambda x: function(math.exp(x)), math.log(low), math.log(high), 1e-2)
+    return math.exp(found)
 
 
 def best_tilt(parts: Sequence[Part], delta: float) -> float:
@@ -99,7 +93,7 @@ def best_tilt(parts: Sequence[Part], delta: float) -> float:
     terms = [(tilted(part.values, {0.0: part.log_masses}), count) for part, count in parts]
     # A Gaussian sum wants sqrt(2 ln(1/delta)) deviations; far more tilt would drown in rounding
     # the outcomes that decide, where the sum is at its largest with probability above delta.
-    most = (2 + 3 * math.sqrt(-2 * math.log(delta))) / moments(terms)[1]
+    most = (2 + 3 * math.sqrt(-2 * math.log(delta))) / mean_and_deviation(terms)[1]
 
     def renyi_epsilon(tilt: float) -> float:
         # The conversion of Canonne, Kamath, Steinke 2020, section 2.3, at order tilt + 1
@@ -108,4 +102,4 @@ def best_tilt(parts: Sequence[Part], delta: float) -> float:
 
     # Where large losses are rare, the deviation is far below them, and so is the best tilt.
     least = min(1e-3 * most, 1e-2 / spread(terms))
-    return minimise(renyi_epsilon, least, most)
+    return best_rate(renyi_epsilon, least, most)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import PureCoordinates
-from fedldp.accounting.solve import solve_largest
+from fedldp.accounting.solve import solve
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms import Mechanism, MechanismSettings
@@ -246,11 +246,11 @@ class CLDP(Mechanism):
         check_between("epsilon", settings.epsilon, *_EPSILON_LIMITS)
         precision = 3 - math.floor(math.log10(settings.clip))
         end = _steps(settings.clip, precision)
-        alpha = solve_largest(
+        alpha = solve(
             lambda alpha: table(alpha, end).epsilon,
             settings.epsilon,
-            0.49 * settings.epsilon / end,
-            1.01 * settings.epsilon / end,
+            start=0.49 * settings.epsilon / end,
+            end=1.01 * settings.epsilon / end,
             precision=1e-6,
         )
         return cls(alpha, settings.clip, precision)

@@ -13,9 +13,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 from fedldp.accounting.events import PureReport
+from fedldp.accounting.solve import solve
 from fedldp.bounding import check_releasable, scaled_down
 from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
@@ -255,7 +256,7 @@ def best_cap(epsilon: float, dimension: int) -> Cap:
     last = math.log(LARGEST_GAMMA)
     gamma = LARGEST_GAMMA
     if improvement(last) < 0:
-        gamma = math.exp(optimize.brentq(improvement, -100, last))
+        gamma = math.exp(solve(improvement, 0.0, start=last, end=-100.0))
     log_share = _log_share(dimension, gamma)
     log_ratio = epsilon * _SAFE_SIDE + log_share - math.log1p(-math.exp(log_share))
     return Cap(dimension, min(float(special.expit(log_ratio)), LARGEST_P0), gamma)

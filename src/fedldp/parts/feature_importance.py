@@ -61,6 +61,11 @@ class FirstLayer:
         return cls(model, device)
 
     @property
+    def is_last(self) -> bool:
+        """Whether nothing is learnt above: the layer's activations are the logits."""
+        return not list(self.model[2:].parameters())
+
+    @property
     def layout(self) -> Layout:
         """How the model's parameters lie in one vector; this layer's weights come first."""
         return layout_of(self.model)

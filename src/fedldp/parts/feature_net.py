@@ -122,11 +122,12 @@ class FeatureNet(nn.Module):
 
     def features(self, examples: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
         """Return the feature vectors of examples, shape (n, num_features), without dropout."""
-        self.eval().to(device)
+        # The layout of the weights decides how sums are rounded: one for trained and restored ones.
+        self.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         with torch.no_grad():
             pieces = [
                 self.body(to_device(torch.from_numpy(examples[start : start + _PIECE]), device))
-                for start in range(0, len(examples), _PIECE)
+                for start in range(0, len(examples) or 1, _PIECE)
             ]
         return torch.cat(pieces).cpu().numpy()
 

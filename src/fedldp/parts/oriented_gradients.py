@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from fedldp.errors import ConfigError
 
+_PIECE = 1000  # images at a time
+
 
 @dataclass(frozen=True)
 class OrientedGradients:
@@ -18,7 +20,8 @@ class OrientedGradients:
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
     neighbours, right less left and below less above; its length goes to the two nearest of
     ``orientations`` directions, in proportion. Channels are added up. The mean over all sums is
-    taken off, and the vector scaled to norm 1; an image without any slope gives zeros.
+    taken off, and the vector scaled to norm 1; an image without any slope gives zeros, and so does one
+    whose slopes are too large for floats.
 
     Attributes:
         input_shape: (channels, height, width) of an image.
@@ -55,28 +58,30 @@ class OrientedGradients:
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the features of images, shape (n, size); their norm is 1 up to rounding, or 0."""
-        sums = self._cells(images.sum(axis=1))
-        centred = sums.reshape(len(images), self.size)
+        pieces = [self._sums(images[i : i + _PIECE]) for i in range(0, len(images), _PIECE)]
+        centred = np.concatenate([np.empty((0, self.size)), *pieces])
         centred -= centred.mean(axis=1, keepdims=True)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
+        # Zeros also where slopes overflow: an image that were refused would be told by that.
         features = np.zeros_like(centred)
         np.divide(centred, norms, out=features, where=norms > 0)
-        return features
+        return features.astype(np.float32)
 
-    def _cells(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the sums of images of shape (n, height, width), by direction, row and column."""
-        padded = np.pad(images, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    def _sums(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the sums of images, by direction, row and column of the cell, shape (n, size)."""
+        padded = np.pad(images.sum(axis=1), ((0, 0), (1, 1), (1, 1)), mode="edge")
         right = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]
         down = padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]
         length = np.hypot(right, down)
         turns = np.arctan2(down, right) / np.float32(2 * math.pi) * self.orientations
         first = np.floor(turns)
         part = turns - first
-        rows, columns = (np.arange(self.cells) * side // self.cells for side in images.shape[1:])
-        sums = np.empty((len(images), self.orientations, self.cells, self.cells), np.float32)
-        for direction in range(self.orientations):
-            share = np.where(first % self.orientations == direction, 1 - part, 0)
-            share += np.where((first + 1) % self.orientations == direction, part, 0)
-            by_row = np.add.reduceat(length * share, rows, axis=1)
-            sums[:, direction] = np.add.reduceat(by_row, columns, axis=2)
-        return sums
+        rows, columns = (np.arange(side) * self.cells // side for side in self.input_shape[1:])
+        cell = rows[:, None] * self.cells + columns
+        sums = np.zeros(len(images) * self.size)
+        for offset, share in ((0, 1 - part), (1, part)):
+            direction = (first.astype(np.int64) + offset) % self.orientations
+            image = np.arange(len(images))[:, None, None]
+            place = (image * self.orientations + direction) * self.cells**2 + cell
+            sums += np.bincount(place.ravel(), (length * share).ravel(), sums.size)
+        return sums.reshape(len(images), self.size)

@@ -14,6 +14,7 @@ from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import find_source
 from fedldp.errors import ConfigError
 from fedldp.parts.feature_net import Architecture, FeatureNet, State, state_of, train
+from fedldp.parts.local_sgd import one_thread
 from fedldp.randomness import SERVER, Stream
 from fedldp.wire import Broadcast
 
@@ -71,7 +72,8 @@ class PublicEncoder:
                 .generator()
                 .random((_NOISE_IMAGES, *self.architecture.input_shape), np.float32)
             )
-            _fit_norms_to_noise(net, torch.from_numpy(pixels))
+            with one_thread():
+                _fit_norms_to_noise(net, torch.from_numpy(pixels))
             return net
         public = load_dataset(self.dataset, data_dir=self.data_dir)
         if public.input_shape != self.architecture.input_shape:
@@ -81,7 +83,8 @@ class PublicEncoder:
             )
         trained = replace(self.architecture, num_classes=public.num_classes)
         net = trained.build(self._draw("encoder weights"))
-        train(net, public.train, epochs=self.epochs, draw=self._draw, device=device)
+        with one_thread():
+            train(net, public.train, epochs=self.epochs, draw=self._draw, device=device)
         return net
 
     def _draw(self, purpose: str) -> Stream:

@@ -12,7 +12,7 @@ import torch
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
-from fedldp.accounting.solve import solve_largest
+from fedldp.accounting.solve import solve
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.data import load_dataset, resolve_data_dir
 from fedldp.data.custom import SUFFIXES
@@ -141,7 +141,7 @@ def _solved(config: SystemConfig, target: Target, size: int, problem: Problem) -
     precision = 1e-10 if target.adversary == "server" else 1e-4
     high = 10.0**0.5 * below[-1]
     return config.with_budget(
-        solve_largest(reached_or_infinite, target.epsilon, below[-1], high, precision)
+        solve(reached_or_infinite, target.epsilon, start=below[-1], end=high, precision=precision)
     )
 
 

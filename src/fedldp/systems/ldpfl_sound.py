@@ -234,6 +234,6 @@ class ScoreOnFeatures:
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
         """Return how the broadcast's weights do on this client's part."""
         part = slice(client.index, None, self.config.num_clients)
-        features = self.encoder(test.features[part])
+        kept = client.store.arrays("test", lambda: {"features": self.encoder(test.features[part])})
         load_weights(self.model, layout_of(self.model), broadcast.weights)
-        return evaluate(self.model, Examples(features, test.labels[part]), self.device)
+        return evaluate(self.model, Examples(kept["features"], test.labels[part]), self.device)

@@ -113,14 +113,18 @@ class PriorityConfig(SystemConfig):
         noise = self.noise(problem)
         least = noise.mechanism(self.epsilon_high)
         check_ratio(least, self.epsilon_high / self.epsilon_low)
+        first_layer = FirstLayer.of(model, self.model, device)
+        if self.importance == "sensitivity" and first_layer.is_last:
+            raise ConfigError(
+                f"importance = sensitivity: model = {self.model} has no hidden layer, so adding "
+                "the same to all weights of a feature changes no answer; use mlp, or set "
+                "importance = variance"
+            )
         return System(
             initial=lambda: Broadcast(round=1, weights=weights),
             client_step=training,
             encoder=PerturbByPriority(
-                self,
-                FirstLayer.of(model, self.model, device),
-                least,
-                noise.uplink_sigma(self.epsilon_low),
+                self, first_layer, least, noise.uplink_sigma(self.epsilon_low)
             ),
             server_step=NoisyAverage(
                 least, self.send, noise.downlink_sigma(self.epsilon_high), self.seed

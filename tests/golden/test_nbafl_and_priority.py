@@ -1,0 +1,95 @@
+"""Short runs of NbAFL and feature priority whose numbers are recorded.
+
+Noise is drawn through logarithms, whose last digit depends on the machine: reports for given
+weights are compared after rounding, accuracies to a tolerance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+
+import fedldp
+from fedldp.data import Examples
+from fedldp.systems import Problem
+from fedldp.wire import Broadcast, Sensitive
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+# Exact in float32 everywhere: integers divided by a power of two.
+EXAMPLES = Examples(
+    ((np.arange(9 * 64) * 29 % 17) / np.float32(16)).astype(np.float32).reshape(9, 1, 8, 8),
+    np.arange(9) % 10,
+)
+
+
+def digest(name: str, **settings: Any) -> str:
+    """Return a digest of three clients' noisy reports for given weights in round 2."""
+    config = fedldp.recipe(name, num_clients=3, **settings)
+    system = config.build(DIGITS, device=torch.device("cpu"))
+    size = system.layout.size
+    start = system.initial()
+    weights = ((np.arange(size) * 37 % 1001 - 500) / np.float32(16384)).astype(np.float32)
+    public = {name: np.arange(values.size) * 7 % 64 / 64 for name, values in start.public.items()}
+    broadcast = Broadcast(round=2, weights=weights, public=public)
+    steps = (np.arange(size) % 19 - 9) / np.float32(2048)
+    sums = [
+        np.frombuffer(
+            system.encoder(
+                Sensitive(weights + np.float32(index + 1) * steps),
+                broadcast,
+                client_of(EXAMPLES, index, seed=config.seed, round=2),
+            ).payload,
+            "<i4",
+        )
+        for index in range(3)
+    ]
+    rounded = np.round(np.concatenate(sums) / 4096).astype("<i4")
+    return hashlib.sha256(rounded.tobytes()).hexdigest()[:32]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("nbafl-digits", {}, "69d679c86ac884d297b2a45babda898a"),
+        ("nbafl-digits", {"send": "update", "seed": 1}, "407be39deba1a67815530bc4b7b1ccb5"),
+        ("priority-digits", {}, "c3fec5724362a4577f1353bf0e9b73e3"),
+        (
+            "priority-digits",
+            {"noisier": "most", "model": "mlp"},
+            "5495d240b802ab565cdd5a37cdd65167",
+        ),
+        ("priority-public-digits", {}, "dbece32c608a3ab48cf76d366bbbcbe4"),
+    ],
+)
+def test_the_reports_for_given_weights(name: str, settings: dict[str, Any], expected: str) -> None:
+    assert digest(name, **settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("nbafl-digits", {}, [0.8861, 0.9028, 0.9222]),
+        (
+            "nbafl-digits",
+            {"exposures": 1, "weighting": "examples", "epsilon": 2.0},
+            [0.8944, 0.9, 0.925],
+        ),
+        ("priority-digits", {}, [0.8583, 0.9083, 0.9167]),
+        (
+            "priority-digits",
+            {"importance": "sensitivity", "model": "mlp"},
+            [0.8389, 0.8944, 0.9139],
+        ),
+        ("priority-public-digits", {"num_clients": 300}, [0.4778, 0.4139, 0.5389]),
+    ],
+)
+def test_the_accuracies_of_three_rounds(
+    name: str, settings: dict[str, Any], expected: list[float]
+) -> None:
+    result = fedldp.run(fedldp.recipe(name, rounds=3, **settings))
+    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.02)

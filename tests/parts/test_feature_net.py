@@ -1,0 +1,168 @@
+"""The clients' convolutional networks, and those of the public."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedldp.data import Examples, load_dataset
+from fedldp.errors import ConfigError, RunError
+from fedldp.parts.feature_net import Architecture, FeatureNet, state_of, train
+from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
+from fedldp.randomness import Stream
+from fedldp.wire import Broadcast
+
+CPU = torch.device("cpu")
+SMALL = Architecture((1, 8, 8), 10, (4, 6), True)
+
+
+def draw(purpose: str, seed: int = 0) -> Stream:
+    return Stream.simulation(seed=seed, round=0, client=0, purpose=purpose)
+
+
+def digits(count: int = 128) -> Examples:
+    data = load_dataset("digits").train
+    return Examples(data.features[:count], data.labels[:count])
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "padding", "features"),
+    [
+        ((1, 28, 28), (32, 64), False, 1024),
+        ((3, 32, 32), (32, 64, 128), True, 2048),
+        ((1, 28, 28), (32, 64, 128), True, 1152),
+        ((1, 8, 8), (4, 6), True, 24),
+    ],
+)
+def test_the_features_are_as_many_as_in_the_paper(
+    shape: tuple[int, ...], channels: tuple[int, ...], padding: bool, features: int
+) -> None:
+    architecture = Architecture(shape, 10, channels, padding)
+    net = architecture.build(draw("weights"))
+    assert architecture.num_features == features
+    assert net.features(np.zeros((2, *shape), np.float32), CPU).shape == (2, features)
+    assert net(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+def test_an_activation_and_a_norm_follow_every_convolution() -> None:
+    kinds = [type(layer) for layer in SMALL.build(draw("weights")).body]
+    block = [nn.Conv2d, nn.ELU, nn.BatchNorm2d] * 2 + [nn.MaxPool2d, nn.Dropout]
+    assert kinds == [*block, *block, nn.Flatten]
+
+
+def test_its_weights_come_from_the_stream_and_no_global_draw_is_made() -> None:
+    before = torch.random.get_rng_state()
+    one, again, other = (SMALL.build(draw("weights", seed)) for seed in (0, 0, 1))
+    for mine, same in zip(one.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(mine, same, rtol=0, atol=0)
+    assert not torch.equal(one.body[0].weight, other.body[0].weight)  # type: ignore[arg-type]
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def trained(seed: int = 0, **settings: Any) -> FeatureNet:
+    net = SMALL.build(draw("weights"))
+    options = {"epochs": 3, "draw": lambda purpose: draw(purpose, seed), "device": CPU}
+    train(net, digits(), **{**options, **settings})
+    return net
+
+
+def accuracy(net: FeatureNet) -> float:
+    own = digits()
+    with torch.no_grad():
+        guess = net.eval()(torch.from_numpy(own.features)).argmax(1).numpy()
+    return float((guess == own.labels).mean())
+
+
+def test_training_is_the_same_for_the_same_streams_and_it_learns() -> None:
+    images = digits().features
+    once, again, other = trained(), trained(), trained(seed=1)
+    np.testing.assert_array_equal(once.features(images, CPU), again.features(images, CPU))
+    assert not np.array_equal(once.features(images, CPU), other.features(images, CPU))
+    assert accuracy(trained(epochs=25)) > 0.5 > 0.3 > accuracy(SMALL.build(draw("weights")))
+
+
+def test_a_network_comes_back_from_its_state() -> None:
+    net, images = trained(), digits().features
+    back = SMALL.restore(state_of(net))
+    np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
+
+
+def test_another_networks_state_is_refused() -> None:
+    with pytest.raises(RunError, match="encoder"):
+        Architecture((1, 8, 8), 10, (4, 7), True).restore(state_of(trained()))
+
+
+@pytest.mark.parametrize("size", [0, 1, 499, 501])
+def test_features_do_not_depend_on_who_is_computed_together(size: int) -> None:
+    images = np.resize(digits().features, (size, 1, 8, 8))
+    net = trained()
+    found = net.features(images, CPU)
+    assert found.shape == (size, SMALL.num_features)
+    if size:
+        alone = net.features(images[-1:], CPU)
+        np.testing.assert_allclose(found[-1:], alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "padding", "named"),
+    [((54,), True, "dataset"), ((1, 8, 8), False, "encoder_channels"), ((1, 3, 40), True, "3x40")],
+)
+def test_what_is_no_image_or_too_small_is_refused(
+    shape: tuple[int, ...], padding: bool, named: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^[^\n]*{named}[^\n]*$"):
+        Architecture(shape, 10, (4, 6), padding)
+
+
+# The public encoder
+
+
+def public(dataset: str | None = None, **changes: Any) -> PublicEncoder:
+    settings = {"architecture": SMALL, "epochs": 1, "seed": 0, "data_dir": None}
+    return PublicEncoder(dataset=dataset, **{**settings, **changes})
+
+
+def test_a_random_encoder_gives_features_of_useful_size() -> None:
+    noise = np.random.default_rng(5).random((200, 1, 8, 8), np.float32)
+    features = public().build(CPU).features(noise, CPU)
+    assert 0.3 < features.std() < 3
+    seven = public(seed=7).build(CPU).features(noise, CPU)
+    assert not np.array_equal(features, seven)
+
+
+def test_a_public_encoder_travels_in_the_broadcast() -> None:
+    net, images = public("digits").build(CPU), digits().features
+    broadcast = Broadcast(round=1, weights=np.zeros(3, np.float32), public=to_public(net))
+    back = from_public(broadcast, SMALL)
+    np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
+
+
+def test_a_broadcast_without_an_encoder_is_refused() -> None:
+    with pytest.raises(RunError, match="encoder"):
+        from_public(Broadcast(round=1, weights=np.zeros(3, np.float32)), SMALL)
+
+
+def test_public_examples_of_another_shape_are_refused() -> None:
+    large = Architecture((1, 28, 28), 10, (4, 6), True)
+    with pytest.raises(ConfigError, match="public_dataset = digits"):
+        public("digits", architecture=large).build(CPU)
+
+
+@pytest.mark.parametrize(
+    ("name", "private"),
+    [("fmnist", "fashion-mnist"), ("svhn", "svhn-extra"), ("digits", "digits"), ("what", "mnist")],
+)
+def test_the_clients_own_data_set_is_not_public(name: str, private: str) -> None:
+    with pytest.raises(ConfigError):
+        check_is_public(name, private)
+
+
+@pytest.mark.parametrize(
+    ("name", "private"), [("mnist", "fmnist"), ("mnist", "digits"), ("mnist", "my/own.npz")]
+)
+def test_another_data_set_is_public(name: str, private: str) -> None:
+    check_is_public(name, private)

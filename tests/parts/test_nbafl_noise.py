@@ -1,0 +1,161 @@
+"""NbAFL's noise levels, and how its server averages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedldp.errors import ConfigError, RunError
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.parts.nbafl import NbaflNoise, NoisyAverage, smallest_share
+from fedldp.randomness import Stream
+from fedldp.wire import Broadcast, Report
+
+
+def noise(**changes: Any) -> NbaflNoise:
+    settings: dict[str, Any] = {
+        "clip": 5.0, "delta": 0.01, "rounds": 25, "exposures": 25, "clients": 30, "smallest": 1120
+    }  # fmt: skip
+    return NbaflNoise(**{**settings, **changes})
+
+
+def test_independent_values() -> None:
+    often, once = noise(), noise(exposures=1)
+    assert often.uplink_sigma(0.5) == pytest.approx(1.38728190182689, rel=1e-14)
+    assert often.downlink_sigma(0.5) == 0
+    assert once.uplink_sigma(1.0) == pytest.approx(0.0277456380365379, rel=1e-14)
+    assert once.downlink_sigma(1.0) == pytest.approx(0.022559628540147, rel=1e-13)
+
+
+@given(
+    clip=st.floats(0.1, 10),
+    delta=st.floats(1e-10, 0.5),
+    rounds=st.integers(1, 100),
+    data=st.data(),
+    clients=st.integers(1, 200),
+    smallest=st.integers(1, 5000),
+    epsilon=st.floats(0.01, 100),
+)
+def test_equations_4_and_5(
+    clip: float,
+    delta: float,
+    rounds: int,
+    data: st.DataObject,
+    clients: int,
+    smallest: int,
+    epsilon: float,
+) -> None:
+    exposures = data.draw(st.integers(1, rounds))
+    levels = NbaflNoise(
+        clip=clip,
+        delta=delta,
+        rounds=rounds,
+        exposures=exposures,
+        clients=clients,
+        smallest=smallest,
+    )
+    with mpmath.workdps(30):
+        c = mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.25") / mpmath.mpf(delta)))
+        uplink = c * exposures * (2 * mpmath.mpf(clip) / smallest) / epsilon
+        downlink = mpmath.mpf(0)
+        if rounds > exposures * mpmath.sqrt(clients):
+            root = mpmath.sqrt(rounds**2 - exposures**2 * clients)
+            downlink = 2 * c * clip * root / (smallest * clients * mpmath.mpf(epsilon))
+    assert levels.uplink_sigma(epsilon) == pytest.approx(float(uplink), rel=1e-12)
+    assert levels.downlink_sigma(epsilon) == pytest.approx(float(downlink), rel=1e-12)
+    # Together they are what T exposures of the average would need, where that is more.
+    total = levels.uplink_sigma(epsilon) ** 2 / clients + levels.downlink_sigma(epsilon) ** 2
+    needed = (float(c) * rounds * 2 * clip / (smallest * clients * epsilon)) ** 2
+    assert total >= needed * (1 - 1e-9)
+
+
+def test_more_uploads_than_rounds_are_refused() -> None:
+    with pytest.raises(ConfigError, match="exposures = 26"):
+        noise(exposures=26)
+
+
+def test_a_budget_beyond_the_mechanism_is_refused() -> None:
+    for epsilon in (1e9, 1e-9):
+        with pytest.raises(ConfigError, match=r"epsilon of .* and clip = 5 do not fit"):
+            noise().mechanism(epsilon)
+
+
+def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
+    def smallest(setting: int | None, partition: str, clients: int = 30) -> int:
+        return smallest_share(
+            setting, partition=partition, num_examples=33_600, num_clients=clients
+        )
+
+    assert smallest(None, "iid") == 1120
+    assert smallest(None, "iid", 37) == 908
+    assert smallest(7, "shards:2") == 7
+    with pytest.raises(ConfigError, match="min_client_examples is not set"):
+        smallest(None, "shards:2")
+    with pytest.raises(ConfigError, match="num_clients = 33601"):
+        smallest(None, "iid", 33_601)
+
+
+# The server step
+
+SIZE = 2000
+START = np.linspace(-1, 1, SIZE).astype(np.float32)
+QUIET = Gaussian(100.0, 0.1)
+
+
+def reports(vectors: np.ndarray, weights: list[float | None]) -> list[Report]:
+    return [
+        Report(
+            round=3,
+            size=SIZE,
+            payload=(QUIET.ball.clip(vector).astype("<i4")).tobytes(),
+            chunk=SIZE,
+            weight=weight,
+        )
+        for vector, weight in zip(vectors, weights, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("weights", [[None] * 4, [1.0, 2.0, 3.0, 10.0]])
+@pytest.mark.parametrize("send", ["weights", "update"])
+def test_the_mean_by_weights(weights: list[float | None], send: Any) -> None:
+    vectors = np.random.default_rng(0).normal(size=(4, SIZE))
+    server = NoisyAverage(QUIET, send, 0.0, 0)
+    following = server(Broadcast(round=3, weights=START), reports(vectors, weights))
+    mean = np.average(vectors, axis=0, weights=[w or 1.0 for w in weights])
+    expected = mean + START if send == "update" else mean
+    np.testing.assert_allclose(following.weights, expected, atol=3e-6)
+    assert (following.round, following.weights.dtype) == (4, np.float32)
+
+
+def test_the_servers_noise() -> None:
+    vectors = np.zeros((3, SIZE))
+    drawn = [
+        NoisyAverage(QUIET, "weights", sigma, seed)(
+            Broadcast(round=round, weights=START), reports(vectors, [None] * 3)
+        ).weights
+        for sigma, seed, round in ((0.25, 0, 3), (0.25, 0, 4), (0.25, 1, 3), (4.0, 0, 3))
+    ]
+    # 2,000 draws: a relative standard error of 1.6 %.
+    assert [np.std(each) for each in drawn] == pytest.approx([0.25, 0.25, 0.25, 4.0], rel=0.08)
+    assert np.abs(np.corrcoef(drawn[:3]) - np.eye(3)).max() < 0.1
+
+
+def test_a_round_without_reports_is_refused() -> None:
+    with pytest.raises(RunError, match="no report came in"):
+        NoisyAverage(QUIET, "weights", 0.0, 0)(Broadcast(round=1, weights=START), [])
+
+
+def test_the_same_seed_draws_the_same_noise() -> None:
+    server = NoisyAverage(QUIET, "weights", 1.0, 5)
+    broadcast = Broadcast(round=2, weights=START)
+    sent = reports(np.ones((2, SIZE)), [None, None])
+    np.testing.assert_array_equal(server(broadcast, sent).weights, server(broadcast, sent).weights)
+    stream = Stream.simulation(seed=5, round=2, client=-1, purpose="downlink noise")
+    own = Gaussian(1.0, 1.0)
+    expected = 1.0 + own.noise(SIZE, stream) * own.ball.step
+    np.testing.assert_allclose(server(broadcast, sent).weights, expected, atol=3e-6)

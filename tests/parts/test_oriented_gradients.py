@@ -1,0 +1,76 @@
+"""Histograms of oriented gradients against a slow oracle, and what must not matter."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedldp.errors import ConfigError
+from fedldp.parts.oriented_gradients import OrientedGradients
+
+RANDOM = np.random.default_rng(3)
+IMAGES = RANDOM.random((5, 2, 9, 7)).astype(np.float32)
+
+
+def by_hand(image: np.ndarray, cells: int, orientations: int) -> np.ndarray:
+    """Return the features of one image of shape (channels, height, width), pixel by pixel."""
+    grey = image.astype(np.float64).sum(axis=0)
+    height, width = grey.shape
+    sums = np.zeros((orientations, cells, cells))
+
+    def pixel(row: int, column: int) -> float:
+        return float(grey[min(max(row, 0), height - 1), min(max(column, 0), width - 1)])
+
+    for row in range(height):
+        for column in range(width):
+            right = pixel(row, column + 1) - pixel(row, column - 1)
+            down = pixel(row + 1, column) - pixel(row - 1, column)
+            turns = math.atan2(down, right) / (2 * math.pi) * orientations
+            first, part = math.floor(turns), turns - math.floor(turns)
+            cell = (row * cells // height, column * cells // width)
+            sums[(first % orientations, *cell)] += math.hypot(right, down) * (1 - part)
+            sums[((first + 1) % orientations, *cell)] += math.hypot(right, down) * part
+    centred = (sums - sums.mean()).reshape(-1)
+    return centred / np.linalg.norm(centred)
+
+
+@pytest.mark.parametrize(("cells", "orientations"), [(1, 2), (3, 8), (4, 5), (7, 3)])
+def test_they_are_what_a_slow_oracle_finds(cells: int, orientations: int) -> None:
+    encoder = OrientedGradients((2, 9, 7), cells, orientations)
+    found = encoder(IMAGES)
+    assert found.shape == (5, encoder.size)
+    assert found.dtype == np.float32
+    for row, image in zip(found, IMAGES, strict=True):
+        np.testing.assert_allclose(row, by_hand(image, cells, orientations), atol=1e-5)
+
+
+@settings(deadline=None)
+@given(st.floats(-3, 3), st.floats(0.1, 10))
+def test_brightness_and_contrast_do_not_matter(shift: float, factor: float) -> None:
+    encoder = OrientedGradients((2, 9, 7), 3, 8)
+    changed = (IMAGES * np.float32(factor) + np.float32(shift)).astype(np.float32)
+    np.testing.assert_allclose(encoder(changed), encoder(IMAGES), atol=1e-3)
+
+
+def test_the_norm_is_one_or_the_image_has_no_slope() -> None:
+    flat = np.full((1, 2, 9, 7), 0.3, np.float32)
+    found = OrientedGradients((2, 9, 7), 3, 8)(np.concatenate([IMAGES, flat]))
+    np.testing.assert_allclose(np.linalg.norm(found[:-1], axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(found[-1], 0)
+
+
+def test_images_do_not_depend_on_each_other() -> None:
+    encoder = OrientedGradients((1, 8, 8), 4, 8)
+    many = RANDOM.random((2_300, 1, 8, 8)).astype(np.float32)
+    np.testing.assert_array_equal(encoder(many)[1_999:2_001], encoder(many[1_999:2_001]))
+    assert encoder(many[:0]).shape == (0, 128)
+
+
+@pytest.mark.parametrize(("shape", "named"), [((54,), "dataset"), ((1, 28, 3), "cells = 4")])
+def test_what_is_no_image_or_too_small_is_refused(shape: tuple[int, ...], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}[^\n]*$"):
+        OrientedGradients(shape, 4, 8)

@@ -1,0 +1,214 @@
+"""Feature priority as published: which weights get which noise, and that this proves nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+
+import fedldp
+from fedldp.data import Examples, load_dataset
+from fedldp.errors import ConfigError
+from fedldp.parts.feature_importance import FirstLayer, pick_features, variance_importance
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem
+from fedldp.systems.priority import PerturbByPriority, PriorityConfig
+from fedldp.wire import Broadcast, Sensitive
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+MNIST = Problem((1, 28, 28), 10, 33_600)
+FEATURES = 64
+
+
+def config_of(**settings: Any) -> PriorityConfig:
+    config = fedldp.recipe("priority-digits", **settings)
+    assert isinstance(config, PriorityConfig)
+    return config
+
+
+def examples() -> Examples:
+    train = load_dataset("digits", standardise=True).train
+    return Examples(train.features[:60], train.labels[:60])
+
+
+class Sent:
+    """The noise that many clients with the same weights and examples send, by weight."""
+
+    def __init__(self, config: PriorityConfig, change: np.ndarray, count: int = 30) -> None:
+        system = config.build(DIGITS, device=torch.device("cpu"))
+        encoder = system.encoder
+        assert isinstance(encoder, PerturbByPriority)
+        self.encoder, self.start = encoder, system.initial()
+        self.weights = self.start.weights + change.astype(np.float32)
+        self.least = config.noise(DIGITS).mechanism(config.epsilon_high)
+        reports = [
+            encoder(Sensitive(self.weights), self.start, client_of(examples(), index))
+            for index in range(count)
+        ]
+        self.values = np.array(
+            [np.frombuffer(report.payload, "<i4") * self.least.ball.step for report in reports]
+        )
+        self.hidden = system.layout.shapes[0][0]
+
+    def feature_deviations(self) -> np.ndarray:
+        """The deviation of the noise on each feature's weights, shape (64,)."""
+        noise = self.values - self.values.mean(axis=0)
+        first = noise[:, : self.hidden * FEATURES].reshape(len(noise), self.hidden, FEATURES)
+        return first.std(axis=(0, 1))
+
+    def other_deviation(self) -> float:
+        noise = self.values - self.values.mean(axis=0)
+        return float(noise[:, self.hidden * FEATURES :].std())
+
+
+def steps(size: int) -> np.ndarray:
+    """A change of the first layer whose size grows with the number of the feature."""
+    change = np.zeros(size)
+    change[: 10 * FEATURES] = np.tile(np.linspace(0.001, 0.2, FEATURES), 10)
+    return change
+
+
+@pytest.mark.parametrize(("noisier", "share"), [("least", 0.25), ("most", 0.5), ("most", 0.0)])
+def test_a_share_of_the_features_gets_the_noise_of_the_lower_epsilon(
+    noisier: str, share: float
+) -> None:
+    config = config_of(
+        noisier=noisier, noisier_share=share, epsilon_low=5.0, epsilon_high=50.0, clip=4.0
+    )
+    sent = Sent(config, steps(650))
+    low, high = (config.noise(DIGITS).uplink_sigma(epsilon) for epsilon in (5.0, 50.0))
+    assert low == pytest.approx(10 * high)
+    found = sent.feature_deviations()
+    count = round(share * FEATURES)
+    noisy = np.zeros(FEATURES, np.bool_)
+    noisy[:count] = noisier == "least"
+    noisy[FEATURES - count :] |= noisier == "most"
+    assert noisy.sum() == count
+    np.testing.assert_allclose(found[noisy], low, rtol=0.25)
+    np.testing.assert_allclose(found[~noisy], high, rtol=0.25)
+    assert sent.other_deviation() == pytest.approx(high, rel=0.25)
+
+
+def test_the_second_layer_and_the_biases_keep_the_least_noise() -> None:
+    config = config_of(model="mlp", noisier_share=1.0)
+    sent = Sent(config, np.linspace(0, 0.01, 19_210), count=8)
+    low, high = (config.noise(DIGITS).uplink_sigma(epsilon) for epsilon in (5.0, 50.0))
+    np.testing.assert_allclose(sent.feature_deviations(), low, rtol=0.15)
+    assert sent.other_deviation() == pytest.approx(high, rel=0.15)
+
+
+def test_the_whole_vector_is_clipped_jointly() -> None:
+    config = config_of(epsilon_low=500.0, epsilon_high=5e3, clip=2.0, send="weights")
+    sent = Sent(config, np.full(650, 3.0), count=1)
+    assert np.linalg.norm(sent.values) == pytest.approx(2.0, rel=0.01)
+    np.testing.assert_allclose(sent.values[0], 2 / math.sqrt(650), rtol=0.2)
+
+
+def test_importance_comes_from_the_clients_own_weights_and_examples() -> None:
+    change = np.random.default_rng(0).normal(size=19_210) / 100
+    for importance in ("variance", "sensitivity"):
+        config = config_of(model="mlp", importance=importance)
+        sent = Sent(config, change, count=1)
+        client = client_of(examples())
+        found = sent.encoder.importance(sent.weights, sent.start, client)
+        layer = sent.encoder.first_layer
+        if importance == "variance":
+            before, after = map(layer.weights, (sent.start.weights, sent.weights))
+            expected = variance_importance(before, after)
+        else:
+            # The mean absolute value of the noise that a picked feature gets.
+            noise = np.abs(np.random.default_rng(1).normal(size=10**6)).mean()
+            shift = config.noise(DIGITS).uplink_sigma(config.epsilon_low) * noise
+            expected = layer.sensitivity_importance(sent.weights, examples(), shift)
+            other = Examples(examples().features[::-1].copy(), examples().labels)
+            assert (
+                sent.encoder.importance(sent.weights, sent.start, client_of(other)) != found
+            ).any()
+        np.testing.assert_allclose(found, expected, atol=0.02 if importance != "variance" else 0)
+        picked = pick_features(found, 0.4, "least")
+        assert picked.sum() == 26
+
+
+def test_equal_epsilons_are_nbafl() -> None:
+    config = config_of(epsilon_low=50.0, epsilon_high=50.0)
+    nbafl = fedldp.recipe(
+        "nbafl-digits",
+        epsilon=50.0,
+        clip=config.clip,
+        send=config.send,
+        batch_size=config.batch_size,
+        num_clients=config.num_clients,
+    )
+    one, other = (fedldp.run(c.changed(rounds=2)) for c in (config, nbafl))
+    for name, weights in one.weights.items():
+        np.testing.assert_array_equal(weights, other.weights[name])
+
+
+# What is claimed and what holds
+
+
+@pytest.mark.parametrize("recipe", ["fig6-least20", "fig8-most80"])
+def test_nothing_is_proven_for_the_mask_is_private(recipe: str) -> None:
+    config = fedldp.recipe(f"priority-mnist-{recipe}")
+    privacy = plan(config, MNIST).privacy
+    assert {line["unit"] for line in privacy["guarantees"]} == {"client-round", "client-run"}
+    for line in privacy["guarantees"]:
+        assert (line["kind"], line["epsilon"]) == ("none", None)
+        assert "which features get more noise" in line["method"]
+    claim = privacy["claim"]
+    assert (claim["epsilon"], claim["delta"], claim["unit"]) == (10.0, 0.01, "record")
+    assert "Talaei, Izadi 2024" in claim["source"]
+    assert "0.5 for the features with more noise" in claim["source"]
+
+
+def test_the_noise_level_shows_which_features_are_important() -> None:
+    """The attack: from one report alone, with 256 weights for a feature."""
+    config = config_of(model="mlp", epsilon_low=0.5, epsilon_high=50.0)
+    change = np.random.default_rng(3).normal(size=19_210) / 1000
+    sent = Sent(config, change, count=1)
+    first = sent.values[0][: 256 * FEATURES].reshape(256, FEATURES)
+    noisiest = np.argsort(first.std(axis=0))[-26:]
+    importance = sent.encoder.importance(sent.weights, sent.start, client_of(examples()))
+    assert set(noisiest) == set(np.flatnonzero(pick_features(importance, 0.4, "least")))
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"epsilon_low": 60.0}, "epsilon_low = 60 is above epsilon_high = 50"),
+        ({"noisier_share": 1.5}, "noisier_share = 1.5"),
+        ({"noisier_share": -0.1}, "noisier_share = -0.1"),
+        ({"noisier": "all"}, "noisier = all"),
+        ({"importance": "random"}, "importance = random"),
+        ({"importance": "sensitivity"}, "model = logistic has no hidden layer"),
+        ({"epsilon_low": 1e-7}, "times as much noise"),
+        ({"exposures": 11}, "exposures = 11"),
+        ({"model": "test_priority:convolution"}, "first layer is not a dense one"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as refused:
+        plan(config_of(**settings), DIGITS)
+    assert "\n" not in str(refused.value)
+
+
+def convolution(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 36, classes)
+    )
+
+
+def test_the_first_layer_is_that_of_the_model_that_trains() -> None:
+    system = config_of(model="mlp").build(DIGITS, device=torch.device("cpu"))
+    assert isinstance(system.encoder, PerturbByPriority)
+    layer = system.encoder.first_layer
+    assert isinstance(layer, FirstLayer)
+    assert layer.layout == system.layout
+    assert Broadcast(round=1, weights=system.initial().weights).weights.size == layer.layout.size

@@ -1,0 +1,232 @@
+"""The sound variant: budgets that hold for the run, and a mask from public values alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedldp
+from fedldp.accounting.events import GaussianReport
+from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.data import Examples
+from fedldp.errors import ConfigError
+from fedldp.reporting.record import RunFolder
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem, System
+from fedldp.systems.priority_public import PriorityPublicConfig, picked
+from fedldp.wire import Broadcast, Report, Sensitive
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+SIZE, FEATURES, HIDDEN = 650, 64, 10
+EXAMPLES = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
+
+
+def config_of(**changes: Any) -> PriorityPublicConfig:
+    config = fedldp.recipe("priority-public-digits", **changes)
+    assert isinstance(config, PriorityPublicConfig)
+    return config
+
+
+def built(config: PriorityPublicConfig) -> System:
+    return config.build(DIGITS, device=torch.device("cpu"))
+
+
+def known(round: int = 4, *, seed: int = 0) -> Broadcast:
+    """A broadcast of a later round, with some importance of every feature."""
+    importance = np.random.default_rng(seed).permutation(FEATURES) / 100
+    return Broadcast(
+        round=round,
+        weights=np.linspace(-1, 1, SIZE).astype(np.float32),
+        public={"importance": importance, "precision": np.ones(FEATURES)},
+    )
+
+
+def noise_of(
+    config: PriorityPublicConfig, broadcast: Broadcast, weights: np.ndarray, count: int = 40
+) -> np.ndarray:
+    """Return the deviation of each feature's noise, shape (64,), over the reports of clients."""
+    encoder, step = built(config).encoder, config.mechanism().ball.step
+    sent = [
+        np.frombuffer(
+            encoder(Sensitive(weights), broadcast, client_of(EXAMPLES, index)).payload, "<i4"
+        )
+        * step
+        for index in range(count)
+    ]
+    first = np.array(sent)[:, : HIDDEN * FEATURES].reshape(count, HIDDEN, FEATURES)
+    return (first - first.mean(axis=0)).std(axis=(0, 1))
+
+
+# The budget
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.floats(0.1, 1e4), st.sampled_from([1e-9, 1e-5, 0.01]), st.integers(1, 200), st.floats(0.1, 9)
+)
+def test_a_whole_run_keeps_its_budget(
+    epsilon: float, delta: float, rounds: int, clip: float
+) -> None:
+    config = config_of(epsilon=epsilon, delta=delta, rounds=rounds, clip=clip, num_clients=2)
+    event = config.release(0, SIZE, DIGITS)
+    assert isinstance(event, GaussianReport)
+    spent = gaussian_epsilon(event.mu * math.sqrt(rounds), delta)
+    assert spent <= epsilon
+    assert spent == pytest.approx(epsilon, rel=2e-3)  # the clip is a whole number of steps
+
+
+@pytest.mark.parametrize("noise_ratio", [1.0, 7.0])
+def test_the_statement_has_it_for_the_least_noise(noise_ratio: float) -> None:
+    """privacy: of a mixed vector that is clipped as a whole, that of the smallest sigma, 2 C."""
+    config = config_of(epsilon=64.0, rounds=5, noise_ratio=noise_ratio)
+    found = plan(config, DIGITS).privacy
+    assert found["claim"] is None
+    runs = [line for line in found["guarantees"] if line["unit"] == "client-run"]
+    assert [line["kind"] for line in runs] == ["approximate", "approximate"]
+    assert runs[0]["epsilon"] == pytest.approx(64.0, rel=1e-4)
+    assert runs[0]["epsilon"] <= 64.0
+    one = next(line for line in found["guarantees"] if line["unit"] == "client-round")
+    exact = gaussian_epsilon(2 * config.clip / config.mechanism().sigma, config.delta)
+    assert one["epsilon"] == pytest.approx(exact, rel=1e-4)
+
+
+def test_a_target_is_solved_for() -> None:
+    target = {"unit": "client-run", "epsilon": 30.0, "delta": 1e-5}
+    planned = plan(config_of(target=target), DIGITS)
+    runs = [line for line in planned.privacy["guarantees"] if line["unit"] == "client-run"]
+    real = runs[1]["epsilon"]  # the line for deployment, which is the larger one
+    assert real <= 30.0
+    assert real == pytest.approx(30.0, rel=1e-4)
+
+
+# The mask
+
+
+@pytest.mark.parametrize("noisier", ["least", "most"])
+def test_the_mask_is_the_broadcasts_and_no_clients(noisier: str) -> None:
+    config = config_of(noisier=noisier, noisier_share=0.25, noise_ratio=5.0)
+    broadcast = known()
+    order = np.argsort(broadcast.public["importance"])
+    expected = np.zeros(FEATURES, np.bool_)
+    expected[order[:16] if noisier == "least" else order[-16:]] = True
+    np.testing.assert_array_equal(picked(config, broadcast), expected)
+    sigma = config.mechanism().sigma
+    for weights in (broadcast.weights, broadcast.weights[::-1].copy(), np.zeros(SIZE, np.float32)):
+        found = noise_of(config, broadcast, weights)
+        np.testing.assert_allclose(found[expected], 5 * sigma, rtol=0.25)
+        np.testing.assert_allclose(found[~expected], sigma, rtol=0.25)
+
+
+def test_in_the_first_round_nobody_gets_more() -> None:
+    config = config_of(noisier_share=1.0, noise_ratio=5.0)
+    start = built(config).initial()
+    assert not picked(config, start).any()
+    assert picked(config, replace(start, round=2)).all()
+
+
+def test_the_servers_step_uses_public_values_only() -> None:
+    """It reads reports and the broadcast: the same ones give the same next broadcast."""
+    config = config_of()
+    first, second = (
+        built(config).server_step(known(), reports_of(config, known(), np.zeros(SIZE), 3))
+        for _ in range(2)
+    )
+    for name in ("importance", "precision"):
+        np.testing.assert_array_equal(first.public[name], second.public[name])
+
+
+# The ranking
+
+
+def reports_of(
+    config: PriorityPublicConfig,
+    broadcast: Broadcast,
+    change: np.ndarray,
+    count: int,
+    seed: int = 0,
+) -> list[Report]:
+    encoder = built(config).encoder
+    return [
+        encoder(
+            Sensitive((broadcast.weights + change).astype(np.float32)),
+            broadcast,
+            client_of(EXAMPLES, index, seed=seed, round=broadcast.round),
+        )
+        for index in range(count)
+    ]
+
+
+@pytest.mark.parametrize("send", ["update", "weights"])
+def test_importance_estimates_the_square_change_without_bias(send: str) -> None:
+    config = config_of(send=send, clip=1e3, epsilon=1e7, noisier_share=0.5, noise_ratio=3.0)
+    broadcast = known()
+    fresh = {"importance": broadcast.public["importance"], "precision": np.zeros(FEATURES)}
+    broadcast = replace(broadcast, public=fresh)
+    change = np.zeros(SIZE)
+    change[: HIDDEN * FEATURES] = np.tile(np.linspace(0, 2, FEATURES), HIDDEN)
+    system, found = built(config), []
+    for seed in range(60):
+        following = system.server_step(
+            broadcast, reports_of(config, broadcast, change, 2, seed=seed)
+        )
+        found.append(following.public["importance"])
+    estimates = np.array(found)
+    error = estimates.std(axis=0) / math.sqrt(len(found))
+    truth = np.linspace(0, 2, FEATURES) ** 2
+    assert (np.abs(estimates.mean(axis=0) - truth) < 5 * error).all()
+    # The estimates are noisier where the noise is.
+    noisy = picked(config, broadcast)
+    assert estimates[:, noisy].std(axis=0).mean() > 2 * estimates[:, ~noisy].std(axis=0).mean()
+
+
+def test_rounds_are_averaged_by_the_precision_of_their_noise() -> None:
+    config = config_of(noisier_share=0.5, noise_ratio=2.0, clip=100.0, epsilon=1e8)
+    before = known()
+    change = np.full(SIZE, 0.5)
+    after = built(config).server_step(before, reports_of(config, before, change, 2))
+    noisy = picked(config, before)
+    share = np.where(noisy, 1 / 16, 1.0)
+    np.testing.assert_allclose(after.public["precision"], 1 + share)
+    old = before.public["importance"]
+    np.testing.assert_allclose(
+        after.public["importance"], (old + share * 0.25) / (1 + share), atol=0.01
+    )
+    np.testing.assert_allclose(after.weights, before.weights + 0.5, atol=0.25)
+
+
+def test_a_run_leaves_its_public_importance_in_the_checkpoint(tmp_path: Any) -> None:
+    config = config_of(rounds=2, num_clients=5)
+    fedldp.run(config, out=tmp_path / "run")
+    saved = RunFolder(tmp_path / "run").read_checkpoint()
+    assert saved is not None
+    assert saved[0].public["importance"].shape == (FEATURES,)
+    assert saved[0].public["importance"].any()
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"noise_ratio": 0.5}, "noise_ratio = 0.5"),
+        ({"noise_ratio": float("nan")}, "noise_ratio = nan"),
+        ({"noise_ratio": 1e5}, "times as much noise"),
+        ({"noisier_share": 2.0}, "noisier_share = 2"),
+        ({"epsilon": 1e30}, r"epsilon = 1e\+30 and clip = 0.5 do not fit"),
+        ({"clip": -1.0}, "clip = -1"),
+        ({"model": "cnn"}, "model = cnn"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as refused:
+        plan(config_of(**changes), DIGITS)
+    assert "\n" not in str(refused.value)
