@@ -20,8 +20,8 @@ class OrientedGradients:
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
     neighbours, right less left and below less above; its length goes to the two nearest of
     ``orientations`` directions, in proportion. Channels are added up. The mean over all sums is
-    taken off, and the vector scaled to norm 1; an image without any slope gives zeros, and so does one
-    whose slopes are too large for floats.
+    taken off, and the vector scaled to norm 1. An image without any slope gives zeros, and so does
+    one whose slopes are too large for floats.
 
     Attributes:
         input_shape: (channels, height, width) of an image.
