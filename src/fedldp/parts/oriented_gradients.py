@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError
+from fedldp.errors import ConfigError, PrivacyError
 
 _PIECE = 1000  # images at a time
 
@@ -57,7 +57,15 @@ class OrientedGradients:
         return self.cells**2 * self.orientations
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of images, shape (n, size); their norm is 1 up to rounding, or 0."""
+        """Return the features of images, shape (n, size); their norm is 1 up to rounding, or 0.
+
+        Raises:
+            PrivacyError: a pixel is NaN or infinite.
+        """
+        if not np.isfinite(images).all():
+            raise PrivacyError(
+                "an image holds NaN or infinity: nothing was released; check the data"
+            )
         pieces = [self._sums(images[i : i + _PIECE]) for i in range(0, len(images), _PIECE)]
         centred = np.concatenate([np.empty((0, self.size)), *pieces])
         centred -= centred.mean(axis=1, keepdims=True)

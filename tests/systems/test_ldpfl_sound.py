@@ -1,0 +1,259 @@
+"""Sound LDPFL: every example is randomised once, and the statement says what was asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+from torch.nn import functional
+
+from fedldp.data import Examples, load_dataset
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.parts import Client
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem, System
+from fedldp.systems.ldpfl_sound import LdpflSoundConfig
+from fedldp.wire import Broadcast
+
+DIGITS = load_dataset("digits")
+PROBLEM = Problem((1, 8, 8), 10, 1437)
+FMNIST = Problem((1, 28, 28), 10, 60_000)
+OWN = Examples(DIGITS.train.features[:30], DIGITS.train.labels[:30])
+ALMOST_NONE = 1e4
+"""A budget at which PrivUnit hardly randomises: it sends the gradient, but for 1 %."""
+
+
+def config(**changes: Any) -> LdpflSoundConfig:
+    settings: dict[str, Any] = {
+        "dataset": "digits", "num_clients": 4, "rounds": 3, "learning_rate": 2.0, "epsilon": 1.0,
+    }  # fmt: skip
+    return LdpflSoundConfig(**{**settings, **changes})
+
+
+def built(settings: LdpflSoundConfig) -> System:
+    return settings.build(PROBLEM, device=torch.device("cpu"))
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Callable[..., Client]:
+    folders = iter(range(1000))
+
+    def make(examples: Examples = OWN, *, round: int = 1) -> Client:
+        return client_of(examples, round=round, folder=tmp_path / f"disk-{next(folders)}")
+
+    return make
+
+
+def broadcast(settings: LdpflSoundConfig, round: int = 1) -> Broadcast:
+    weights = np.random.default_rng(1).normal(size=1280).astype(np.float32)
+    assert built(settings).layout.size == 1280
+    return Broadcast(round=round, weights=weights)
+
+
+def trained(settings: LdpflSoundConfig, own: Client, *, round: int = 1) -> np.ndarray:
+    return built(settings).client_step(broadcast(settings, round), own).open()
+
+
+def moved(place: int) -> Examples:
+    """Return the examples with another one, of another label, at one place."""
+    features, labels = OWN.features.copy(), OWN.labels.copy()
+    features[place], labels[place] = DIGITS.train.features[700], (labels[place] + 3) % 10
+    return Examples(features, labels)
+
+
+# One example, one round, one gradient
+
+
+def test_an_example_matters_in_one_round_alone(client: Callable[..., Client]) -> None:
+    settings = config()
+    for place in range(len(OWN)):
+        changed = [
+            round
+            for round in (1, 2, 3)
+            if not np.array_equal(
+                trained(settings, client(round=round), round=round),
+                trained(settings, client(moved(place), round=round), round=round),
+            )
+        ]
+        assert len(changed) == 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 1000])
+def test_every_example_is_randomised_once_in_the_run(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, batch_size: int
+) -> None:
+    settings = config(batch_size=batch_size)
+    mechanism, start = settings.randomiser(1280), broadcast(settings)
+    seen: list[np.ndarray] = []
+
+    class Watching:
+        def encode(self, values: np.ndarray, stream: Any) -> bytes:
+            seen.append(values)
+            return mechanism.encode(values, stream)
+
+        def aggregate(self, size: int) -> Any:
+            return mechanism.aggregate(size)
+
+    step = built(settings).client_step
+    with monkeypatch.context() as patch:
+        patch.setattr(LdpflSoundConfig, "randomiser", lambda *_: Watching())
+        for round in (1, 2, 3):
+            step(replace(start, round=round), client(round=round))
+    assert len(seen) == len(OWN)
+    # A gradient is (p - label) x features, so its features say whose it is.
+    rows = settings.encoder(PROBLEM)(OWN.features)
+    owners = []
+    for values in seen:
+        gradient = values.reshape(10, 128)
+        direction = np.linalg.svd(gradient)[2][0]
+        owners.append(int(np.abs(rows @ direction).argmax()))
+    assert sorted(owners) == list(range(len(OWN)))
+
+
+def test_a_round_that_is_asked_for_again_is_answered_the_same(
+    client: Callable[..., Client],
+) -> None:
+    settings, own = config(), client()
+    step = built(settings).client_step
+    first = step(broadcast(settings), own).open()
+    other = replace(broadcast(settings), weights=np.zeros(1280, np.float32))
+    np.testing.assert_array_equal(step(other, own).open(), first)
+
+
+def test_without_noise_it_is_clipped_gradient_descent(client: Callable[..., Client]) -> None:
+    settings = config(epsilon=ALMOST_NONE, clip=0.5, rounds=1, batch_size=10)
+    found = trained(settings, client())
+    features = torch.from_numpy(settings.encoder(PROBLEM)(OWN.features))
+    order = client().setup("portions").generator().permutation(len(OWN))
+    weights = torch.from_numpy(broadcast(settings).weights.reshape(10, 128).copy())
+    for places in torch.from_numpy(order).split(10):
+        steps = torch.zeros_like(weights)
+        for place in places:
+            mine = weights.clone().requires_grad_()
+            answer = torch.tensor([int(OWN.labels[place])])
+            loss = functional.cross_entropy(features[place][None] @ mine.T, answer)
+            (gradient,) = torch.autograd.grad(loss, mine)
+            steps += gradient * min(1.0, 0.5 / float(gradient.norm()))
+        weights = weights - 2.0 * steps / len(places)
+    change = found - broadcast(settings).weights
+    expected = weights.numpy().reshape(-1) - broadcast(settings).weights
+    assert np.linalg.norm(change - expected) < 0.05 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_nothing_is_released_of_examples_that_are_not_finite(
+    client: Callable[..., Client], value: float
+) -> None:
+    features = OWN.features.copy()
+    features[3, 0, 2, 2] = value
+    own = client(Examples(features, OWN.labels))
+    with pytest.raises(PrivacyError, match="nothing was released"):
+        trained(config(rounds=1), own)
+
+
+def test_any_model_of_the_features_can_be_trained(client: Callable[..., Client]) -> None:
+    settings = config(model="mlp_64", rounds=1)
+    system = built(settings)
+    report = system.report(system.initial(), client())
+    assert report.size == system.layout.size == 128 * 64 + 64 + 640 + 10
+
+
+# The test
+
+
+def test_the_test_set_is_shared_out_among_the_clients(tmp_path: Path) -> None:
+    settings = config()
+    system = built(settings)
+    assert system.tester is not None
+    found = [
+        system.tester(broadcast(settings), client_of(OWN, i, folder=tmp_path / str(i)), DIGITS.test)
+        for i in range(4)
+    ]
+    assert sum(score.total for score in found) == len(DIGITS.test)
+    features = settings.encoder(PROBLEM)(DIGITS.test.features)
+    logits = features @ broadcast(settings).weights.reshape(10, 128).T
+    assert sum(score.right for score in found) == (logits.argmax(1) == DIGITS.test.labels).sum()
+
+
+def test_it_learns_at_a_budget_that_holds() -> None:
+    result = simulate(config(rounds=5, learning_rate=10.0, epsilon=8.0))
+    assert result.accuracy > 0.6
+
+
+# The statement
+
+
+def lines(settings: LdpflSoundConfig, problem: Problem = FMNIST) -> dict[str, dict[str, Any]]:
+    found = plan(settings, problem).privacy["guarantees"]
+    return {line["unit"]: line for line in found if line["kind"] != "approximate"}
+
+
+@pytest.mark.parametrize("mechanism", ["privunit", "piecewise", "laplace"])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 8.0])
+def test_a_record_costs_what_was_asked_for(mechanism: str, epsilon: float) -> None:
+    settings = config(num_clients=10, mechanism=mechanism, epsilon=epsilon, rounds=20)
+    line = lines(settings)["record"]
+    assert (line["kind"], line["neighbours"]) == ("pure", "replace-record")
+    assert line["epsilon"] <= epsilon
+    assert line["epsilon"] == pytest.approx(epsilon, rel=1e-3)
+    assert any("idealised" in text for text in line["assumptions"]) == (mechanism == "privunit")
+
+
+def test_a_whole_client_costs_all_of_its_records_and_its_number_is_not_protected() -> None:
+    found = lines(config(num_clients=10))
+    assert found["client-run"]["epsilon"] == pytest.approx(6000, rel=1e-6)
+    assert found["client-run"]["epsilon"] <= 6000
+    uneven = lines(config(num_clients=10, partition="power-law:1"))
+    assert uneven["record"]["epsilon"] == found["record"]["epsilon"]
+    assert uneven["client-run"]["kind"] == "none"
+
+
+def test_rounds_cost_nothing_more_and_nothing_is_claimed() -> None:
+    assert lines(config(rounds=1)) == lines(config(rounds=300))
+    assert config().claim() is None
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"clip": -1.0}, "clip"),
+        ({"local_epochs": 2}, "local_epochs"),
+        ({"mechanism": "none such"}, "mechanism"),
+        ({"cells": 0}, "cells"),
+        ({"orientations": 1}, "orientations"),
+    ],
+)
+def test_senseless_settings_are_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named} = [^\n]*$"):
+        config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem", "named"),
+    [
+        ({}, Problem((54,), 7, 1437), "dataset"),
+        ({"cells": 9}, PROBLEM, "cells"),
+        ({"rounds": 400}, PROBLEM, "rounds"),
+        ({"mechanism": "two_point"}, PROBLEM, "mechanism"),
+        ({"mechanism": "gaussian"}, PROBLEM, "mechanism"),
+        ({"mechanism": "two_point_l1"}, PROBLEM, "mechanism"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    changes: dict[str, Any], problem: Problem, named: str
+) -> None:
+    settings = config(**changes)
+    with pytest.raises(ConfigError, match=f"^{named}[^\n]*$"):
+        plan(settings, problem)
