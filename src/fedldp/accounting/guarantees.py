@@ -43,7 +43,7 @@ History = Counter[Event]
 
 IDEALISED = "idealised real arithmetic: simulation only"
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
-ONCE = "what is drawn once is drawn before the first report, kept, and never drawn again"
+ONCE = "what is drawn once is kept, and never drawn again, whatever a server asks for"
 FRESH = (
     "every report is randomised on the client with fresh randomness that no one else knows, and is "
     "sent whatever the data: a client whose training gives NaN or infinity refuses, and is seen to"

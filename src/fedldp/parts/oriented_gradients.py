@@ -20,7 +20,8 @@ class OrientedGradients:
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
     neighbours, right less left and below less above; its length goes to the two nearest of
     ``orientations`` directions, in proportion. Channels are added up. The mean over all sums is
-    taken off, and the vector scaled to norm 1; an image without any slope gives zeros.
+    taken off, and the vector scaled to norm 1. An image without any slope gives zeros, and so does
+    one whose slopes are too large for floats.
 
     Attributes:
         input_shape: (channels, height, width) of an image.
@@ -69,8 +70,10 @@ class OrientedGradients:
         centred = np.concatenate([np.empty((0, self.size)), *pieces])
         centred -= centred.mean(axis=1, keepdims=True)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
-        np.divide(centred, norms, out=centred, where=norms > 0)
-        return centred.astype(np.float32)
+        # Zeros also where slopes overflow: an image that were refused would be told by that.
+        features = np.zeros_like(centred)
+        np.divide(centred, norms, out=features, where=norms > 0)
+        return features.astype(np.float32)
 
     def _sums(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the sums of images, by direction, row and column of the cell, shape (n, size)."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedldp.data import Examples
-from fedldp.errors import ConfigError
+from fedldp.errors import ConfigError, RunError
 from fedldp.parts import Client
 from fedldp.parts.local_sgd import LocalSgd
 from fedldp.wire import Broadcast, Sensitive, Vector
@@ -98,6 +98,11 @@ def places_of_round(client: Client, round: int, rounds: int) -> NDArray[np.int64
 
     The order is drawn once, from the client's stream "portions"; sizes differ by at most one. With
     fewer examples than rounds, some rounds have none: refusing would tell how many there are.
+
+    Raises:
+        RunError: there is no such round; its examples would be those of another one.
     """
+    if not 1 <= round <= rounds:
+        raise RunError(f"round {round}: a client takes part in rounds 1 to {rounds} only")
     order = client.setup("portions").generator().permutation(len(client.examples))
     return np.array_split(order, rounds)[round - 1]

@@ -15,14 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.nn import functional
 
 from fedldp.accounting.events import SampledGaussian
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.privunit import check_simulated
 from fedldp.parts import Client
 from fedldp.parts.local_sgd import as_tensors, layout_of, load_weights, read_weights
+from fedldp.parts.single_gradients import single_gradients
 from fedldp.randomness import torch_seeded
 from fedldp.wire import Broadcast, Sensitive, Vector
 
@@ -142,20 +141,7 @@ class PrivateSgd:
         """Add the gradient of each example, scaled down to the clip, to ``sums``."""
         if not len(batch):
             return
-
-        def loss(weights: dict[str, Tensor], example: Tensor, answer: Tensor) -> Tensor:
-            logits = functional_call(self.model, weights, (example[None],))
-            return functional.cross_entropy(logits, answer[None])
-
-        weights: dict[str, Tensor] = {**dict(self.model.named_parameters())}
-        single = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
-        try:
-            gradients: dict[str, Tensor] = single(weights, batch, answers)
-        except Exception as error:  # a user's model may raise anything
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ConfigError(
-                f"model: torch.func cannot differentiate it for single examples: {reason}"
-            ) from error
+        gradients = single_gradients(self.model, batch, answers)
         squares = [each.flatten(1).square().sum(1) for each in gradients.values()]
         factors = (self.sums.clip / torch.stack(squares).sum(0).sqrt()).clamp(max=1)
         for name, each in gradients.items():

@@ -1,6 +1,7 @@
 """LDPFL's tasks with a budget per example that holds, label included: measured, not from a paper.
 
-Rounds and learning rates are those that did best for each budget on Fashion-MNIST.
+Rounds and learning rates are those that did best for each budget on Fashion-MNIST. No line of a
+statement charges for such a choice: on private data it would have to be made without them.
 """
 
 from __future__ import annotations

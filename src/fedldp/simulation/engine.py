@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.releases import DOWNLINK
 from fedldp.data import Dataset, Examples, load_dataset, partition
-from fedldp.data.sources import SOURCES
+from fedldp.data.custom import SUFFIXES
+from fedldp.data.sources import SOURCES, find_source
 from fedldp.errors import ConfigError, RunError
 from fedldp.randomness import SERVER, Stream
 from fedldp.reporting.html import page
@@ -192,7 +193,16 @@ def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) 
         )
     if config.standardise:
         raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
+    if dataset.name in SOURCES and not _is_named(dataset, config.dataset):
+        raise ConfigError(
+            f"dataset = {config.dataset}: the run was given the data set {dataset.name}; set "
+            "dataset to that: what is public, and what a resumed run loads, follow from it"
+        )
     return dataset
+
+
+def _is_named(dataset: Dataset, name: str) -> bool:
+    return not name.lower().endswith(SUFFIXES) and find_source(name).name == dataset.name
 
 
 def _sampled(dataset: Dataset, config: SystemConfig) -> Dataset:

@@ -91,6 +91,7 @@ class CentralDpConfig(SystemConfig):
         if self.clip is None:
             return InClear(what="the scale of the noise, a median of private norms,")
         mechanism = self.mechanism(self.clip)
+        mechanism.ball.check_size(size)
         multiplier = float(mechanism.proven_scale / mechanism.ball.radius)
         return SampledClientsGaussian(
             noise_multiplier=math.nextafter(multiplier, 0),

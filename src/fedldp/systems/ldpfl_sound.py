@@ -51,9 +51,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.nn import functional
+from torch import nn
 
 from fedldp.accounting.compose import pure_epsilon
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, PureReport
@@ -66,7 +64,9 @@ from fedldp.parts.averaging import SendPlain, WeightedMean
 from fedldp.parts.local_sgd import evaluate, layout_of, load_weights
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, places_of_round
-from fedldp.systems import Count, Positive, Problem, System, SystemConfig
+from fedldp.parts.single_gradients import single_gradients
+from fedldp.randomness import torch_seeded
+from fedldp.systems import Count, NormBound, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 PIECE = 200
@@ -88,7 +88,7 @@ class LdpflSoundConfig(SystemConfig):
         "privunit",
         description=f"randomiser of an example's gradient: {_SUITABLE}",
     )
-    clip: Positive = Field(
+    clip: NormBound = Field(
         1.0, description="bound on an example's gradient, in the mechanism's norm"
     )
     cells: Count = Field(4, description="cells along each side of an image, for the features")
@@ -193,37 +193,33 @@ class RandomisedSgd:
         labels = client.examples.labels[places]
         stream = client.stream("mechanism")
         mechanism = config.randomiser(weights.size)
-        for start in range(0, len(places), config.batch_size):
-            batch = slice(start, start + config.batch_size)
-            aggregate = mechanism.aggregate(weights.size)
-            for gradient in self._gradients(weights, features[batch], labels[batch]):
-                aggregate.add(mechanism.encode(gradient / np.float32(config.clip), stream))
-            step = config.learning_rate * config.clip * aggregate.mean()
-            weights = (weights - step).astype(np.float32)
+        with torch_seeded(client.stream("model")):
+            for start in range(0, len(places), config.batch_size):
+                batch = slice(start, start + config.batch_size)
+                aggregate = mechanism.aggregate(weights.size)
+                for gradient in self._gradients(weights, features[batch], labels[batch]):
+                    aggregate.add(mechanism.encode(gradient / config.clip, stream))
+                step = config.learning_rate * config.clip * aggregate.mean()
+                weights = (weights - step).astype(np.float32)
         return weights
 
     def _gradients(
         self, weights: Vector, features: NDArray[np.float32], labels: NDArray[np.int64]
-    ) -> Iterator[Vector]:
+    ) -> Iterator[NDArray[np.float64]]:
         """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,)."""
         load_weights(self.model, layout_of(self.model), weights)
         self.model.train()
-        parameters = {name: p.detach() for name, p in self.model.named_parameters()}
-
-        def loss(own: dict[str, Tensor], example: Tensor, label: Tensor) -> Tensor:
-            logits = functional_call(self.model, own, (example[None],))
-            return functional.cross_entropy(logits, label[None])
-
-        one_by_one = vmap(grad(loss), in_dims=(None, 0, 0))
         for start in range(0, len(labels), PIECE):
             piece = slice(start, start + PIECE)
-            found = one_by_one(
-                parameters,
+            found = single_gradients(
+                self.model,
                 torch.from_numpy(features[piece]).to(self.device),
                 torch.from_numpy(labels[piece]).to(self.device),
             )
-            rows = torch.cat([found[name].flatten(1) for name in parameters], 1)
-            yield from rows.cpu().numpy()
+            rows = torch.cat(
+                [found[name].flatten(1) for name, _ in self.model.named_parameters()], 1
+            )
+            yield from rows.cpu().numpy().astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
