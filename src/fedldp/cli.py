@@ -5,6 +5,8 @@ Results go to stdout, everything else to stderr.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import sys
@@ -230,6 +232,8 @@ def _print_json(document: Any) -> None:
 
 def main() -> None:
     """Run the command line; a user's error is one line on stderr and exit status 2."""
+    # A process that ends frees all it has; to look for garbage first would take a while.
+    atexit.register(gc.freeze)
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:

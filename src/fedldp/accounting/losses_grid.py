@@ -44,6 +44,7 @@ from fedldp.accounting.tilted import (
     cumulant,
     log_mean,
     mean_and_deviation,
+    outline,
     spread,
     tilted,
 )
@@ -119,17 +120,18 @@ def compose_lower(parts: Sequence[Part], delta: float) -> float:
 
 def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[Law, float]:
     """Return the law of the sum of all draws on a grid, and the grid's step."""
+    outlines = [(outline(law), count) for law, count in terms]
     last: list[Term] = []
-    for law, count in terms:
+    for (law, count), (shape, _) in zip(terms, outlines, strict=True):
         sums, uses, left = law, 1, count
         for fold in _folds(count):
             left, rest = divmod(left, fold)
             if rest:
                 last.append((sums, rest))
             uses *= fold
-            sums = _sum([(sums, fold)], _window([(law, uses)], fold), to_grid)
+            sums = _sum([(sums, fold)], _window([(shape, uses)], fold), to_grid)
         last.append((sums, left))
-    window = _window(terms, sum(count for _, count in last))
+    window = _window(outlines, sum(count for _, count in last))
     return _sum(last, window, to_grid), window.step
 
 

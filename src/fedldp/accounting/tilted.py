@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ Part = tuple[Losses, int]
 """The losses of a mechanism, and how often it is used."""
 
 _NOTHING = 1e-300  # tilted masses below it are left out
+_BINS = 1 << 16  # of an outline
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,16 @@ def tilted(losses: Floats, log_masses: Mapping[float, Floats]) -> Law:
     weights[weights < _NOTHING] = 0.0
     errors = np.full(len(tilts), len(losses) * _NOTHING)
     return Law(losses, weights, tilts, log_scales, errors)
+
+
+def outline(law: Law) -> Law:
+    """Return about the same law with few losses, to choose a tilt or a window by: any is valid."""
+    if len(law.losses) <= _BINS:
+        return law
+    low, width = float(law.losses.min()), float(np.ptp(law.losses)) / (_BINS - 1)
+    bins = np.rint((law.losses - low) / width).astype(np.int64)
+    weights = np.array([np.bincount(bins, row, _BINS) for row in law.weights], np.float64)
+    return replace(law, losses=low + width * np.arange(_BINS), weights=weights)
 
 
 def log_mean(weights: Floats, exponents: Floats) -> float:
@@ -90,7 +101,8 @@ def best_rate(function: Callable[[float], float], low: float, high: float) -> fl
 
 def best_tilt(parts: Sequence[Part], delta: float) -> float:
     """Return the tilt of the best Renyi bound."""
-    terms = [(tilted(part.values, {0.0: part.log_masses}), count) for part, count in parts]
+    laws = [outline(tilted(part.values, {0.0: part.log_masses})) for part, _ in parts]
+    terms = [(law, count) for law, (_, count) in zip(laws, parts, strict=True)]
     # A Gaussian sum wants sqrt(2 ln(1/delta)) deviations; far more tilt would drown in rounding
     # the outcomes that decide, where the sum is at its largest with probability above delta.
     most = (2 + 3 * math.sqrt(-2 * math.log(delta))) / mean_and_deviation(terms)[1]
