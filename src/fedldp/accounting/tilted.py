@@ -60,7 +60,7 @@ def outline(law: Law) -> Law:
     low, width = float(law.losses.min()), float(np.ptp(law.losses)) / (_BINS - 1)
     bins = np.rint((law.losses - low) / width).astype(np.int64)
     weights = np.array([np.bincount(bins, row, _BINS) for row in law.weights], np.float64)
-    return replace(law, losses=low + width * np.arange(_BINS), weights=weights)
+    return replace(law, losses=low + np.float64(width) * np.arange(_BINS), weights=weights)
 
 
 def log_mean(weights: Floats, exponents: Floats) -> float:
