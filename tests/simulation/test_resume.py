@@ -16,8 +16,10 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
 import fedldp
+from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.reporting.record import Round, RunFolder
 from fedldp.simulation.engine import simulate
+from fedldp.wire import Broadcast
 
 SETTINGS = {
     "plain": {},
@@ -87,6 +89,19 @@ def test_resuming_a_finished_run_trains_nothing(copy: Path, finished: Path) -> N
 def test_the_summary_says_where_the_run_lies(copy: Path) -> None:
     fedldp.resume(copy)
     assert json.loads((copy / "summary.json").read_text())["run_dir"] == str(copy)
+
+
+def test_a_checkpoint_holds_arrays_however_they_lie_in_memory(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    square = np.arange(16, dtype=np.float32).reshape(4, 4)
+    public = {"transposed": square.T, "every second": square[::2], "count": np.array(3)}
+    broadcast = Broadcast(round=1, weights=square.reshape(-1)[::-1], public=public)
+    folder.write_round(broadcast, [], MemoryLedger())
+    saved = folder.read_checkpoint()
+    assert saved is not None
+    np.testing.assert_array_equal(saved[0].weights, broadcast.weights)
+    for name, value in public.items():
+        np.testing.assert_array_equal(saved[0].public[name], value)
 
 
 def test_the_final_weights_are_those_of_the_result(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
@@ -34,6 +35,7 @@ class Store:
             made = make()
             self.folder.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(f".{os.getpid()}.safetensors")
-            save_file(dict(made), partial)
+            # safetensors writes the memory as it lies, and would scramble a view with strides.
+            save_file({n: np.require(made[n], requirements="C") for n in made}, partial)
             partial.replace(path)  # so that it is there as a whole or not at all
         return load_file(path)

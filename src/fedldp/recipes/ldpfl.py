@@ -116,7 +116,8 @@ def ldpfl_digits() -> SystemConfig:
 
 def ldpfl_digits_public() -> SystemConfig:
     """LDPFL on digits, a random public encoder, labels randomised at eps 3: finite epsilons."""
-    return LdpflConfig(**_DIGITS, encoder="public", label_epsilon=3.0, evaluation="common")
+    settings = {**_DIGITS, "rounds": 5, "evaluation": "common"}
+    return LdpflConfig(**settings, encoder="public", label_epsilon=3.0)
 
 
 _DIGITS: dict[str, Any] = {

@@ -144,7 +144,9 @@ class RunFolder:
             tensors["radii"] = broadcast.ranges.radii
             metadata["sizes"] = json.dumps(broadcast.ranges.sizes)
         tensors |= {_PUBLIC + name: value for name, value in broadcast.public.items()}
-        replace_file(self.path / "checkpoint", save(tensors, metadata))
+        # safetensors writes the memory as it lies, and would scramble a view with strides.
+        whole = {name: np.require(value, requirements="C") for name, value in tensors.items()}
+        replace_file(self.path / "checkpoint", save(whole, metadata))
         self.write_metrics(rounds)
 
     def write_metrics(self, rounds: Sequence[Round]) -> None:

@@ -1,0 +1,115 @@
+"""Short runs of LDPFL whose numbers are recorded: a refactoring must not move them.
+
+Randomised bits of given features, and reports for given weights, are exact. Training sums floats in
+an order that depends on the processor, so accuracies are held to a tolerance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+
+import fedldp
+from fedldp.data import Examples
+from fedldp.systems import Problem
+from fedldp.systems.ldpfl import LdpflConfig, TrainOnBits
+from fedldp.wire import Broadcast, Sensitive
+
+PROBLEM = Problem((1, 8, 8), 10, 1437)
+EXAMPLES = Examples(np.zeros((40, 1, 8, 8), np.float32), np.arange(40) % 10)
+# Exact in float32 everywhere: integers divided by 32, beyond the codes' range at both ends.
+FEATURES = ((np.arange(40 * 128) * 37 % 1101 - 550) / np.float32(32)).astype(np.float32)
+
+
+class GivenFeatures:
+    """Stands for an encoder: features that no processor rounds."""
+
+    def features(self, images: np.ndarray, device: torch.device) -> np.ndarray:
+        return FEATURES.reshape(40, 128)[: len(images)]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "bits", "labels"),
+    [
+        (
+            "ldpfl-digits",
+            {},
+            "3cffe53e3bf976b0510becbf7728139f",
+            "d2e569ff258da19d4c6c85251d92ec91",
+        ),
+        (
+            "ldpfl-digits",
+            {"alpha": 4.0, "whole_bits": 5, "fraction_bits": 4},
+            "8ba3cd0e533b210cb7c1dcaf5d1ebd8e",
+            "d2e569ff258da19d4c6c85251d92ec91",
+        ),
+        (
+            "ldpfl-digits",
+            {"randomisation": "symmetric", "epsilon": 500.0},
+            "7685ecf50a571985f5bfba91d934a1b5",
+            "d2e569ff258da19d4c6c85251d92ec91",
+        ),
+        (
+            "ldpfl-digits-public",
+            {"seed": 1},
+            "ba3a4cbc2b77e94a6f74861a292111f8",
+            "6492fe938e740c3b78470d3e39d05efa",
+        ),
+    ],
+)
+def test_the_kept_bits_of_given_features(
+    name: str,
+    changes: dict[str, Any],
+    bits: str,
+    labels: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = fedldp.recipe(name, **changes)
+    assert isinstance(config, LdpflConfig)
+    step = config.build(PROBLEM, device=torch.device("cpu")).client_step
+    assert isinstance(step, TrainOnBits)
+    monkeypatch.setattr(type(step.codes), "_encoder", lambda *_: GivenFeatures())
+    broadcast = Broadcast(round=1, weights=np.zeros(1, np.float32))
+    own = client_of(EXAMPLES, folder=tmp_path, seed=config.seed)
+    kept = step.codes.for_training(broadcast, own)
+    assert kept["bits"].shape == (36, 160)
+    assert (digest(kept["bits"]), digest(kept["labels"].astype("<i8"))) == (bits, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ldpfl-digits", "89fd500c5fcef510d247fe8c7f1f31d6"),
+        ("ldpfl-sound-digits", "2e923911ee4147d04cb9fe6842fb0da1"),
+    ],
+)
+def test_the_reports_for_given_weights(name: str, expected: str) -> None:
+    system = fedldp.recipe(name).build(PROBLEM, device=torch.device("cpu"))
+    size = system.layout.size
+    weights = ((np.arange(size) * 37 % 1001 - 500) / np.float32(1000)).astype(np.float32)
+    report = system.encoder(Sensitive(weights), system.initial(), client_of(EXAMPLES))
+    assert digest(np.frombuffer(report.payload, np.uint8)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ldpfl-digits", [0.7986, 0.9028, 0.9028]),
+        ("ldpfl-digits-public", [0.3361, 0.5556, 0.5556]),
+        ("ldpfl-sound-digits", [0.4889, 0.7417, 0.7667]),
+    ],
+)
+def test_the_accuracies_of_three_rounds(name: str, expected: list[float]) -> None:
+    result = fedldp.run(fedldp.recipe(name, rounds=3))
+    assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.05)
+
+
+def digest(values: np.ndarray) -> str:
+    return hashlib.sha256(values.tobytes()).hexdigest()[:32]
