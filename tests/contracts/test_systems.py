@@ -67,6 +67,14 @@ def test_every_setting_is_described(config: SystemConfig) -> None:
 
 
 @every_recipe
+def test_no_limit_of_a_setting_is_given_twice(config: SystemConfig) -> None:
+    """Of two limits of one kind the type's would win, unseen, over the field's own."""
+    for name, field in type(config).model_fields.items():
+        kinds = [type(limit) for limit in field.metadata]
+        assert len(set(kinds)) == len(kinds), name
+
+
+@every_recipe
 def test_more_clients_in_a_round_than_there_are_is_refused(config: SystemConfig) -> None:
     problem = problem_of(config, None)
     with pytest.raises(ConfigError, match="clients_per_round = "):

@@ -48,6 +48,7 @@ from fedldp.systems import Count, Delays, Positive, Problem, System, SystemConfi
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Shuffled, Vector
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=False)]
 Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 
@@ -78,9 +79,7 @@ class LdpFlConfig(SystemConfig):
     range_radius: Positive | list[Positive] = Field(
         0.1, description="r of the fixed range, for all layers or a list with one for each"
     )
-    range_floor: Positive = Field(
-        1e-3, ge=SMALLEST_RADIUS, le=LARGEST, description="smallest adaptive radius"
-    )
+    range_floor: Radius = Field(1e-3, description="smallest adaptive radius")
     range_margin: Positive = Field(1.0, description="factor on the adaptive radius")
     shuffle: bool | Literal["auto"] = Field(
         "auto", description="send through the shuffler; auto: where a report is one bit a weight"
