@@ -19,6 +19,7 @@ from fedldp.accounting.events import PureReport
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms._unit_ball import clip_norm, complete
 from fedldp.randomness import Stream
 
 SMALLEST_EPSILON = 1e-6
@@ -178,9 +179,9 @@ class PrivUnit(Mechanism):
         if not stream.simulated:
             raise PrivacyError(
                 "privunit protects real numbers, not the floats that are sent: simulation only; "
-                "choose two_point_l1, piecewise, laplace or gaussian in deployment"
+                "choose nearest_direction, two_point_l1, laplace or gaussian in deployment"
             )
-        unit = self._unit(self.bound(values).reshape(-1))
+        unit = complete(self.bound(values).reshape(-1) / self.clip)
         cap = self.cap(values.size)
         generator = stream.generator()  # not cryptographic: the stream is simulated
         cosine = cap.cosine(generator)
@@ -188,10 +189,6 @@ class PrivUnit(Mechanism):
         across -= (across * unit).sum() * unit
         across *= math.sqrt((1 - cosine) * (1 + cosine) / (across * across).sum())
         return (cosine * unit + across)[:-1].astype("<f4").tobytes()
-
-    def _unit(self, bounded: NDArray[np.float64]) -> NDArray[np.float64]:
-        unit = bounded / self.clip
-        return np.append(unit, math.sqrt(max(0.0, 1 - float((unit * unit).sum()))))
 
     def payload_bits(self, size: int) -> int:
         """Return 32 bits for each coordinate."""
@@ -203,16 +200,7 @@ class PrivUnit(Mechanism):
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values`` scaled down to the L2 norm ``clip``."""
-        wide = values.astype(np.float64)
-        largest = float(np.abs(wide).max())
-        if largest == 0:
-            return wide
-        direction = wide / largest  # so that no square overflows
-        norm = math.sqrt((direction * direction).sum())
-        if norm * largest <= self.clip:
-            return wide
-        # Scaled by a little more, so that a vector once bounded is left as it is.
-        return direction * (self.clip / norm * (1 - 2.0**-40))
+        return clip_norm(values, self.clip)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return (clip/m)^2 (T u^2 + (1 - T)(1 - u^2)/(D - 1)) - x^2, with T = E[<V, u>^2].
