@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from clients import client_of
+from torch import nn
 from torch.nn import functional
 
 from fedldp.data import Examples, load_dataset
@@ -164,6 +165,21 @@ def test_any_model_of_the_features_can_be_trained(client: Callable[..., Client])
     system = built(settings)
     report = system.report(system.initial(), client())
     assert report.size == system.layout.size == 128 * 64 + 64 + 640 + 10
+
+
+def with_dropout(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Dropout(0.5), nn.Linear(math.prod(input_shape), num_classes)
+    )
+
+
+def test_a_model_without_gradients_of_its_own_is_refused_in_one_line(
+    client: Callable[..., Client],
+) -> None:
+    settings = config(model="test_ldpfl_sound:with_dropout")
+    system = built(settings)
+    with pytest.raises(ConfigError, match=r"^model = [^\n]*dropout[^\n]*$"):
+        system.client_step(system.initial(), client())
 
 
 # The test

@@ -217,11 +217,17 @@ class RandomisedSgd:
         one_by_one = vmap(grad(loss), in_dims=(None, 0, 0))
         for start in range(0, len(labels), PIECE):
             piece = slice(start, start + PIECE)
-            found = one_by_one(
-                parameters,
-                torch.from_numpy(features[piece]).to(self.device),
-                torch.from_numpy(labels[piece]).to(self.device),
-            )
+            examples = torch.from_numpy(features[piece]).to(self.device)
+            try:
+                found = one_by_one(
+                    parameters, examples, torch.from_numpy(labels[piece]).to(self.device)
+                )
+            except Exception as error:  # a user's model may raise anything
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                raise ConfigError(
+                    f"model = {self.config.model}: no gradient of a single example can be taken "
+                    f"({reason[:200]}); dropout, for one, draws for all examples together"
+                ) from error
             rows = torch.cat([found[name].flatten(1) for name in parameters], 1)
             yield from rows.cpu().numpy()
 
