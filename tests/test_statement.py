@@ -308,6 +308,9 @@ def test_what_is_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
     often = local_guarantees(Counter({kept: rounds}), "client-run", 1e-5)
     assert [line.epsilon for line in often] == [line.epsilon for line in once]
     assert all(ONCE in line.assumptions for line in often)
+    # What is sent may tell less of the input than what was drawn: nothing is known from below.
+    assert once[0].lower is not None
+    assert all(line.lower is None for line in often)
     more = local_guarantees(Counter({kept: rounds, PureReport(epsilon=1.0): 2}), "client-run", 0.0)
     assert more[0].epsilon == pytest.approx(4 * epsilon + 2)
     assert any(f"at most {rounds + 2} rounds" in text for text in more[0].assumptions)

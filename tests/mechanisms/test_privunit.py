@@ -12,6 +12,7 @@ from scipy import stats
 from fedldp.accounting.events import PureReport
 from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms._unit_ball import complete
 from fedldp.mechanisms.privunit import Cap, PrivUnit, best_cap
 from fedldp.randomness import Stream
 
@@ -196,14 +197,14 @@ def test_all_norms_are_equally_private() -> None:
     # The vector that is drawn around is always a unit vector, of one dimension more.
     mechanism = PrivUnit(1.0, 2.0)
     for values in (np.zeros(4), np.full(4, 0.3), np.full(4, 1.0), np.array([2.0, 0, 0, 0])):
-        unit = mechanism._unit(mechanism.bound(values))
+        unit = complete(mechanism.bound(values) / mechanism.clip)
         assert unit.shape == (5,)
         assert np.linalg.norm(unit) == pytest.approx(1, abs=1e-12)
         np.testing.assert_allclose(unit[:4] * 2, values)
 
 
 def test_deployment_is_refused() -> None:
-    with pytest.raises(PrivacyError, match=r"simulation only; choose two_point_l1, piecewise"):
+    with pytest.raises(PrivacyError, match=r"simulation only; choose nearest_direction"):
         PrivUnit(1.0, 1.0).encode(np.zeros(3), Stream.fresh())
 
 

@@ -196,7 +196,7 @@ def lines(settings: LdpflSoundConfig, problem: Problem = FMNIST) -> dict[str, di
     return {line["unit"]: line for line in found if line["kind"] != "approximate"}
 
 
-@pytest.mark.parametrize("mechanism", ["privunit", "piecewise", "laplace"])
+@pytest.mark.parametrize("mechanism", ["nearest_direction", "privunit", "piecewise", "laplace"])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 8.0])
 def test_a_record_costs_what_was_asked_for(mechanism: str, epsilon: float) -> None:
     settings = config(num_clients=10, mechanism=mechanism, epsilon=epsilon, rounds=20)

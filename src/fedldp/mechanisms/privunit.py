@@ -20,6 +20,7 @@ from fedldp.accounting.solve import solve
 from fedldp.bounding import check_releasable, scaled_down
 from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms._unit_ball import complete
 from fedldp.randomness import Stream
 
 SMALLEST_EPSILON = 1e-6
@@ -186,12 +187,8 @@ class PrivUnit(Mechanism):
         """
         check_releasable(values)
         check_simulated(self.name, stream)
-        unit = self._unit(self.bound(values).reshape(-1))
+        unit = complete(self.bound(values).reshape(-1) / self.clip)
         return self.cap(values.size).draw(unit, stream)[:-1].astype("<f4").tobytes()
-
-    def _unit(self, bounded: NDArray[np.float64]) -> NDArray[np.float64]:
-        unit = bounded / self.clip
-        return np.append(unit, math.sqrt(max(0.0, 1 - float((unit * unit).sum()))))
 
     def payload_bits(self, size: int) -> int:
         """Return 32 bits for each coordinate."""
@@ -233,7 +230,7 @@ def check_simulated(name: str, stream: Stream) -> None:
     if not stream.simulated:
         raise PrivacyError(
             f"{name} protects real numbers, not the floats that are sent: simulation only; "
-            "choose two_point_l1, piecewise, laplace or gaussian in deployment"
+            "choose nearest_direction, two_point_l1, laplace or gaussian in deployment"
         )
 
 

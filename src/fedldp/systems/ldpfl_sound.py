@@ -72,7 +72,7 @@ from fedldp.wire import Broadcast, Sensitive, Vector
 PIECE = 200
 """Examples whose gradients are computed at a time."""
 
-_SUITABLE = "privunit, piecewise or laplace"
+_SUITABLE = "nearest_direction, privunit, piecewise or laplace"
 
 
 class LdpflSoundConfig(SystemConfig):

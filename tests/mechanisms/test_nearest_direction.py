@@ -1,0 +1,132 @@
+"""The nearest of a few public directions: its law given the seed, its moments, its refusals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedldp.accounting.events import PureReport
+from fedldp.errors import ConfigError, RunError
+from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms.nearest_direction import (
+    MOST_DIRECTIONS,
+    NearestDirection,
+    _direction,
+    _moment,
+)
+from fedldp.mechanisms.privunit import best_cap
+from fedldp.randomness import Stream
+
+EPSILONS = [1e-6, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 1e9]
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=6, round=1, client=number, purpose="directions")
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_report_is_one_category_of_a_pure_mechanism(epsilon: float) -> None:
+    mechanism = NearestDirection(epsilon, 1.0)
+    event, window = mechanism.event(50), mechanism.choice.blur.window
+    assert isinstance(event, PureReport)
+    assert not event.idealised
+    assert event.epsilon <= min(epsilon, 32.0)
+    assert event.epsilon == pytest.approx(min(epsilon, 32.0), rel=1e-6)
+    assert math.log(window.high) - math.log(window.low) <= event.epsilon * (1 + 1e-12)
+    assert window.width == 1
+    assert mechanism.choice.blur.categories == 2 * mechanism.choice.directions
+
+
+def test_the_seed_does_not_depend_on_the_values() -> None:
+    mechanism = NearestDirection(2.0, 1.0)
+    values = np.random.default_rng(0).normal(size=(20, 9))
+    seeds = {mechanism.encode(row, stream())[:-1] for row in values}
+    assert len(seeds) == 1
+    assert len({mechanism.encode(values[0], stream(n))[:-1] for n in range(20)}) == 20
+
+
+def test_the_category_is_that_of_the_nearest_with_the_probability_of_its_event() -> None:
+    mechanism = NearestDirection(2.0, 1.0)
+    assert mechanism.choice.directions == 2
+    values, kept, reports = np.array([0.3, -0.8, 0.1]), 0, 3000
+    unit = np.append(values, math.sqrt(1 - (values**2).sum()))
+    for number in range(reports):
+        payload = mechanism.encode(values, stream(number))
+        along = [float(_direction(payload[:-1], i, 4) @ unit) for i in range(2)]
+        nearest = max(range(2), key=lambda i: abs(along[i]))
+        kept += payload[-1] == 2 * nearest + (along[nearest] < 0)
+    expected = math.exp(2) / (math.exp(2) + 3)
+    assert stats.binomtest(kept, reports, expected).pvalue > 1e-6
+
+
+def test_directions_are_standard_normal_and_differ() -> None:
+    seed = bytes(range(16))
+    first, second = _direction(seed, 0, 20_000), _direction(seed, 1, 20_000)
+    assert stats.kstest(first, "norm").pvalue > 1e-4
+    assert abs(first @ second) / 20_000 < 0.05
+    np.testing.assert_array_equal(first[:10], _direction(seed, 0, 10))
+
+
+@pytest.mark.parametrize(
+    ("count", "mean"), [(1, math.sqrt(2 / math.pi)), (2, 2 / math.sqrt(math.pi))]
+)
+def test_the_moments_that_are_known_in_closed_form(count: int, mean: float) -> None:
+    assert _moment(count, 1) == pytest.approx(mean, rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_the_moments_are_those_of_the_largest_of_normals(count: int) -> None:
+    largest = np.abs(np.random.default_rng(1).normal(size=(200_000, count))).max(1)
+    for power in (1, 2):
+        error = (largest**power).std() / math.sqrt(200_000)
+        assert abs((largest**power).mean() - _moment(count, power)) < 5 * error
+    assert _moment(1, 2) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "factor"), [(0.5, 1.05), (1.0, 1.2), (2.0, 1.3), (4.0, 1.3), (8.0, 1.8)]
+)
+def test_it_is_not_much_noisier_than_privunit(epsilon: float, factor: float) -> None:
+    size = 1280
+    mine = NearestDirection(epsilon, 1.0).variance(np.zeros(size))[0]
+    ideal = 1 / best_cap(epsilon, size + 1).mean ** 2 / (size + 1)
+    assert 1 < mine / ideal < factor
+
+
+def test_no_other_number_of_directions_is_better() -> None:
+    from fedldp.mechanisms.k_rr import KRR
+    from fedldp.mechanisms.nearest_direction import Choice
+
+    chosen = NearestDirection(4.0, 1.0).choice
+    for count in range(1, MOST_DIRECTIONS + 1):
+        other = Choice(count, KRR(4.0, 2 * count))
+        noise = [float(c.mean_square(np.zeros(1))[0]) / c.scale**2 for c in (chosen, other)]
+        assert noise[0] <= noise[1]
+
+
+def test_a_report_has_seventeen_bytes_whatever_the_size() -> None:
+    mechanism = NearestDirection.from_settings(
+        MechanismSettings(epsilon=1.0, delta=1e-5, clip=2.0, size=9)
+    )
+    assert mechanism == NearestDirection(1.0, 2.0)
+    for size in (1, 5000):
+        assert len(mechanism.encode(np.ones(size), stream())) == 17
+
+
+def test_an_unknown_direction_is_refused() -> None:
+    mechanism = NearestDirection(1.0, 1.0)
+    aggregate = mechanism.aggregate(5)
+    with pytest.raises(RunError, match="unknown direction"):
+        aggregate.add(bytes(16) + bytes([2 * mechanism.choice.directions]))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "clip"),
+    [(0.0, 1.0), (-1.0, 1.0), (math.nan, 1.0), (1.0, 0.0), (1.0, math.inf), (1.0, -2.0)],
+)
+def test_senseless_settings_are_refused_in_one_line(epsilon: float, clip: float) -> None:
+    with pytest.raises(ConfigError, match=r"^(epsilon|clip) = [^\n]*$"):
+        NearestDirection(epsilon, clip)
