@@ -17,10 +17,15 @@ def check_positive(name: str, value: float) -> None:
         raise ConfigError(f"{name} = {value}: give a finite number above 0")
 
 
+def check_at_least(name: str, value: float, least: float) -> None:
+    """Raise ConfigError unless ``value`` is a finite number of at least ``least``."""
+    if not (math.isfinite(value) and value >= least):
+        raise ConfigError(f"{name} = {value}: give a finite number of at least {least:g}")
+
+
 def check_not_negative(name: str, value: float) -> None:
     """Raise ConfigError unless ``value`` is a finite number of at least 0."""
-    if not (math.isfinite(value) and value >= 0):
-        raise ConfigError(f"{name} = {value}: give a finite number of at least 0")
+    check_at_least(name, value, 0.0)
 
 
 def check_count(name: str, value: int, least: int = 0) -> None:

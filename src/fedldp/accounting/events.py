@@ -6,11 +6,10 @@ event raises; it never counts it as nothing. Neighbours differ in one client's w
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from fedldp.accounting.check import check_count, check_positive
+from fedldp.accounting.check import check_count, check_not_negative, check_positive
 from fedldp.errors import ConfigError
 
 
@@ -20,9 +19,8 @@ class Event:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            bad = isinstance(value, float | int) and not (math.isfinite(value) and value >= 0)
-            if bad:
-                raise ConfigError(f"{name} = {value}: give a finite number of at least 0")
+            if isinstance(value, float | int):
+                check_not_negative(name, value)
 
 
 @dataclass(frozen=True, kw_only=True)

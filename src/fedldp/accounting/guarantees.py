@@ -262,9 +262,29 @@ def shuffled_guarantees(
         chunk: coordinates in one shuffled message.
         delta: positive.
     """
-    if chunk == 1:
-        return tuple(_shuffled_bits(event, rounds, crowd, delta))
-    return tuple(_shuffled_chunks(event, rounds, crowd, chunk, delta))
+    lines = [_shuffled_weight(event, crowd, delta)] if chunk == 1 else []
+    units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
+    for unit, times in units:
+        if chunk == 1:
+            upper, lower, method = _shuffled_bits(event, times, crowd, delta)
+        else:
+            upper, lower, method = _shuffled_chunks(event, times, crowd, chunk, delta)
+        local = _local_approximate(Counter({event: times}), unit, delta)
+        if event.whole is not None:
+            upper = min(upper, _clones_composed(event.whole, crowd, times, delta))
+        lines.append(
+            Guarantee(
+                unit=unit,
+                adversary="shuffled-server",
+                kind="approximate",
+                epsilon=min(upper, local),
+                delta=delta,
+                lower=None if lower is None else min(lower, upper, _just_below(local)),
+                assumptions=_honest(crowd) + (_taking_part(times) if unit == "client-run" else []),
+                method=method,
+            )
+        )
+    return tuple(lines)
 
 
 def _taking_part(rounds: int) -> list[str]:
@@ -286,13 +306,11 @@ def _honest(crowd: int) -> list[str]:
     ]
 
 
-def _shuffled_bits(
-    event: TwoValuedBits, rounds: int, crowd: int, delta: float
-) -> Iterator[Guarantee]:
+def _shuffled_weight(event: TwoValuedBits, crowd: int, delta: float) -> Guarantee:
     hides = event.epsilon <= LARGEST_SHUFFLED  # beyond it only the local guarantee is computed
     exact = hides and event.whole is None and crowd <= LARGEST_EXACT
     one = shuffled_one_epsilon(event.epsilon, crowd, delta) if hides else event.epsilon
-    yield Guarantee(
+    return Guarantee(
         unit="weight",
         adversary="shuffled-server",
         kind="approximate",
@@ -303,58 +321,35 @@ def _shuffled_bits(
         method="one coordinate of one round: "
         + ("exact, worst case over the other clients" if exact else "an upper bound"),
     )
-    units: tuple[tuple[Unit, int], ...] = (
-        ("client-round", 1),
-        ("client-run", rounds),
-    )
-    for unit, times in units:
-        messages = event.coordinates * times
-        local = _local_approximate(Counter({event: times}), unit, delta)
-        upper, lower = math.inf, None
-        if hides:
-            upper = shuffled_composed_upper(event.epsilon, crowd, messages, delta)
-        if hides and event.whole is None:
+
+
+def _shuffled_bits(
+    event: TwoValuedBits, times: int, crowd: int, delta: float
+) -> tuple[float, float | None, str]:
+    """Return upper bound, lower bound and method for reports whose bits are shuffled one by one."""
+    messages = event.coordinates * times
+    upper, lower = math.inf, None
+    if event.epsilon <= LARGEST_SHUFFLED:
+        upper = shuffled_composed_upper(event.epsilon, crowd, messages, delta)
+        if event.whole is None:
             lower = shuffled_composed_lower(event.epsilon, crowd, messages, delta)
-            lower = min(lower, upper, _just_below(local))
-        if event.whole is not None:
-            upper = min(upper, _clones_composed(event.whole, crowd, times, delta))
-        yield Guarantee(
-            unit=unit,
-            adversary="shuffled-server",
-            kind="approximate",
-            epsilon=min(upper, local),
-            delta=delta,
-            lower=lower,
-            assumptions=_honest(crowd) + (_taking_part(times) if unit == "client-run" else []),
-            method=f"{messages:,} messages: clone pair composed (Feldman, McMillan, Talwar 2021); "
-            "lower: exact pair composed",
-        )
+    method = (
+        f"{messages:,} messages: clone pair composed (Feldman, McMillan, Talwar 2021); "
+        "lower: exact pair composed"
+    )
+    return upper, lower, method
 
 
 def _shuffled_chunks(
-    event: TwoValuedBits, rounds: int, crowd: int, chunk: int, delta: float
-) -> Iterator[Guarantee]:
-    """Messages link the coordinates of one chunk: the unit that is shuffled is the chunk."""
-    messages = -(-event.coordinates // chunk)
-    units: tuple[tuple[Unit, int], ...] = (
-        ("client-round", 1),
-        ("client-run", rounds),
+    event: TwoValuedBits, times: int, crowd: int, chunk: int, delta: float
+) -> tuple[float, None, str]:
+    """Return the same for messages that link the coordinates of one chunk: the unit shuffled."""
+    messages = -(-event.coordinates // chunk) * times
+    method = (
+        f"{messages:,} messages of {chunk:,} coordinates: numeric bound for any "
+        "randomiser (Feldman, McMillan, Talwar 2021), composed"
     )
-    for unit, times in units:
-        local = _local_approximate(Counter({event: times}), unit, delta)
-        upper = _clones_composed(chunk * event.epsilon, crowd, messages * times, delta)
-        if event.whole is not None:
-            upper = min(upper, _clones_composed(event.whole, crowd, times, delta))
-        yield Guarantee(
-            unit=unit,
-            adversary="shuffled-server",
-            kind="approximate",
-            epsilon=min(upper, local),
-            delta=delta,
-            assumptions=_honest(crowd) + (_taking_part(times) if unit == "client-run" else []),
-            method=f"{messages * times:,} messages of {chunk:,} coordinates: numeric bound for any "
-            "randomiser (Feldman, McMillan, Talwar 2021), composed",
-        )
+    return _clones_composed(chunk * event.epsilon, crowd, messages, delta), None, method
 
 
 def _clones_composed(epsilon: float, crowd: int, count: int, delta: float) -> float:

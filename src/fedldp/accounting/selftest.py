@@ -10,9 +10,10 @@ from functools import cache
 
 from fedldp.accounting.bits import ldpfl_epsilon, sign_epsilon_per_coordinate
 from fedldp.accounting.compose import two_valued_delta, two_valued_epsilon
-from fedldp.accounting.gaussian import gaussian_epsilon, gaussian_sigma
+from fedldp.accounting.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
 from fedldp.accounting.losses import two_valued_losses
 from fedldp.accounting.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.shuffle import clones_epsilon
 from fedldp.accounting.shuffle_one import shuffled_one_epsilon
 from fedldp.accounting.subsampled import (
     poisson_gaussian_epsilon,
@@ -36,6 +37,8 @@ def selftest() -> None:
         "compose_lower": (compose_lower(single, 1e-5), 79.8413223649645, 1e-5),
         "gaussian_epsilon": (gaussian_epsilon(1.0, 1e-5), 4.37717809568122, 1e-10),
         "gaussian_sigma": (gaussian_sigma(1.0, 1e-5), 3.73063163481594, 1e-10),
+        "zcdp_epsilon": (zcdp_epsilon(0.5, 1e-5), 4.728386984943314, 1e-10),
+        "clones_epsilon": (clones_epsilon(1.0, 100, 1e-5), 0.5531898110598348, 1e-9),
         "shuffled_one_epsilon": (shuffled_one_epsilon(1.0, 100, 1e-5), 0.407817894709581, 1e-9),
         "poisson_gaussian_epsilon": (
             poisson_gaussian_epsilon(1.0, 0.5, 1, 1e-5),

@@ -16,9 +16,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.check import check_at_least
 from fedldp.accounting.events import PureReport
 from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError, RunError
+from fedldp.errors import RunError
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms._categories import round_at_random, rounded_square
 from fedldp.mechanisms._exact import exp_below
@@ -145,10 +146,7 @@ class Piecewise(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon >= SMALLEST_EPSILON):
-            raise ConfigError(
-                f"epsilon = {self.epsilon}: give a finite number of at least {SMALLEST_EPSILON:g}"
-            )
+        check_at_least("epsilon", self.epsilon, SMALLEST_EPSILON)
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> Piecewise:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from fedldp.accounting.check import check_at_least, check_positive
 from fedldp.accounting.events import PureReport
 from fedldp.accounting.solve import solve
 from fedldp.bounding import check_releasable, scaled_down
@@ -158,12 +159,8 @@ class PrivUnit(Mechanism):
     clip: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon >= SMALLEST_EPSILON):
-            raise ConfigError(
-                f"epsilon = {self.epsilon}: give a finite number of at least {SMALLEST_EPSILON:g}"
-            )
-        if not (math.isfinite(self.clip) and self.clip > 0):
-            raise ConfigError(f"clip = {self.clip}: give a finite number above 0")
+        check_at_least("epsilon", self.epsilon, SMALLEST_EPSILON)
+        check_positive("clip", self.clip)
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> PrivUnit:

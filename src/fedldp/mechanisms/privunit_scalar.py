@@ -15,10 +15,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.check import round_up
+from fedldp.accounting.check import check_at_least, round_up
 from fedldp.accounting.events import PureReport
 from fedldp.bounding import check_releasable, scaled_down
-from fedldp.errors import ConfigError, RunError
+from fedldp.errors import RunError
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms._categories import LARGEST_EPSILON
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, check_between
@@ -60,8 +60,7 @@ class PrivUnitScalar(Mechanism):
     length_share: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon >= 1e-3):
-            raise ConfigError(f"epsilon = {self.epsilon}: give a finite number of at least 0.001")
+        check_at_least("epsilon", self.epsilon, 1e-3)
         check_between("clip", self.clip, SMALLEST_CLIP, LARGEST_CLIP)
         check_between("length_share", self.length_share, 0.01, 0.9)
 

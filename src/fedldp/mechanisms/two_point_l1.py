@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.check import check_positive
 from fedldp.accounting.events import TwoValuedBits
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError
@@ -55,15 +56,13 @@ class TwoPointL1(BitMechanism):
     integer_bits: Literal[64, 32] = 64
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.clip) and self.clip > 0):
-            raise ConfigError(f"clip = {self.clip}: give a finite number above 0")
+        check_positive("clip", self.clip)
         _ = self.bits  # checks the other two
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> TwoPointL1:
         """Return the mechanism with the largest eps0 whose whole report is ``epsilon``-private."""
-        if not (math.isfinite(settings.epsilon) and settings.epsilon > 0):
-            raise ConfigError(f"epsilon = {settings.epsilon}: give a finite number above 0")
+        check_positive("epsilon", settings.epsilon)
         mechanism = cls(_largest_epsilon_per_weight(settings), settings.clip, settings.integer_bits)
         mechanism.l1_limit(settings.size)  # is there any
         return mechanism
