@@ -1,17 +1,23 @@
 """Powers taken in stages: against exact sums, and against a single grid.
 
-The exact answers are those of ``two_valued_epsilon``, which are tested on their own.
+The exact answers are those of ``two_valued_epsilon``, which are tested on their own, or sums over
+all numbers of three outcomes.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from fedldp.accounting import losses_grid
 from fedldp.accounting.compose import two_valued_epsilon, two_valued_epsilon_mixed
-from fedldp.accounting.losses import two_valued_losses
+from fedldp.accounting.losses import Losses, two_valued_losses
 from fedldp.accounting.losses_grid import compose_lower, compose_upper
 from fedldp.accounting.shuffle import clone_losses, end_losses, exponent_for
 
@@ -39,6 +45,44 @@ def test_parts_of_different_counts_enclose_the_exact_answer(delta: float) -> Non
     assert compose_lower(parts, delta) <= two_valued_epsilon_mixed(counts, delta)
     assert compose_lower(wholes, delta) <= compose_upper(parts, delta)
     assert compose_upper(parts, delta) == pytest.approx(compose_lower(parts, delta), rel=1e-5)
+
+
+def three_outcomes(
+    log_masses: NDArray[np.float64], losses: NDArray[np.float64], count: int, delta: float
+) -> float:
+    """Return epsilon by all numbers of outcomes, in the order of their losses."""
+    first, second = np.meshgrid(np.arange(count + 1), np.arange(count + 1))
+    first, second = (numbers[first + second <= count] for numbers in (first, second))
+    numbers = np.stack([first, second, count - first - second])
+    ways = gammaln(count + 1) - gammaln(numbers + 1).sum(axis=0)
+    sums, log_p = losses @ numbers, ways + log_masses @ numbers
+    order = np.argsort(-sums)
+    p_sets = np.exp(np.logaddexp.accumulate(log_p[order]))
+    log_q_sets = np.logaddexp.accumulate((log_p - sums)[order])
+    above = p_sets > delta
+    return max(0.0, float(np.max(np.log(p_sets[above] - delta) - log_q_sets[above], initial=0.0)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.tuples(*[st.floats(-9, 0)] * 3),
+    st.tuples(*[st.floats(-1, 1)] * 3),
+    st.floats(-2, 1).map(lambda exponent: 10.0**exponent),
+    st.integers(2, 300),
+    st.floats(-8, -1).map(lambda exponent: 10.0**exponent),
+)
+def test_three_outcomes_in_any_number(
+    log_p: tuple[float, ...], gaps: tuple[float, ...], scale: float, count: int, delta: float
+) -> None:
+    log_q = np.array(log_p) - scale * np.array(gaps)
+    log_masses = np.array(log_p) - np.logaddexp.reduce(log_p)
+    losses = log_masses - log_q + np.logaddexp.reduce(log_q)
+    assume(np.ptp(losses) > 1e-3 * scale)
+    exact = three_outcomes(log_masses, losses, count, delta)
+    parts = [(Losses(losses, log_masses, np.full(3, 1e-15)), count)]
+    tolerance = 1e-10 * max(1.0, count * float(np.abs(losses).max()))
+    assert compose_lower(parts, delta) <= exact + tolerance
+    assert compose_upper(parts, delta) >= exact - tolerance
 
 
 @pytest.mark.parametrize("count", [700, 3000])
