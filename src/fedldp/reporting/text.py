@@ -44,7 +44,7 @@ def print_statement(console: Console, privacy: dict[str, Any]) -> None:
 def claim_text(claim: dict[str, Any] | None) -> str:
     """Return what the source claims, as a claim."""
     if claim is None:
-        return "none: the source claims no privacy for this configuration"
+        return "none: no publication claims privacy for this configuration"
     delta = f", delta {claim['delta']:g}" if claim["delta"] else ""
     return f"epsilon {claim['epsilon']:g}{delta} per {claim['unit']} ({claim['source']})"
 
