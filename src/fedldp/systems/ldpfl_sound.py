@@ -103,9 +103,7 @@ class LdpflSoundConfig(SystemConfig):
                 "set it to 1"
             )
         if self.mechanism not in mechanisms():
-            raise ConfigError(
-                f"mechanism = {self.mechanism}: choose privunit, piecewise or laplace"
-            )
+            raise ConfigError(f"mechanism = {self.mechanism}: choose {_SUITABLE}")
         return self
 
     def randomiser(self, size: int) -> Mechanism:
