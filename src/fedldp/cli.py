@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedldp import api
+from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.cli_ledger import ledger_app
 from fedldp.errors import ConfigError, FedldpError, RunError
 from fedldp.reporting import text
@@ -105,8 +106,10 @@ def account(
     as_json: Json = False,
 ) -> None:
     """Say what a run would protect: no training, and for built-in data sets no data."""
-    if delta is not None and not 0 <= delta < 1:
-        raise ConfigError(f"delta = {delta}: give a number from 0, and below 1")
+    if delta is not None and delta != 0 and not SMALLEST_DELTA <= delta < 1:
+        raise ConfigError(
+            f"delta = {delta}: give 0, or a number from {SMALLEST_DELTA:g} and below 1"
+        )
     config = resolve(recipe, set_ or [])
     planned = plan(config, problem_of(config, data_dir), delta=delta)
     if as_json:

@@ -19,7 +19,7 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> SystemConfig:
 
     Args:
         recipe: a recipe's name, or the path of a file that ends in .toml.
-        assignments: "KEY=VALUE" texts; VALUE is read as TOML, else as text.
+        assignments: "KEY=VALUE" texts; VALUE is read as TOML, else as text. "KEY=" unsets KEY.
 
     Raises:
         ConfigError: the recipe, a key or a value is wrong.
@@ -75,6 +75,8 @@ def _assignment(text: str) -> tuple[str, Any]:
     key = key.strip()
     if not equals or not key:
         raise ConfigError(f"set {text}: write it as KEY=VALUE")
+    if not value.strip():
+        return key, None
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

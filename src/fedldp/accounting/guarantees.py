@@ -213,7 +213,7 @@ def _epsilon_of_pure(counts: Mapping[float, int], delta: float) -> float:
 
 def _gaussian_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
     mus = [e.mu for e, n in history.items() if isinstance(e, GaussianReport) for _ in range(n)]
-    if delta > 0:
+    if delta >= SMALLEST_DELTA:  # below it, nothing is computed
         yield Guarantee(
             unit=unit,
             adversary="server",
@@ -228,7 +228,7 @@ def _gaussian_reports(history: History, unit: Unit, delta: float) -> Iterator[Gu
 
 def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
     """Return what zero-concentrated privacy gives for any mixture of events."""
-    if delta == 0:
+    if delta < SMALLEST_DELTA:
         return Guarantee(
             unit=unit,
             adversary="server",

@@ -35,7 +35,9 @@ def load_file(path: Path, *, label_column: str, seed: int) -> Dataset:
         ConfigError: a .csv file has no column of that name.
     """
     if not path.is_file():
-        raise DataMissing(f"there is no file {path}; give the path of a .npz or .csv file")
+        raise DataMissing(
+            f"there is no file {path}; set dataset to the path of a .npz or .csv file"
+        )
     if path.suffix.lower() == ".npz":
         return _load_npz(path, seed)
     return _load_csv(path, label_column, seed)

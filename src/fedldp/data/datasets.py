@@ -101,17 +101,28 @@ def load_dataset(
     (1437, 360, (1, 8, 8))
     """
     if name.lower().endswith(SUFFIXES):
+        own = load_file(Path(name).expanduser(), label_column=label_column, seed=seed)
         if standardise:
             raise _no_constants(name)
-        return load_file(Path(name).expanduser(), label_column=label_column, seed=seed)
+        return own
     source, paths = locate(find_source(name), resolve_data_dir(data_dir))
-    if standardise and not source.means:
-        raise _no_constants(name)
+    if standardise:
+        check_standardise(source)
     dataset = _LOADERS[source.name](source, paths)
     if standardise:
         for examples in (dataset.train, dataset.test):
             _standardise(examples.features, source)
     return dataset
+
+
+def check_standardise(source: Source) -> None:
+    """Refuse to standardise a data set that has no published constants for that.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if not source.means:
+        raise _no_constants(source.name)
 
 
 def _no_constants(name: str) -> ConfigError:

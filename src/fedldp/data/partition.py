@@ -60,6 +60,29 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
     return name, value
 
 
+def check_partition(num_examples: int, num_clients: int, scheme: str) -> tuple[str, float | None]:
+    """Read a partition scheme as ``parse_scheme`` does, and refuse it for too few examples.
+
+    Raises:
+        ConfigError: the scheme is malformed, or there are too few examples for it.
+    """
+    name, parameter = parse_scheme(scheme)
+    if num_clients < 1:
+        raise ConfigError(f"num_clients is {num_clients}; give an integer from 1")
+    if num_clients > num_examples:
+        raise ConfigError(
+            f"num_clients is {num_clients}, more than the {num_examples} training examples; "
+            "give fewer clients or more examples"
+        )
+    num_shards = num_clients * int(parameter) if name == "shards" and parameter else 0
+    if num_shards > num_examples:
+        raise ConfigError(
+            f"partition is {scheme!r}, which for {num_clients} clients needs {num_shards} "
+            f"examples, and there are {num_examples}; give fewer shards or clients"
+        )
+    return name, parameter
+
+
 def partition(
     labels: NDArray[np.int64], num_clients: int, scheme: str, generator: np.random.Generator
 ) -> list[NDArray[np.int64]]:
@@ -97,14 +120,7 @@ def partition(
     >>> [len(rows) for rows in partition(np.arange(10) % 2, 3, "iid", generator)]
     [4, 3, 3]
     """
-    name, parameter = parse_scheme(scheme)
-    if num_clients < 1:
-        raise ConfigError(f"num_clients is {num_clients}; give an integer from 1")
-    if num_clients > len(labels):
-        raise ConfigError(
-            f"num_clients is {num_clients}, more than the {len(labels)} training examples; "
-            "give fewer clients or more examples"
-        )
+    name, parameter = check_partition(len(labels), num_clients, scheme)
     if name == "dirichlet" and parameter is not None:
         parts = _dirichlet(labels, num_clients, parameter, generator)
     elif name == "shards" and parameter is not None:
@@ -145,11 +161,6 @@ def _shards(
     generator: np.random.Generator,
 ) -> list[NDArray[np.int64]]:
     num_shards = num_clients * shards_per_client
-    if num_shards > len(labels):
-        raise ConfigError(
-            f"partition is 'shards:{shards_per_client}', which for {num_clients} clients needs "
-            f"{num_shards} examples, and there are {len(labels)}; give fewer shards or clients"
-        )
     order = generator.permutation(len(labels))
     shards = np.array_split(order[np.argsort(labels[order], kind="stable")], num_shards)
     drawn = generator.permutation(num_shards).reshape(num_clients, shards_per_client)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import GaussianReport
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.discrete import discrete_gaussian
+from fedldp.errors import ConfigError
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, GridNoise, check_between
 from fedldp.randomness import Stream
@@ -72,6 +73,8 @@ class Gaussian(GridNoise):
         check_between("clip", settings.clip, SMALLEST_CLIP, LARGEST_CLIP)
         per_unit = gaussian_sigma(settings.epsilon, settings.delta)
         sigma = per_unit * replace_one_sensitivity(settings.clip)
+        given = f"epsilon = {settings.epsilon:g} and delta = {settings.delta:g}"
+        check_noise(settings.clip, sigma, given=given, knob="epsilon")
         return cls(settings.clip, math.nextafter(sigma, math.inf))
 
     @property
@@ -112,3 +115,24 @@ class Gaussian(GridNoise):
     def examples(cls) -> Sequence[Gaussian]:
         """Return instances for the contract tests."""
         return [cls(100.0, 0.5), cls(1.0, 75.0), cls(0.5, 1e-3), cls(1e6, 100.0), cls(0.01, 100.0)]
+
+
+def check_noise(clip: float, sigma: float, *, given: str, knob: str) -> None:
+    """Refuse noise that ``Gaussian`` does not take, in terms of what a user set.
+
+    Args:
+        clip: as for ``Gaussian``, and in its range.
+        sigma: as for ``Gaussian``; it follows from ``given``.
+        given: settings and their values, such as "epsilon = 1 and delta = 1e-05".
+        knob: those of them that may be turned; the larger they are, the less is ``sigma/clip``.
+
+    Raises:
+        ConfigError: ``sigma`` is out of range.
+    """
+    if not clip / _LARGEST_RATIO <= sigma <= clip * _LARGEST_RATIO:
+        too, turn = ("much", "larger") if sigma > clip else ("little", "smaller")
+        raise ConfigError(
+            f"{given}: that makes noise of {sigma / clip:g} times the norm bound, too {too} for "
+            f"the Gaussian's {1 / _LARGEST_RATIO:g} to {_LARGEST_RATIO:g} times; give a {turn} "
+            f"{knob}"
+        )

@@ -62,6 +62,7 @@ class Laplace(GridNoise):
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> Laplace:
         """Return the mechanism of ``settings.epsilon`` per client-round."""
+        check_between("epsilon", settings.epsilon, _SMALLEST_EPSILON, _LARGEST_EPSILON)
         return cls(settings.clip, settings.epsilon)
 
     @property

@@ -59,16 +59,12 @@ class TwoPoint(BitMechanism):
     def __post_init__(self) -> None:
         if self.integer_bits not in LIMITS:
             raise ConfigError(f"integer_bits = {self.integer_bits}: choose 64 or 32")
-        least, largest = LIMITS[self.integer_bits]
-        if not least <= self.epsilon_per_weight <= largest:
-            raise ConfigError(
-                f"epsilon_per_weight = {self.epsilon_per_weight}: give a number from {least:g} "
-                f"to {largest:g} (with integer_bits = {self.integer_bits})"
-            )
+        _check_epsilon("epsilon_per_weight", self.epsilon_per_weight, self.integer_bits)
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> TwoPoint:
         """Return the mechanism of ``settings.epsilon`` per weight."""
+        _check_epsilon("epsilon", settings.epsilon, settings.integer_bits)
         return cls(settings.epsilon, settings.integer_bits)
 
     def event(self, size: int) -> TwoValuedBits:
@@ -179,3 +175,12 @@ def _ceil_of_share(epsilon: float, bits: int) -> int:
     """Return ceil(2^bits / (1 + e^epsilon)), by decimals that leave no doubt about the ceiling."""
     share = _EXACT.divide(Decimal(2**bits), _EXACT.add(1, _EXACT.exp(Decimal(epsilon))))
     return int(share.to_integral_value(rounding=ROUND_CEILING))
+
+
+def _check_epsilon(name: str, epsilon: float, integer_bits: Literal[64, 32]) -> None:
+    least, largest = LIMITS[integer_bits]
+    if not least <= epsilon <= largest:
+        raise ConfigError(
+            f"{name} = {epsilon}: give a number from {least:g} to {largest:g} (with integer_bits = "
+            f"{integer_bits})"
+        )

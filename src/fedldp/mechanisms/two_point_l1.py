@@ -63,7 +63,15 @@ class TwoPointL1(BitMechanism):
     def from_settings(cls, settings: MechanismSettings) -> TwoPointL1:
         """Return the mechanism with the largest eps0 whose whole report is ``epsilon``-private."""
         check_positive("epsilon", settings.epsilon)
-        mechanism = cls(_largest_epsilon_per_weight(settings), settings.clip, settings.integer_bits)
+        per_weight = _largest_epsilon_per_weight(settings)
+        least = LIMITS[settings.integer_bits][0]
+        if per_weight < least:
+            raise ConfigError(
+                f"epsilon = {settings.epsilon:g}: with clip = {settings.clip:g} that is "
+                f"{per_weight:g} for a weight, less than {least:g}; give a larger epsilon or a "
+                "smaller clip"
+            )
+        mechanism = cls(per_weight, settings.clip, settings.integer_bits)
         mechanism.l1_limit(settings.size)  # is there any
         return mechanism
 
@@ -103,8 +111,9 @@ class TwoPointL1(BitMechanism):
         limit = self.clip * (1 - _slack(size)) - floors
         if limit <= 0:
             raise ConfigError(
-                f"clip = {self.clip} is too small for {size} coordinates at epsilon_per_weight = "
-                f"{self.epsilon_per_weight}: give a larger clip or epsilon, or integer_bits = 64"
+                f"clip = {self.clip}: too small for {size} weights that cost an epsilon of "
+                f"{self.epsilon_per_weight:g} each; give a larger clip or epsilon, or integer_bits "
+                "= 64"
             )
         return limit
 

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from fedldp.data import Examples
 from fedldp.errors import ConfigError, RunError
+from fedldp.parts.images import check_images
 from fedldp.parts.local_sgd import as_tensors, batches, to_device
 from fedldp.randomness import Stream, torch_seeded
 
@@ -54,11 +55,7 @@ class Architecture:
     padding: bool
 
     def __post_init__(self) -> None:
-        if len(self.input_shape) != 3:
-            raise ConfigError(
-                f"dataset: examples of shape {self.input_shape} are no images, and the clients' "
-                "encoders are convolutional; choose a data set of images"
-            )
+        check_images(self.input_shape)
         if min(self._sides()) < 1:
             raise ConfigError(
                 f"encoder_channels = {list(self.channels)}: images of {self.input_shape[1]}x"

@@ -8,6 +8,7 @@ Talaei, Izadi 2024, who restate it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -15,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from fedldp.errors import ConfigError
-from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.parts.averaging import read_report, weighted_mean
 from fedldp.randomness import SERVER, Stream
 from fedldp.wire import Broadcast, Incoming
@@ -55,21 +56,46 @@ def smallest_share(
     """Return m, the examples of the client that has least, from public facts.
 
     Raises:
-        ConfigError: it is not known, or there are fewer examples than clients.
+        ConfigError: it is not known, or more than an equal share; or there are fewer examples than
+            clients.
     """
+    share = num_examples // num_clients
     if setting is not None:
+        if setting > share:
+            raise ConfigError(
+                f"min_client_examples = {setting}: of {num_examples} training examples, "
+                f"num_clients = {num_clients} have {share} each if all have as many; give at most "
+                "that"
+            )
         return setting
     if partition != "iid":
         raise ConfigError(
             f"min_client_examples is not set: with partition = {partition} the smallest local data "
             "set is no public fact; set a bound"
         )
-    if num_examples < num_clients:
+    if share == 0:
         raise ConfigError(
             f"num_clients = {num_clients}: there are only {num_examples} training examples; give "
             "fewer clients"
         )
-    return num_examples // num_clients
+    return share
+
+
+def check_smallest(setting: int | None, sizes: Sequence[int]) -> None:
+    """Refuse an m that is more than what the smallest of simulated clients got.
+
+    Args:
+        setting: m, if it is set.
+        sizes: how many examples each client got.
+
+    Raises:
+        ConfigError: the noise would be too small.
+    """
+    if setting is not None and setting > min(sizes):
+        raise ConfigError(
+            f"min_client_examples = {setting}: with this partition and seed the smallest client "
+            f"has {min(sizes)}; give at most that"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +140,24 @@ class NbaflNoise:
         """Return the standard deviation of the noise on a client's weights (eq. 4)."""
         return self._scale * self.exposures / epsilon
 
-    def mechanism(self, epsilon: float) -> Gaussian:
+    def mechanism(self, epsilon: float, setting: str = "epsilon") -> Gaussian:
         """Return what clips a client's vector and adds the noise of ``epsilon``.
+
+        Args:
+            epsilon: the budget.
+            setting: what the user knows it as.
 
         Raises:
             ConfigError: the mechanism does not go so far.
         """
-        try:
-            return Gaussian(self.clip, self.uplink_sigma(epsilon))
-        except ConfigError as error:
-            raise ConfigError(
-                f"epsilon of {epsilon:g} and clip = {self.clip:g} do not fit: {error}"
-            ) from error
+        given = (
+            f"{setting} = {epsilon:g}, delta = {self.delta:g}, exposures = {self.exposures} "
+            "(rounds, where it is not set) and min_client_examples = "
+            f"{self.smallest} (num_examples/num_clients, where it is not set)"
+        )
+        sigma = self.uplink_sigma(epsilon)
+        check_noise(self.clip, sigma, given=given, knob=setting)
+        return Gaussian(self.clip, sigma)
 
     def downlink_sigma(self, epsilon: float) -> float:
         """Return that of the noise that the server adds to the average, perhaps 0 (eq. 5)."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.errors import ConfigError, PrivacyError
+from fedldp.parts.images import check_images
 
 _PIECE = 1000  # images at a time
 
@@ -40,11 +41,7 @@ class OrientedGradients:
     orientations: int
 
     def __post_init__(self) -> None:
-        if len(self.input_shape) != 3:
-            raise ConfigError(
-                f"dataset: examples of shape {self.input_shape} are no images, and have no "
-                "gradients; choose a data set of images"
-            )
+        check_images(self.input_shape)
         if min(self.input_shape[1:]) < self.cells:
             raise ConfigError(
                 f"cells = {self.cells}: an image of {self.input_shape[1]}x{self.input_shape[2]} "

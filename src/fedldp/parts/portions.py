@@ -31,6 +31,25 @@ def optimal_rate(step: int, alpha: float) -> float:
     return 1.0 / (alpha * (math.pow(alpha, -0.75) + step))
 
 
+def check_rate(learning_rate: float, alpha: float) -> None:
+    """Refuse steps that are larger than a float32 holds.
+
+    Args:
+        learning_rate: factor on ``optimal_rate``, which is largest in step 0.
+        alpha: of that rate.
+
+    Raises:
+        ConfigError: they are.
+    """
+    largest = float(np.finfo(np.float32).max)
+    first = learning_rate * optimal_rate(0, alpha)
+    if not first <= largest:
+        raise ConfigError(
+            f"learning_rate = {learning_rate:g} and alpha = {alpha:g}: the first step has the rate "
+            f"{first:g}, more than a float32 holds ({largest:.2g}); give a smaller learning_rate"
+        )
+
+
 def check_portions(num_examples: int, num_clients: int, rounds: int) -> None:
     """Refuse more rounds than the smallest client can have examples.
 

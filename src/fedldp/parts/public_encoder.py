@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedldp.data import load_dataset
 from fedldp.data.custom import SUFFIXES
-from fedldp.data.sources import find_source
+from fedldp.data.sources import SOURCES, Source, find_source
 from fedldp.errors import ConfigError
 from fedldp.parts.feature_net import Architecture, FeatureNet, State, state_of, train
 from fedldp.parts.local_sgd import one_thread
@@ -28,7 +28,7 @@ def check_is_public(public_dataset: str, dataset: str) -> None:
     Raises:
         ConfigError: the two are read from the same files, or one is no built-in data set.
     """
-    public = find_source(public_dataset)
+    public = _source(public_dataset)
     if dataset.lower().endswith(SUFFIXES):
         return  # a file of the user's own
     private = find_source(dataset)
@@ -37,6 +37,14 @@ def check_is_public(public_dataset: str, dataset: str) -> None:
             f"public_dataset = {public_dataset}: the clients hold records of {dataset}, so it is "
             "not public here; choose another data set"
         )
+
+
+def _source(public_dataset: str) -> Source:
+    try:
+        return find_source(public_dataset)
+    except ConfigError as error:
+        known = ", ".join(SOURCES)
+        raise ConfigError(f"public_dataset = {public_dataset}: choose one of {known}") from error
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,9 @@ class PublicEncoder:
         epochs: passes over that data set.
         seed: of its weights and its training.
         data_dir: the data folder.
+
+    Raises:
+        ConfigError: the public examples have another shape than the clients'.
     """
 
     architecture: Architecture
@@ -58,11 +69,20 @@ class PublicEncoder:
     seed: int
     data_dir: Path | None
 
+    def __post_init__(self) -> None:
+        if self.dataset is None:
+            return
+        found, needed = _source(self.dataset).input_shape, self.architecture.input_shape
+        if found != needed:
+            raise ConfigError(
+                f"public_dataset = {self.dataset}: its examples have shape {found}, the clients' "
+                f"{needed}; choose one of the same shape"
+            )
+
     def build(self, device: torch.device) -> FeatureNet:
         """Return the network.
 
         Raises:
-            ConfigError: the public examples have another shape than the clients'.
             DataError: the public data set cannot be read.
         """
         if self.dataset is None:
@@ -76,11 +96,6 @@ class PublicEncoder:
                 _fit_norms_to_noise(net, torch.from_numpy(pixels))
             return net
         public = load_dataset(self.dataset, data_dir=self.data_dir)
-        if public.input_shape != self.architecture.input_shape:
-            raise ConfigError(
-                f"public_dataset = {self.dataset}: its examples have shape {public.input_shape}, "
-                f"the clients' {self.architecture.input_shape}; choose one of the same shape"
-            )
         trained = replace(self.architecture, num_classes=public.num_classes)
         net = trained.build(self._draw("encoder weights"))
         with one_thread():

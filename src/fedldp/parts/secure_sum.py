@@ -72,6 +72,14 @@ from fedldp.parts.secure_sum_messages import (
 from fedldp.randomness import Stream
 
 
+class TooFewClients(RunError):
+    """Too few clients are left for a sum: the round has none, and nothing of it may be used again.
+
+    The server knows masked vectors at most, and of every client shares of one secret only, fewer
+    than ``threshold``. The next round's keys, masks and shares are new.
+    """
+
+
 class SecureSumClient:
     """One client in one sum. Its secrets come from ``stream``; it never sends them in clear.
 
@@ -234,8 +242,8 @@ class SecureSumServer:
         setup: the parameters.
         round: the round.
 
-    Every call raises RunError if fewer than ``threshold`` clients answered, or a message is
-    malformed, of another round, of a client that was not in the phase before, or of one that
+    Every call raises TooFewClients if fewer than ``threshold`` answered, and RunError if a message
+    is malformed, of another round, of a client that was not in the phase before, or of one that
     answered twice.
     """
 
@@ -336,9 +344,9 @@ class SecureSumServer:
             seen.add(client)
             yield client, records[client]
         if len(seen) < self.setup.threshold:
-            raise RunError(
+            raise TooFewClients(
                 f"round {self.round}: {len(seen)} clients sent {kind.name}, fewer than threshold = "
-                f"{self.setup.threshold}: no sum; repeat the round"
+                f"{self.setup.threshold}: there is no sum; go on with another round"
             )
 
 

@@ -53,11 +53,13 @@ class SecureSum:
 
     def __post_init__(self) -> None:
         if self.num_clients < 2:
-            raise ConfigError(f"num_clients = {self.num_clients}: a sum of one hides nothing")
+            raise ConfigError(
+                f"num_clients = {self.num_clients}: a sum of one hides nothing; give 2 or more"
+            )
         if not self.num_clients < 2 * self.threshold <= 2 * self.num_clients:
             raise ConfigError(
-                f"threshold = {self.threshold}: give more than half of num_clients = "
-                f"{self.num_clients}, and at most all"
+                f"threshold = {self.threshold}: give more than half of the {self.num_clients} "
+                "clients of a sum, and at most all"
             )
         if self.size < 1:
             raise ConfigError(f"size = {self.size}: give at least 1")
@@ -66,11 +68,11 @@ class SecureSum:
                 f"clip = {self.clip:g}: give a number from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}"
             )
         if not 2 <= self.bits <= LARGEST_BITS:
-            raise ConfigError(f"bits = {self.bits}: give an integer from 2 to {LARGEST_BITS}")
+            raise ConfigError(f"code_bits = {self.bits}: give an integer from 2 to {LARGEST_BITS}")
         if self.num_clients << self.bits > 1 << 64:
             raise ConfigError(
-                f"bits = {self.bits}: the sum of {self.num_clients} clients does not fit into 64 "
-                f"bits; give at most {64 - (self.num_clients - 1).bit_length()}"
+                f"code_bits = {self.bits}: the sum of {self.num_clients} clients does not fit into "
+                f"64 bits; give at most {64 - (self.num_clients - 1).bit_length()}"
             )
 
     @cached_property

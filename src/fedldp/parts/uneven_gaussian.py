@@ -55,15 +55,20 @@ class UnevenGaussian(Gaussian):
         return self.sigma**2 * np.where(self.noisier, self.ratio**2, 1.0)
 
 
-def check_ratio(least: Gaussian, ratio: float) -> None:
+def check_ratio(least: Gaussian, ratio: float, given: str = "ratio") -> None:
     """Refuse more noise that is less than the least, or too much for a report's indices.
 
+    Args:
+        least: the mechanism of the least noise.
+        ratio: of the larger deviation over the smaller one.
+        given: the user's settings that it follows from, and their values.
+
     Raises:
-        ConfigError: ``ratio``, of the larger deviation over the smaller one, is out of range.
+        ConfigError: ``ratio`` is out of range.
     """
     largest = ((1 << 31) - least.ball.radius) / (_FARTHEST_NOISE << least.scale_bits)
     if not 1 <= ratio <= largest:
         raise ConfigError(
-            f"{ratio:g} times as much noise on some features: give epsilons, or a noise_ratio, "
-            f"for 1 to {largest:g} times"
+            f"{given}: that is {ratio:g} times as much noise on some features; give values for 1 "
+            f"to {largest:g} times"
         )

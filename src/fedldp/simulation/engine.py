@@ -139,6 +139,7 @@ def simulate(
     members = partition(
         dataset.train.labels, config.num_clients, config.partition, stream.generator()
     )
+    config.check_shares([len(places) for places in members])
     planned = plan(config, problem)
     config, privacy = planned.config, planned.privacy
     with InProcess(

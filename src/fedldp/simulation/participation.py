@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 from fedldp.accounting.releases import DOWNLINK, Releases
-from fedldp.errors import ConfigError
 from fedldp.randomness import SERVER, Stream
 from fedldp.systems import Problem, SystemConfig
-
-
-def check_participation(config: SystemConfig) -> None:
-    """Refuse more clients per round than there are.
-
-    Raises:
-        ConfigError: ``clients_per_round`` is larger than ``num_clients``.
-    """
-    if config.clients_per_round is not None and config.clients_per_round > config.num_clients:
-        raise ConfigError(
-            f"clients_per_round = {config.clients_per_round}: there are only "
-            f"num_clients = {config.num_clients}"
-        )
 
 
 def participants(config: SystemConfig, round: int) -> list[int]:

@@ -14,12 +14,12 @@ from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve
 from fedldp.accounting.statement import ShufflerInPath, statement
-from fedldp.data import load_dataset, resolve_data_dir
+from fedldp.data import check_partition, check_standardise, load_dataset, resolve_data_dir
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import find_source
 from fedldp.errors import ConfigError
-from fedldp.simulation.participation import check_participation, planned_releases
+from fedldp.simulation.participation import planned_releases
 from fedldp.systems import Problem, SystemConfig, Target
 
 GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
@@ -55,7 +55,7 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
         ConfigError: a setting does not fit the others, or no budget meets the target.
     """
     selftest()
-    check_participation(config)
+    check_partition(problem.num_examples, config.num_clients, config.partition)
     size = config.build(problem, device=torch.device("cpu")).layout.size
     if config.target is not None:
         config = _solved(config, config.target, size, problem)
@@ -88,10 +88,17 @@ def state(
 def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
     """Return the shape of the configuration's data: of built-in data sets without reading them."""
     if config.dataset.lower().endswith(SUFFIXES):
-        dataset = load_dataset(config.dataset, data_dir=data_dir, label_column=config.label_column)
+        dataset = load_dataset(
+            config.dataset,
+            data_dir=data_dir,
+            label_column=config.label_column,
+            standardise=config.standardise,
+        )
         shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
     else:
         source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
+        if config.standardise:
+            check_standardise(source)
         shape, classes, found = source.input_shape, source.num_classes, source.num_train
     return Problem(shape, classes, check_examples(config, found), data_dir)
 
@@ -106,7 +113,8 @@ def check_examples(config: SystemConfig, found: int) -> int:
         return found
     if config.num_examples > found:
         raise ConfigError(
-            f"num_examples = {config.num_examples}: {config.dataset} has {found} training examples"
+            f"num_examples = {config.num_examples}: {config.dataset} has {found} training "
+            "examples; give at most that, or leave it out to use all"
         )
     return config.num_examples
 

@@ -29,10 +29,11 @@ from pydantic import (
 )
 from torch import nn
 
+from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import Claim
-from fedldp.data import Examples
+from fedldp.data import Examples, parse_scheme
 from fedldp.errors import ConfigError
 from fedldp.models import build_model
 from fedldp.parts import Client, Score
@@ -41,10 +42,16 @@ from fedldp.randomness import SERVER, Stream, torch_seeded
 from fedldp.registry import scan
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Vector
 
-Positive = Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-38, le=1e38, allow_inf_nan=False)]
+LearningRate = Annotated[float, Field(ge=1e-38, le=1e30, allow_inf_nan=False)]
+"""So that float32 has room for what optimisers make of it: Adam first takes ten times as much."""
+
+Delta = Annotated[float, Field(ge=SMALLEST_DELTA, lt=1)]
 NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
 NoiseMultiplier = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+
+LARGEST_BATCH = 1_000_000_000
 
 
 class ClientStep(Protocol):
@@ -196,11 +203,13 @@ class SystemConfig(BaseModel, ABC):
     )
     rounds: Count = Field(le=100_000, description="communication rounds")
     model: str = Field(description='a name from `fedldp list models`, or "module:callable"')
-    local_epochs: Count = Field(1, description="passes over a client's examples in one round")
-    batch_size: Count = Field(10, description="examples in one SGD step")
-    learning_rate: Positive = Field(description="SGD step size")
-    delta: float = Field(
-        1e-5, gt=0, lt=1, description="delta of the approximate guarantees, and of the mechanism"
+    local_epochs: Count = Field(
+        1, le=100_000, description="passes over a client's examples in one round"
+    )
+    batch_size: Count = Field(10, le=LARGEST_BATCH, description="examples in one SGD step")
+    learning_rate: LearningRate = Field(description="SGD step size")
+    delta: Delta = Field(
+        1e-5, description="delta of the approximate guarantees, and of the mechanism"
     )
     untrusted_clients: int = Field(
         0, ge=0, description="participants of a round that may collude with the server or drop out"
@@ -218,6 +227,26 @@ class SystemConfig(BaseModel, ABC):
             return validate(settings)
         except ValidationError as error:
             raise ConfigError(_describe(error, cls)) from None
+
+    @model_validator(mode="after")
+    def _check_clients(self) -> Self:
+        parse_scheme(self.partition)
+        if self.clients_per_round is not None and self.clients_per_round > self.num_clients:
+            raise ConfigError(
+                f"clients_per_round = {self.clients_per_round}: there are only num_clients = "
+                f"{self.num_clients}; give at most that"
+            )
+        if self.untrusted_clients >= self.round_size:
+            raise ConfigError(
+                f"untrusted_clients = {self.untrusted_clients}: a round has {self.round_size} "
+                f"participants; give at most {self.round_size - 1}, so that one can be trusted"
+            )
+        return self
+
+    @property
+    def round_size(self) -> int:
+        """The clients drawn for a round."""
+        return self.clients_per_round or self.num_clients
 
     @abstractmethod
     def build(self, problem: Problem, *, device: torch.device) -> System:
@@ -242,6 +271,16 @@ class SystemConfig(BaseModel, ABC):
         drawn at random.
         """
         return None
+
+    def check_shares(self, sizes: Sequence[int]) -> None:
+        """Refuse a partition among simulated clients that a setting has promised not to happen.
+
+        Args:
+            sizes: how many examples each client got.
+
+        Raises:
+            ConfigError: it did happen.
+        """
 
     def downlink(self, size: int, problem: Problem) -> Event | None:
         """Return what one broadcast releases of the clients, where the server itself adds noise.
@@ -287,14 +326,35 @@ class SystemConfig(BaseModel, ABC):
         return model, layout_of(model), weights, training
 
 
+_LIMITS = {
+    "greater_than": ("gt", "above"),
+    "greater_than_equal": ("ge", "of at least"),
+    "less_than": ("lt", "below"),
+    "less_than_equal": ("le", "of at most"),
+}
+
+
 def _describe(error: ValidationError, config: type[SystemConfig]) -> str:
-    first = error.errors()[0]
-    name = str(first["loc"][0]) if first["loc"] else "settings"
+    """Return one line on the first setting that is wrong."""
+    errors = error.errors()
+    setting = errors[0]["loc"][:1]
+    # Where one number or a list may be given, what gets furthest is about a list's own element.
+    first = max((e for e in errors if e["loc"][:1] == setting), key=lambda e: len(e["loc"]))
+    loc, owner, fields = first["loc"], config.name(), config.model_fields
+    name = str(loc[0]) if loc else "settings"
+    if name == "target" and len(loc) > 1:
+        name, owner, fields = f"target.{loc[1]}", "target", Target.model_fields
+    name += "".join(f"[{place}]" for place in loc if isinstance(place, int))
     if first["type"] == "extra_forbidden":
-        return f"{name} is no setting of {config.name()}; it has {', '.join(config.model_fields)}"
+        return f"{name} is no setting of {owner}; it has {', '.join(fields)}"
     if first["type"] == "missing":
-        return f"{name} is not set, and {config.name()} needs it: add {name} = ..."
+        return f"{name} is not set, and {owner} needs it: add {name} = ..."
     message = first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] in _LIMITS:
+        key, relation = _LIMITS[first["type"]]
+        limit = first["ctx"][key]
+        shown = f"{limit:g}" if isinstance(limit, float) else str(limit)
+        message = f"give a number {relation} {shown}"
     return f"{name} = {first['input']}: {message}"
 
 

@@ -61,11 +61,6 @@ class CentralDpConfig(SystemConfig):
         """Return what clips the updates and draws the noise for a norm bound."""
         return Gaussian(clip, clip * self.noise_multiplier)
 
-    @property
-    def sample_size(self) -> int:
-        """The clients in a round, m."""
-        return self.clients_per_round or self.num_clients
-
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put central DP together; see the module's diagram."""
         model, layout, weights, training = self.build_training(problem, device)
@@ -95,7 +90,7 @@ class CentralDpConfig(SystemConfig):
         multiplier = float(mechanism.proven_scale / mechanism.ball.radius)
         return SampledClientsGaussian(
             noise_multiplier=math.nextafter(multiplier, 0),
-            sample_size=self.sample_size,
+            sample_size=self.round_size,
             population=self.num_clients,
         )
 
@@ -103,7 +98,7 @@ class CentralDpConfig(SystemConfig):
         """Return the paper's claim by its accountant; it has none on a fixed clip."""
         if self.clip is not None:
             return None
-        rate = self.sample_size / self.num_clients
+        rate = self.round_size / self.num_clients
         return Claim(
             epsilon=moments_epsilon(self.noise_multiplier, rate, self.rounds, self.delta),
             delta=self.delta,

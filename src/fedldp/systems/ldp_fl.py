@@ -49,6 +49,7 @@ from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Shuffled
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=False)]
+Center = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 
@@ -73,10 +74,10 @@ class LdpFlConfig(SystemConfig):
     ranges: Literal["fixed", "adaptive"] = Field(
         "fixed", description="fixed: range_center and range_radius; adaptive: from the last weights"
     )
-    range_center: float | list[float] = Field(
+    range_center: Center | list[Center] = Field(
         0.0, description="c of the fixed range, for all layers or a list with one for each"
     )
-    range_radius: Positive | list[Positive] = Field(
+    range_radius: Radius | list[Radius] = Field(
         0.1, description="r of the fixed range, for all layers or a list with one for each"
     )
     range_floor: Radius = Field(1e-3, description="smallest adaptive radius")
@@ -157,8 +158,9 @@ class LdpFlConfig(SystemConfig):
         for epsilon in self.epsilon if isinstance(self.epsilon, list) else [self.epsilon]:
             self.randomiser(epsilon, layout.size)
         agree = AgreeRanges(self, layout)
+        ranges = agree(weights)
         return System(
-            initial=lambda: Broadcast(round=1, weights=weights, ranges=agree(weights)),
+            initial=lambda: Broadcast(round=1, weights=weights, ranges=ranges),
             client_step=training,
             encoder=Randomise(self),
             server_step=EstimateMean(self, agree),

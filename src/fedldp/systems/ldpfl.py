@@ -46,12 +46,14 @@ from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, PureC
 from fedldp.accounting.statement import Claim
 from fedldp.data import Examples
 from fedldp.errors import ConfigError
+from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
 from fedldp.parts import Client, Score
 from fedldp.parts.averaging import SendPlain, WeightedMean
-from fedldp.parts.feature_net import Architecture, FeatureNet, State, state_of, train
+from fedldp.parts.feature_net import Architecture, FeatureNet, state_of, train
 from fedldp.parts.fixed_point import FixedPoint
+from fedldp.parts.images import check_images
 from fedldp.parts.local_sgd import (
     batches,
     evaluate,
@@ -65,6 +67,9 @@ from fedldp.parts.store import Arrays
 from fedldp.randomness import Stream, torch_seeded
 from fedldp.systems import Count, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Sensitive, Vector
+
+LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
+Channels = Annotated[int, Field(ge=1, le=1024)]
 
 PIECE = 1000
 """Examples encoded, or tested, at a time."""
@@ -91,7 +96,7 @@ class LdpflConfig(SystemConfig):
     fraction_bits: Annotated[int, Field(ge=0)] = Field(
         5, description="binary digits of a feature after the point"
     )
-    label_epsilon: Positive | None = Field(
+    label_epsilon: LabelEpsilon | None = Field(
         None, description="budget of one label; labels are in clear where it is not set (the paper)"
     )
     encoder: Literal["own", "public"] = Field(
@@ -100,13 +105,18 @@ class LdpflConfig(SystemConfig):
     public_dataset: str | None = Field(
         None, description="what a public encoder is trained on; it stays random where it is not set"
     )
-    encoder_channels: list[Count] = Field(
-        [32, 64], min_length=1, description="channels of the encoder's blocks of two convolutions"
+    encoder_channels: list[Channels] = Field(
+        [32, 64],
+        min_length=1,
+        max_length=8,
+        description="channels of the encoder's blocks of two convolutions",
     )
     encoder_padding: bool = Field(
         False, description="whether the encoder's convolutions keep an image's size"
     )
-    encoder_epochs: Count = Field(50, description="passes that an encoder is trained for")
+    encoder_epochs: Count = Field(
+        50, le=100_000, description="passes that an encoder is trained for"
+    )
     test_share: float = Field(
         0.1, gt=0, lt=1, description="share of a client's examples that it keeps for its own test"
     )
@@ -150,6 +160,7 @@ class LdpflConfig(SystemConfig):
 
     def architecture(self, problem: Problem) -> Architecture:
         """Return the encoders' network."""
+        check_images(problem.input_shape, self.dataset)
         return Architecture(
             problem.input_shape,
             problem.num_classes,
@@ -177,8 +188,10 @@ class LdpflConfig(SystemConfig):
             replace(problem, input_shape=(codes.num_bits,)), device
         )
 
+        encoder = self._public_encoder(problem) if self.encoder == "public" else None
+
         def initial() -> Broadcast:
-            public = self._public_arrays(problem, device) if self.encoder == "public" else {}
+            public = {} if encoder is None else to_public(encoder.build(device))
             return Broadcast(round=1, weights=weights, public=public)
 
         return System(
@@ -191,15 +204,9 @@ class LdpflConfig(SystemConfig):
             tester=ScoreOnBits(self, codes, model, device),
         )
 
-    def _public_arrays(self, problem: Problem, device: torch.device) -> State:
-        public = PublicEncoder(
-            self.architecture(problem),
-            self.public_dataset,
-            self.encoder_epochs,
-            self.seed,
-            problem.data_dir,
-        )
-        return to_public(public.build(device))
+    def _public_encoder(self, problem: Problem) -> PublicEncoder:
+        network, epochs = self.architecture(problem), self.encoder_epochs
+        return PublicEncoder(network, self.public_dataset, epochs, self.seed, problem.data_dir)
 
     def release(self, client: int, size: int, problem: Problem) -> Event:
         """Return what all reports of ``client`` follow from: its examples' bits and labels.

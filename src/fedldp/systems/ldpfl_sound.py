@@ -61,18 +61,27 @@ from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.parts import Client, Score
 from fedldp.parts.averaging import SendPlain, WeightedMean
+from fedldp.parts.images import check_images
 from fedldp.parts.local_sgd import evaluate, layout_of, load_weights
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, places_of_round
 from fedldp.parts.single_gradients import single_gradients
 from fedldp.randomness import torch_seeded
-from fedldp.systems import Count, NormBound, Positive, Problem, System, SystemConfig
+from fedldp.systems import (
+    LARGEST_BATCH,
+    Count,
+    NormBound,
+    Positive,
+    Problem,
+    System,
+    SystemConfig,
+)
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 PIECE = 200
 """Examples whose gradients are computed at a time."""
 
-_SUITABLE = "nearest_direction, privunit, piecewise or laplace"
+_SUITABLE = "nearest_direction, privunit, privunit_scalar, piecewise or laplace"
 
 
 class LdpflSoundConfig(SystemConfig):
@@ -92,8 +101,10 @@ class LdpflSoundConfig(SystemConfig):
         1.0, description="bound on an example's gradient, in the mechanism's norm"
     )
     cells: Count = Field(4, description="cells along each side of an image, for the features")
-    orientations: int = Field(8, ge=2, description="directions of slopes that features tell apart")
-    batch_size: Count = Field(1_000_000, description="examples in one step")
+    orientations: int = Field(
+        8, ge=2, le=360, description="directions of slopes that features tell apart"
+    )
+    batch_size: Count = Field(1_000_000, le=LARGEST_BATCH, description="examples in one step")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -112,6 +123,7 @@ class LdpflSoundConfig(SystemConfig):
 
     def encoder(self, problem: Problem) -> OrientedGradients:
         """Return the public encoder."""
+        check_images(problem.input_shape, self.dataset)
         return OrientedGradients(problem.input_shape, self.cells, self.orientations)
 
     def build(self, problem: Problem, *, device: torch.device) -> System:

@@ -20,6 +20,7 @@ for the whole client: that is what the guarantees say.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,6 +41,7 @@ from fedldp.parts.nbafl import (
     NoisyAverage,
     Send,
     Weighting,
+    check_smallest,
     smallest_share,
 )
 from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
@@ -64,7 +66,7 @@ class NbaflConfig(SystemConfig):
             delta=self.delta,
             rounds=self.rounds,
             exposures=self.exposures or self.rounds,
-            clients=self.clients_per_round or self.num_clients,
+            clients=self.round_size,
             smallest=smallest_share(
                 self.min_client_examples,
                 partition=self.partition,
@@ -76,6 +78,10 @@ class NbaflConfig(SystemConfig):
     def mechanism(self, problem: Problem) -> Gaussian:
         """Return the randomiser of every client."""
         return self.noise(problem).mechanism(self.epsilon)
+
+    def check_shares(self, sizes: Sequence[int]) -> None:
+        """Refuse a client with fewer examples than ``min_client_examples``."""
+        check_smallest(self.min_client_examples, sizes)
 
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put NbAFL together; see the module's diagram."""

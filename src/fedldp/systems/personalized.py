@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -44,18 +44,25 @@ from fedldp.accounting.statement import Claim
 from fedldp.bounding import Box, check_releasable
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism
-from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms._grid import LARGEST_CLIP
+from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.sign import Sign, paper_sigma
 from fedldp.parts import Client
 from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.per_client import check_one_each, of_client
-from fedldp.parts.portions import PortionSgd, check_portions, scale_features
+from fedldp.parts.portions import PortionSgd, check_portions, check_rate, scale_features
 from fedldp.parts.selection import draw_selection
 from fedldp.randomness import SERVER, Stream
-from fedldp.systems import Positive, Problem, System, SystemConfig
+from fedldp.systems import (
+    Delta,
+    LearningRate,
+    NormBound,
+    Positive,
+    Problem,
+    System,
+    SystemConfig,
+)
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
-
-Delta = Annotated[float, Field(gt=0, lt=1)]
 
 _TIE = 1e-12
 """Weighted means of signs are not exactly zero where the votes are even."""
@@ -79,7 +86,7 @@ class PersonalizedConfig(SystemConfig):
     client_delta: Delta | list[Delta] | None = Field(
         None, description="the paper's delta_i, for all clients or a list; delta where not set"
     )
-    clip: Positive | list[Positive] = Field(
+    clip: NormBound | list[NormBound] = Field(
         description="bound c_i on every coordinate, for all clients or a list"
     )
     aggregation: Literal["mean", "weighted", "selection"] = Field(
@@ -91,7 +98,7 @@ class PersonalizedConfig(SystemConfig):
     sampling_probability: float = Field(
         1.0, gt=0, le=1, description="q, of an example of the round's portion to be trained on"
     )
-    learning_rate: Positive = Field(
+    learning_rate: LearningRate = Field(
         1.0, description='factor on scikit-learn\'s "optimal" rate 1/(alpha (t0 + t))'
     )
     alpha: Positive = Field(1e-4, description="alpha of that rate")
@@ -103,6 +110,7 @@ class PersonalizedConfig(SystemConfig):
     def _check(self) -> Self:
         for name in ("epsilon", "client_delta", "clip"):
             check_one_each(name, getattr(self, name), self.num_clients)
+        check_rate(self.learning_rate, self.alpha)
         if not self.has_noise and self.aggregation != "mean":
             raise ConfigError(
                 f"aggregation = {self.aggregation}: it weighs clients by their noise, and "
@@ -159,13 +167,35 @@ class PersonalizedConfig(SystemConfig):
         """
         if not self.has_noise:
             return None
-        clip, sigma = of_client(self.clip, client), self.sigma(client)
-        try:
-            return _sign(clip, sigma) if self.sends_signs else _gaussian(clip, sigma, size)
-        except ConfigError as error:
+        make = self._sign if self.sends_signs else self._gaussian
+        return make(client, of_client(self.clip, client), self.sigma(client), size)
+
+    def _gaussian(self, client: int, clip: float, sigma: float, size: int) -> Gaussian:
+        norm = Box(clip).norm(size)
+        if norm > LARGEST_CLIP:
             raise ConfigError(
-                f"epsilon = {self.budget(client)[0]:g} and clip = {clip:g} of client {client} do "
-                f"not fit: {error}"
+                f"clip = {clip:g} of client {client}: {size} weights then have norms up to "
+                f"{norm:g}, above {LARGEST_CLIP:g}; give at most {LARGEST_CLIP / norm * clip:.6g}"
+            )
+        epsilon, delta = self.budget(client)
+        given = (
+            f"epsilon = {epsilon:g}, clip = {clip:g} and client_delta = {delta:g} (delta, where it "
+            f"is not set) of client {client}, with sampling_probability = "
+            f"{self.sampling_probability:g} and rounds = {self.rounds}"
+        )
+        check_noise(norm, sigma, given=given, knob="epsilon or clip")
+        return _gaussian(norm, sigma)
+
+    def _sign(self, client: int, clip: float, sigma: float, size: int) -> Sign:
+        try:
+            return _sign(clip, sigma)
+        except ConfigError as error:
+            epsilon, delta = self.budget(client)
+            raise ConfigError(
+                f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta, where it is not set) "
+                f"of client {client}: that makes noise of {sigma / clip:g} times clip, too "
+                f"{'much' if sigma > clip else 'little'} to randomise signs; give a "
+                f"{'larger' if sigma > clip else 'smaller'} epsilon"
             ) from error
 
     def build(self, problem: Problem, *, device: torch.device) -> System:
@@ -231,8 +261,8 @@ def moments_sigma(epsilon: float, delta: float, sampling_probability: float, rou
 
 
 @lru_cache(maxsize=4096)
-def _gaussian(clip: float, sigma: float, size: int) -> Gaussian:
-    return Gaussian(Box(clip).norm(size), sigma)
+def _gaussian(norm: float, sigma: float) -> Gaussian:
+    return Gaussian(norm, sigma)
 
 
 @lru_cache(maxsize=4096)

@@ -33,7 +33,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -46,18 +46,24 @@ from fedldp.accounting.statement import Claim
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Counts
-from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.parts import Client
 from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.changes import SendChange
 from fedldp.parts.per_client import check_one_each, of_client
-from fedldp.parts.portions import PortionSgd, check_portions, scale_features
+from fedldp.parts.portions import PortionSgd, check_portions, check_rate, scale_features
 from fedldp.parts.selection import draw_selection
 from fedldp.randomness import SERVER, Stream
-from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
+from fedldp.systems import (
+    Delta,
+    LearningRate,
+    NormBound,
+    Positive,
+    Problem,
+    System,
+    SystemConfig,
+)
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
-
-Delta = Annotated[float, Field(ge=1e-300, lt=1)]
 
 _MARGIN = 1 + 1e-7
 """On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
@@ -91,7 +97,7 @@ class PersonalizedSoundConfig(SystemConfig):
     sampling_probability: float = Field(
         1.0, gt=0, le=1, description="q, of an example of the round's portion to be trained on"
     )
-    learning_rate: Positive = Field(
+    learning_rate: LearningRate = Field(
         1.0, description='factor on scikit-learn\'s "optimal" rate 1/(alpha (t0 + t))'
     )
     alpha: Positive = Field(1e-4, description="alpha of that rate")
@@ -103,6 +109,7 @@ class PersonalizedSoundConfig(SystemConfig):
     def _check(self) -> Self:
         for name in ("epsilon", "client_delta", "clip"):
             check_one_each(name, getattr(self, name), self.num_clients)
+        check_rate(self.learning_rate, self.alpha)
         if self.selects_first and self.clients_per_round is not None:
             raise ConfigError(
                 f"clients_per_round = {self.clients_per_round}: with selects_first the selection "
@@ -156,14 +163,14 @@ class PersonalizedSoundConfig(SystemConfig):
         Raises:
             ConfigError: it does not go so far.
         """
-        clip = of_client(self.clip, client)
-        try:
-            return _gaussian(clip, self.sigma(client))
-        except ConfigError as error:
-            raise ConfigError(
-                f"epsilon = {self.budget(client)[0]:g} and clip = {clip:g} of client {client} do "
-                f"not fit: {error}"
-            ) from error
+        epsilon, delta = self.budget(client)
+        given = (
+            f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta, where it is not set) of "
+            f"client {client}, with rounds = {self.rounds}"
+        )
+        clip, sigma = of_client(self.clip, client), self.sigma(client)
+        check_noise(clip, sigma, given=given, knob="epsilon")
+        return _gaussian(clip, sigma)
 
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put the system together; see the module's diagram."""

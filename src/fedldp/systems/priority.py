@@ -29,6 +29,7 @@ variant is ``priority_public``.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -57,6 +58,7 @@ from fedldp.parts.nbafl import (
     NoisyAverage,
     Send,
     Weighting,
+    check_smallest,
     smallest_share,
 )
 from fedldp.parts.uneven_gaussian import UnevenGaussian, check_ratio
@@ -98,7 +100,7 @@ class PriorityConfig(SystemConfig):
             delta=self.delta,
             rounds=self.rounds,
             exposures=self.exposures or self.rounds,
-            clients=self.clients_per_round or self.num_clients,
+            clients=self.round_size,
             smallest=smallest_share(
                 self.min_client_examples,
                 partition=self.partition,
@@ -107,12 +109,20 @@ class PriorityConfig(SystemConfig):
             ),
         )
 
+    def check_shares(self, sizes: Sequence[int]) -> None:
+        """Refuse a client with fewer examples than ``min_client_examples``."""
+        check_smallest(self.min_client_examples, sizes)
+
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put feature priority together; see the module's diagram."""
         model, layout, weights, training = self.build_training(problem, device)
         noise = self.noise(problem)
-        least = noise.mechanism(self.epsilon_high)
-        check_ratio(least, self.epsilon_high / self.epsilon_low)
+        least = noise.mechanism(self.epsilon_high, "epsilon_high")
+        check_ratio(
+            least,
+            self.epsilon_high / self.epsilon_low,
+            f"epsilon_low = {self.epsilon_low:g} and epsilon_high = {self.epsilon_high:g}",
+        )
         first_layer = FirstLayer.of(model, self.model, device)
         if self.importance == "sensitivity" and first_layer.is_last:
             raise ConfigError(

@@ -40,8 +40,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.bounding import check_releasable, replace_one_sensitivity
-from fedldp.errors import ConfigError
-from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.parts import Client
 from fedldp.parts.averaging import read_report, weighted_mean
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierShare, pick_features
@@ -79,18 +78,15 @@ class PriorityPublicConfig(SystemConfig):
         """
         sigma_per_sensitivity = _calibrated(self.epsilon, self.delta) * math.sqrt(self.rounds)
         sigma = replace_one_sensitivity(self.clip) * sigma_per_sensitivity * _MARGIN
-        try:
-            return Gaussian(self.clip, sigma)
-        except ConfigError as error:
-            raise ConfigError(
-                f"epsilon = {self.epsilon:g} and clip = {self.clip:g} do not fit: {error}"
-            ) from error
+        given = f"epsilon = {self.epsilon:g}, delta = {self.delta:g} and rounds = {self.rounds}"
+        check_noise(self.clip, sigma, given=given, knob="epsilon")
+        return Gaussian(self.clip, sigma)
 
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put the system together; see the module's diagram."""
         model, layout, weights, training = self.build_training(problem, device)
         first_layer = FirstLayer.of(model, self.model, device)
-        check_ratio(self.mechanism(), self.noise_ratio)
+        check_ratio(self.mechanism(), self.noise_ratio, f"noise_ratio = {self.noise_ratio:g}")
         unknown = np.zeros(first_layer.num_features)
         return System(
             initial=lambda: Broadcast(

@@ -32,7 +32,7 @@ from fedldp.accounting.events import PureReport
 from fedldp.accounting.statement import Claim
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.parts.changes import AddMeanChange, SendChange
-from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
+from fedldp.systems import NormBound, Problem, System, SystemConfig
 from fedldp.wire import Broadcast
 
 
@@ -40,8 +40,8 @@ class PrivUnitFlConfig(SystemConfig):
     """Settings of PrivUnit FL."""
 
     system: Literal["privunit_fl"] = "privunit_fl"
-    epsilon: Positive = Field(
-        ge=1e-3, description="budget of a client's report in one round, direction and length"
+    epsilon: Annotated[float, Field(ge=1e-3, le=1e38, allow_inf_nan=False)] = Field(
+        description="budget of a client's report in one round, direction and length"
     )
     length_share: Annotated[float, Field(ge=0.01, le=0.9, allow_inf_nan=False)] = Field(
         0.1, description="share of epsilon that is for the length, up to 32"

@@ -12,9 +12,10 @@
         v
     server_step   sum/count -> weights of the next Broadcast
 
-Clients may drop out at any point, as long as ``threshold`` stay; ``dropout`` simulates that. The
-sum itself is exact and unprotected: this is no differential privacy, and what a cheating server
-could do is told in ``parts.secure_sum``.
+Clients may drop out at any point, as long as ``threshold`` stay; ``dropout`` simulates that. A
+round in which fewer stay has no sum, and leaves the weights as they are. The sum itself is exact
+and unprotected: this is no differential privacy, and what a cheating server could do is told in
+``parts.secure_sum``.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS
 2017, the honest-but-curious protocol. The mean is uniform: example counts would be sent in clear.
@@ -22,23 +23,24 @@ Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedldp.accounting.events import InClear
 from fedldp.accounting.statement import Claim
 from fedldp.bounding import check_releasable
-from fedldp.errors import RunError
+from fedldp.errors import ConfigError, RunError
 from fedldp.parts import Client
 from fedldp.parts.local_sgd import LocalSgd
-from fedldp.parts.secure_sum import SecureSumClient, SecureSumServer
+from fedldp.parts.secure_sum import SecureSumClient, SecureSumServer, TooFewClients
 from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.randomness import SERVER, Stream
 from fedldp.systems import Count, Exchange, Positive, Problem, System, SystemConfig
@@ -69,6 +71,24 @@ class SecureAggregationConfig(SystemConfig):
         0.0, description="simulated: chance that a client leaves in the middle of a round"
     )
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        clients = self.round_size
+        if clients == 1:
+            name = "num_clients" if self.clients_per_round is None else "clients_per_round"
+            raise ConfigError(f"{name} = 1: a sum of one hides nothing; give 2 or more")
+        setup = self.setup(1)  # which checks the rest
+        staying = clients * (1 - self.dropout)
+        if staying < setup.threshold:
+            most = math.floor(1000 * (1 - setup.threshold / clients)) / 1000
+            raise ConfigError(
+                f"dropout = {self.dropout:g}: of {clients} clients in a round, {staying:g} are "
+                f"expected to stay, fewer than threshold = {setup.threshold} (two thirds, where it "
+                f"is not set); give a dropout of at most {most:g}"
+                + ("" if setup.threshold == clients // 2 + 1 else ", or a lower threshold")
+            )
+        return self
+
     def build(self, problem: Problem, *, device: torch.device) -> System:
         """Put secure aggregation together; see the module's diagram."""
         model, layout, weights, training = self.build_training(problem, device)
@@ -89,7 +109,7 @@ class SecureAggregationConfig(SystemConfig):
         Raises:
             ConfigError: a setting is out of range, or the sum would not fit into 64 bits.
         """
-        clients = self.clients_per_round or self.num_clients
+        clients = self.round_size
         return SecureSum(
             num_clients=clients,
             threshold=2 * clients // 3 + 1 if self.threshold is None else self.threshold,
@@ -172,7 +192,17 @@ class Dialogue:
     def __call__(
         self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]
     ) -> Incoming:
-        """Return one report: the sum of the codes, and how many clients are in it as its weight."""
+        """Return one report: the sum of the codes, and how many clients are in it as its weight.
+
+        Where too few clients are left for a sum, there is no report, and the round ends: a second
+        sum in it, among those who are left, would draw on the same secrets.
+        """
+        try:
+            yield self._sum(exchange, broadcast, clients)
+        except TooFewClients:
+            return
+
+    def _sum(self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]) -> Report:
         server = SecureSumServer(self.setup, broadcast.round)
         leaves = self._leaves(broadcast.round, len(clients))
         told: dict[str, NDArray[np.uint8]] = {}
@@ -191,7 +221,7 @@ class Dialogue:
         tell("shares", server.collect_shares(answers(Phase.SHARE_KEYS)))
         tell("survivors", server.collect_masked(answers(Phase.MASKED_INPUT)))
         total = server.unmask(answers(Phase.UNMASK))
-        yield Report(
+        return Report(
             round=broadcast.round,
             size=total.size,
             payload=total.astype("<i8").tobytes(),
@@ -209,21 +239,24 @@ class Dialogue:
 
 @dataclass(frozen=True)
 class MeanOfSum:
-    """The server step: the mean of the clients that are in the sum."""
+    """The server step: the mean of the clients that are in the sum; without a sum nothing moves."""
 
     setup: SecureSum
 
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast."""
-        report = next(iter(reports), None)
-        if not isinstance(report, Report) or not report.weight:
-            raise RunError(f"round {broadcast.round}: there is no sum to take the mean of")
-        total = self.setup.decode(np.frombuffer(report.payload, "<i8").astype(np.int64))
+        weights, count = broadcast.weights, 0.0
+        for report in reports:  # one, or none
+            if not isinstance(report, Report) or not report.weight:
+                raise RunError(f"round {broadcast.round}: there is no sum to take the mean of")
+            count = report.weight
+            total = self.setup.decode(np.frombuffer(report.payload, "<i8").astype(np.int64))
+            weights = (total / count).astype(np.float32)
         return replace(
             broadcast,
             round=broadcast.round + 1,
-            weights=(total / report.weight).astype(np.float32),
-            notes={"clients_in_sum": report.weight},
+            weights=weights,
+            notes={"clients_in_sum": count},
         )
 
 

@@ -1,0 +1,22 @@
+"""What encoders of images need of a data set."""
+
+from __future__ import annotations
+
+from fedldp.errors import ConfigError
+
+
+def check_images(input_shape: tuple[int, ...], dataset: str = "of the clients") -> None:
+    """Refuse examples that are no images.
+
+    Args:
+        input_shape: of one example; an image's is (channels, height, width).
+        dataset: the setting, where it is known.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if len(input_shape) != 3:
+        raise ConfigError(
+            f"dataset = {dataset}: examples of shape {input_shape} are no images, and the clients' "
+            "encoders take nothing else; choose a data set of images, or another system"
+        )
