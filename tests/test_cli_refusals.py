@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from documents import SHORT, check_run, document, run_folders
+from documents import SHORT, check_run, check_statement, document, run_folders
 
 import fedldp
 from fedldp.data.sources import SOURCES
@@ -65,6 +66,112 @@ def test_a_wrong_setting_is_one_line_and_leaves_nothing(
     assert key in line or value in line
     assert run_folders(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+OF_BOTH: list[tuple[str, str]] = [
+    # Recipe and settings; how the line begins, and something of the remedy.
+    ("quickstart num_examples=10", "num_clients is 100, more than the 10 .* more examples$"),
+    ("quickstart num_examples=100000", "num_examples = 100000: .* leave it out"),
+    ("central-dp-digits num_examples=10", "num_clients is 100, more than the 10 "),
+    ("quickstart clients_per_round=101", "clients_per_round = 101: .* at most that$"),
+    ("quickstart partition=nonsense", "partition is 'nonsense'.* give iid"),
+    ("fedavg-quickstart partition=dirichlet:nan", "partition is 'dirichlet:nan'"),
+    ("quickstart partition=dirichlet:0", "partition is 'dirichlet:0'"),
+    ("quickstart partition=shards:0", "partition is 'shards:0'"),
+    ("quickstart partition=shards:15", "partition is 'shards:15'.* give fewer shards"),
+    ("quickstart range_center=nan", "range_center = nan"),
+    ("quickstart range_center=inf", "range_center = inf"),
+    ("quickstart range_center=[]", "range_center has 0 .* for each$"),
+    ("quickstart range_center=[1]", "range_center has 1 .* for each$"),
+    ("quickstart range_center=[0,nan]", r"range_center\[1\] = nan"),
+    ("quickstart epsilon=1e9", r"epsilon = 1000000000.0: give a number from 1e-12 to 32 "),
+    ("quickstart mechanism=two_point_l1 epsilon=1e-20", "epsilon = 1e-20: .* a larger epsilon"),
+    ("quickstart mechanism=laplace epsilon=1e9", "epsilon = 1000000000.0: give a number from"),
+    ("quickstart mechanism=gaussian epsilon=1e-20", "epsilon = 1e-20 .* a larger epsilon$"),
+    ("quickstart dataset=nothere.csv standardise=true", "there is no file nothere.csv; set data"),
+    ("quickstart untrusted_clients=100", "untrusted_clients = 100: .* at most 99"),
+    ("quickstart untrusted_clients=1000000000000000000000", "untrusted_clients = 1000000000000"),
+    ("quickstart local_epochs=1000000000000000000000", "local_epochs = 10+: .* at most 100000"),
+    ("quickstart batch_size=1000000000000000000000", "batch_size = 10+: .* at most"),
+    ("quickstart learning_rate=1e38", r"learning_rate = 1e\+38: .* at most 1e\+30"),
+    ("quickstart target.unit=client-run", "target.epsilon is not set, .* add target.epsilon"),
+    ("quickstart target.epsilon=1 target.unit=client-run target.x=1", "target.x is no setting"),
+    ("quickstart target.epsilon=0 target.unit=client-run", "target.epsilon = 0: give a number"),
+    ("quickstart delta=1e-320", "delta = 1e-320: give a number of at least 1e-300$"),
+    ("quickstart rounds=", "rounds = None: "),
+    ("nbafl-digits min_client_examples=1000", "min_client_examples = 1000: .* at most that$"),
+    ("ldpfl-sound-digits orientations=10000000", "orientations = 10000000: .* at most 360$"),
+    ("ldpfl-digits encoder_channels=[100000]", r"encoder_channels\[0\] = 100000: .* at most 1024$"),
+    ("ldpfl-digits encoder_channels=[1,1,1,1,1,1,1,1,1]", "encoder_channels = .* at most 8 items"),
+    ("ldpfl-digits encoder_epochs=1000000000000000000000", "encoder_epochs = 10+: .* at most"),
+    ("ldpfl-digits label_epsilon=1e-9", "label_epsilon = 1e-09: give a number of at least 1e-06$"),
+    ("ldpfl-digits encoder=public public_dataset=nonsense", "public_dataset = nonsense: choose"),
+    ("ldpfl-digits encoder=public public_dataset=mnist", "public_dataset = mnist: .* same shape$"),
+    ("secure-aggregation-digits dropout=0.35", "dropout = 0.35: .* threshold = 7 .* at most 0.3,"),
+    ("personalized-digits epsilon=1e-200", "epsilon = 1e-200: "),
+    ("personalized-digits alpha=1e-300", "alpha = 1e-300: "),
+]  # fmt: skip
+
+
+WITHOUT_DATA: list[tuple[str, str]] = [  # ``run`` misses the data first
+    ("quickstart dataset=covertype standardise=true", "standardise = true: .* = false$"),
+    ("ldpfl-sound-digits dataset=covertype", "dataset = covertype: .* choose a data set of images"),
+    ("ldpfl-digits dataset=covertype", "dataset = covertype: .* choose a data set of images"),
+]
+
+
+@pytest.mark.parametrize("command", ["account", "run"])
+@pytest.mark.parametrize(("given", "line"), OF_BOTH, ids=[given for given, _ in OF_BOTH])
+def test_account_refuses_what_run_refuses_with_the_settings_name_and_a_remedy(
+    fedldp_command: Any, tmp_path: Path, command: str, given: str, line: str
+) -> None:
+    refused(fedldp_command, command, given, line)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("given", "line"), WITHOUT_DATA)
+def test_account_needs_no_data_to_refuse(fedldp_command: Any, given: str, line: str) -> None:
+    refused(fedldp_command, "account", given, line)
+
+
+def refused(fedldp_command: Any, command: str, given: str, line: str) -> None:
+    recipe, *settings = given.split()
+    assignments = [word for setting in settings for word in ("--set", setting)]
+    assert re.match(
+        "error: " + line, fedldp_command(command, recipe, *assignments).assert_refused()
+    )
+
+
+def test_a_partition_that_breaks_a_promise_is_refused_before_training(
+    fedldp_command: Any, tmp_path: Path
+) -> None:
+    for recipe in ("nbafl-digits", "priority-digits"):
+        settings = ("--set", "partition=dirichlet:0.1", "--set", "min_client_examples=70")
+        assert fedldp_command("account", recipe, *settings).status == 0  # labels are not known
+        line = fedldp_command("run", recipe, *settings, "--workers", 1).assert_refused()
+        assert re.match("error: min_client_examples = 70: .* smallest client has .* most", line)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("delta", ["1e-320", "1", "nan", "-1"])
+def test_a_delta_that_nothing_is_computed_for_is_refused(fedldp_command: Any, delta: str) -> None:
+    line = fedldp_command("account", "nbafl-digits", "--delta", delta).assert_refused()
+    assert re.match(f"error: delta = {float(delta)}: give 0, or a number from 1e-300", line)
+
+
+def test_the_smallest_delta_has_a_statement(fedldp_command: Any) -> None:
+    for delta in ("0", "1e-300"):
+        outcome = fedldp_command("account", "nbafl-digits", "--delta", delta, "--json")
+        check_statement(document(outcome.out))
+
+
+def test_an_optional_setting_can_be_unset(fedldp_command: Any) -> None:
+    fixed, median = (
+        document(fedldp_command("account", "central-dp-digits", *more, "--json").out)
+        for more in ((), ("--set", "clip="))
+    )
+    assert fixed["claim"] is None
+    assert median["claim"] is not None
 
 
 def test_a_wrong_floor_of_adaptive_ranges_is_called_by_its_name(fedldp_command: Any) -> None:

@@ -177,7 +177,7 @@ def test_the_worst_off_client_is_stated() -> None:
 def test_untrusted_clients_do_not_hide_anyone() -> None:
     crowd = planned(small(num_clients=6, untrusted_clients=2))
     smaller = planned(small(num_clients=4))
-    none = planned(small(num_clients=6, untrusted_clients=100))
+    none = planned(small(num_clients=6, untrusted_clients=5))
     for unit in ("weight", "client-round", "client-run"):
         found = epsilons(crowd, unit, "shuffled-server")
         assert found == epsilons(smaller, unit, "shuffled-server")
@@ -266,6 +266,14 @@ def test_what_is_sent_in_clear_and_what_is_unknown() -> None:
     both = local_guarantees(Counter({noise: 2, PureReport(epsilon=1.0): 3}), "client-run", 1e-5)
     alone = local_guarantees(Counter({noise: 2}), "client-run", 1e-5)
     assert both[-1].epsilon > alone[-1].epsilon
+
+
+@pytest.mark.parametrize("delta", [0.0, 5e-324, 1e-301])
+def test_where_no_epsilon_is_finite_there_is_none(delta: float) -> None:
+    for events in ([GaussianReport(mu=1.0, rho=0.5)],
+                   [GaussianReport(mu=1.0, rho=0.5), PureReport(epsilon=1.0)]):  # fmt: skip
+        (line,) = local_guarantees(Counter(events), "client-run", delta)
+        assert (line.kind, line.epsilon, line.delta) == ("none", None, 0.0)
 
 
 def test_mixed_events_add_up_what_they_cost_under_a_zcdp_budget() -> None:

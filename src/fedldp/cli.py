@@ -53,7 +53,8 @@ def run(
         str | None, typer.Argument(help="a recipe's name or a .toml file; else quickstart")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a setting")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="change a setting; KEY= unsets it"),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="number of rounds")] = None,
     seed: Annotated[int | None, typer.Option(help="the simulation's seed")] = None,
@@ -99,7 +100,8 @@ def run(
 def account(
     recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a setting")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="change a setting; KEY= unsets it"),
     ] = None,
     delta: Annotated[float | None, typer.Option(help="delta of the approximate lines")] = None,
     data_dir: DataDir = None,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedldp.data import parse_scheme, partition
+from fedldp.data import check_partition, parse_scheme, partition
 from fedldp.errors import ConfigError
 
 SCHEMES = ["iid", "dirichlet:0.5", "dirichlet:1e-9", "dirichlet:1e6", "shards:1", "shards:2",
@@ -161,3 +161,6 @@ def test_too_many_clients(num_clients: int, scheme: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         partition(BALANCED, num_clients, scheme, rng(0))
     assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError) as known_beforehand:
+        check_partition(len(BALANCED), num_clients, scheme)
+    assert str(known_beforehand.value) == str(caught.value)

@@ -80,9 +80,9 @@ def test_more_uploads_than_rounds_are_refused() -> None:
 
 
 def test_a_budget_beyond_the_mechanism_is_refused() -> None:
-    for epsilon in (1e9, 1e-9):
-        with pytest.raises(ConfigError, match=r"epsilon of .* and clip = 5 do not fit"):
-            noise().mechanism(epsilon)
+    for epsilon, turn in ((1e9, "smaller"), (1e-9, "larger")):
+        with pytest.raises(ConfigError, match=rf"^budget = {epsilon:g}, .*a {turn} budget$"):
+            noise().mechanism(epsilon, "budget")
 
 
 def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
@@ -98,6 +98,10 @@ def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
         smallest(None, "shards:2")
     with pytest.raises(ConfigError, match="num_clients = 33601"):
         smallest(None, "iid", 33_601)
+    assert smallest(1120, "dirichlet:0.1") == 1120
+    for partition in ("iid", "dirichlet:0.1"):
+        with pytest.raises(ConfigError, match=r"min_client_examples = 1121: .* have 1120 each"):
+            smallest(1121, partition)
 
 
 # The server step

@@ -274,6 +274,9 @@ def test_a_public_data_set_is_read_from_the_data_folder_of_the_run(tmp_path: Pat
         ({"whole_bits": 0, "fraction_bits": 0}, "whole_bits"),
         ({"test_share": 1.0}, "test_share"),
         ({"label_epsilon": -2.0}, "label_epsilon"),
+        ({"label_epsilon": 40.0}, "label_epsilon = 40.0"),
+        ({"learning_rate": 1e38}, "learning_rate"),
+        ({"encoder_epochs": 10**21}, "encoder_epochs"),
         ({"epsilon": 0.0}, "epsilon"),
         ({"encoder_channels": []}, "encoder_channels"),
         ({"public_dataset": "mnist"}, "public_dataset"),
@@ -294,7 +297,7 @@ def test_senseless_settings_are_refused_in_one_line(changes: dict[str, Any], nam
         ({}, Problem((54,), 7, 1437), "dataset"),
         ({"encoder_padding": False}, PROBLEM, "encoder_padding"),
         ({}, replace(PROBLEM, num_examples=4), "num_clients"),
-        ({"label_epsilon": 40.0}, PROBLEM, "epsilon"),
+        ({"encoder": "public", "public_dataset": "mnist"}, PROBLEM, "public_dataset = mnist"),
     ],
 )
 def test_what_does_not_fit_the_data_is_refused_in_one_line(

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError, PrivacyError
+from fedldp.mechanisms import mechanisms
 from fedldp.parts import Client
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
@@ -233,11 +234,28 @@ def test_rounds_cost_nothing_more_and_nothing_is_claimed() -> None:
         ({"mechanism": "none such"}, "mechanism"),
         ({"cells": 0}, "cells"),
         ({"orientations": 1}, "orientations"),
+        ({"orientations": 361}, "orientations"),
     ],
 )
 def test_senseless_settings_are_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=f"^{named} = [^\n]*$"):
         config(**changes)
+
+
+def test_the_mechanisms_that_it_takes_are_those_that_it_names() -> None:
+    def taken(mechanism: str) -> bool:
+        try:
+            plan(config(mechanism=mechanism, epsilon=1.0), PROBLEM)
+        except ConfigError:
+            return False
+        return True
+
+    description = LdpflSoundConfig.model_fields["mechanism"].description or ""
+    named = set(description.split(": ")[1].replace(" or ", ", ").split(", "))
+    assert named == {mechanism for mechanism in mechanisms() if taken(mechanism)}
+    with pytest.raises(ConfigError) as refused:
+        plan(config(mechanism="two_point"), PROBLEM)
+    assert all(mechanism in str(refused.value) for mechanism in named)
 
 
 @pytest.mark.parametrize(

@@ -166,11 +166,12 @@ def test_example_counts_are_in_clear() -> None:
         ({"exposures": 11}, "exposures = 11"),
         ({"partition": "shards:2"}, "min_client_examples is not set"),
         ({"num_clients": 1438}, "num_clients = 1438"),
-        ({"epsilon": 1e12}, r"epsilon of 1e\+12 and clip = 2 do not fit"),
+        ({"epsilon": 1e12}, r"epsilon = 1e\+12, delta = .* a smaller epsilon$"),
         ({"clip": 0.0}, "clip = 0"),
         ({"epsilon": -1.0}, "epsilon = -1"),
         ({"exposures": 0}, "exposures = 0"),
         ({"min_client_examples": 0}, "min_client_examples = 0"),
+        ({"min_client_examples": 1000}, "min_client_examples = 1000"),
         ({"weighting": "size"}, "weighting = size"),
     ],
 )

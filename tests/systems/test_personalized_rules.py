@@ -249,7 +249,13 @@ def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarra
         ({"clip": [1.0]}, r"clip has 1 values for num_clients = 3"),
         ({"epsilon": None}, r"epsilon is not set, and perturbation = gaussian needs it"),
         ({"epsilon": 0.0}, r"epsilon = 0.0"),
-        ({"epsilon": [1.0, -1.0, 1.0]}, r"epsilon = "),
+        ({"epsilon": [1.0, -1.0, 1.0]}, r"epsilon\[1\] = -1.0: give a number of at least 1e-38"),
+        ({"epsilon": [1.0, 1.0, float("nan")]}, r"epsilon\[2\] = nan: .* finite"),
+        ({"epsilon": 1e-200}, r"epsilon = 1e-200"),
+        ({"alpha": 1e-300}, r"alpha = 1e-300"),
+        ({"learning_rate": 1e38}, r"learning_rate = 1e\+38"),
+        ({"learning_rate": 1e30, "alpha": 1e-38}, r"learning_rate = 1e\+30 and alpha = 1e-38"),
+        ({"client_delta": 0.0}, r"client_delta = 0.0: give a number of at least 1e-300"),
         ({"client_delta": 1.0}, r"client_delta = 1.0"),
         ({"clip": 0.0}, r"clip = 0.0"),
         ({"clip": -1.0}, r"clip = -1.0"),
@@ -273,8 +279,17 @@ def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], message: str) 
 def test_what_does_not_fit_the_data_or_the_mechanism_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
         built(config(rounds=500))
-    with pytest.raises(ConfigError, match=r"epsilon = 1e\+30 and clip = 1e\+30 of client 0"):
-        built(config(clip=1e30, epsilon=1e30))
+    with pytest.raises(
+        ConfigError, match=r"^epsilon = 1e\+30, clip = .* a smaller epsilon or clip$"
+    ):
+        built(config(epsilon=1e30))
+    with pytest.raises(ConfigError, match=r"sampling_probability = 1e-09 .* epsilon or clip$"):
+        built(config(sampling_probability=1e-9))
+    with pytest.raises(ConfigError, match=r"^clip = 1e\+09 of client 0: .* at most 3\.92232e\+07$"):
+        built(config(clip=1e9))
+    for epsilon, turn in ((1e-30, "larger"), (1e30, "smaller")):
+        with pytest.raises(ConfigError, match=rf"^epsilon = .* give a {turn} epsilon$"):
+            built(config(perturbation="sign", epsilon=epsilon))
 
 
 # Recipes

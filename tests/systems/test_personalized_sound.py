@@ -220,6 +220,9 @@ def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
         ({"clip": [1.0] * 4}, r"clip has 4 values for num_clients = 3"),
         ({"epsilon": 0.0}, r"epsilon = 0.0"),
         ({"clip": -1.0}, r"clip = -1.0"),
+        ({"clip": [1.0, 1.0, -1.0]}, r"clip\[2\] = -1.0: give a number of at least 1e-09"),
+        ({"alpha": 1e-300}, r"alpha = 1e-300"),
+        ({"learning_rate": 1e30, "alpha": 1e-38}, r"learning_rate = 1e\+30 and alpha = 1e-38"),
         ({"clip": 1e12}, r"clip = 1000000000000.0"),
         ({"client_delta": 0.0}, r"client_delta = 0.0"),
         ({"sampling_probability": 0.0}, r"sampling_probability = 0.0"),
@@ -237,5 +240,7 @@ def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], message: str) 
 def test_what_does_not_fit_the_data_or_the_mechanism_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
         built(config(rounds=500))
-    with pytest.raises(ConfigError, match=r"epsilon = 1e-06 and clip = 2 of client 1"):
+    with pytest.raises(
+        ConfigError, match=r"^epsilon = 1e-06 and .* of client 1.* a larger epsilon$"
+    ):
         built(config(epsilon=[1.0, 1e-6, 1.0]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,7 +45,8 @@ class Wire:
         phase = Phase(int(broadcast.public["phase"][0]))
         for index in clients:
             own = weights_of(index, self.system.layout.size if phase is Phase.MASKED_INPUT else 0)
-            report = self.system.encoder(Sensitive(own), broadcast, client_of(nothing, index))
+            client = client_of(nothing, index, round=broadcast.round)
+            report = self.system.encoder(Sensitive(own), broadcast, client)
             self.seen[phase][index] = report.payload
             yield report
 
@@ -116,10 +119,70 @@ def test_the_statement_says_that_the_sum_is_unprotected() -> None:
     assert "exact sum" in privacy["guarantees"][0]["method"]
 
 
-def test_too_few_clients_to_the_end_is_refused_in_one_line() -> None:
-    with pytest.raises(RunError, match="fewer than threshold = 5") as caught:
-        fedldp.run(config(dropout=0.9))
-    assert "\n" not in str(caught.value)
+@cache
+def without_a_sum(last: Phase) -> tuple[Wire, Broadcast]:
+    """Return a round of which so many leave that too few are there for the phase ``last``."""
+    made = config(dropout=0.28)
+    system = made.build(problem_of(made, None), device=torch.device("cpu"))
+    assert system.gather is not None
+    for number in range(1, 200):
+        wire, start = Wire(system), replace(system.initial(), round=number)
+        reports = list(system.gather(wire.exchange, start, CLIENTS))
+        here = [len(wire.seen[phase]) for phase in Phase]
+        if here[last] < 5 <= here[last - 1]:
+            assert reports == []
+            return wire, system.server_step(start, reports)
+    raise AssertionError("no round loses the sum there")
+
+
+@pytest.mark.parametrize("last", [Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK])
+def test_a_round_with_too_few_clients_left_has_no_sum_and_moves_nothing(last: Phase) -> None:
+    wire, after = without_a_sum(last)
+    assert after.notes == {"clients_in_sum": 0}
+    np.testing.assert_array_equal(after.weights, wire.system.initial().weights)
+    for phase in Phase:  # nobody was asked for more
+        assert phase <= last or not wire.seen[phase]
+
+
+def test_nothing_of_a_round_without_a_sum_comes_again() -> None:
+    wire, after = without_a_sum(Phase.UNMASK)
+    first = wire.seen[Phase.ADVERTISE]
+    assert wire.system.gather is not None
+    again = Wire(wire.system)
+    list(wire.system.gather(again.exchange, after, CLIENTS))
+    for client, keys in again.seen[Phase.ADVERTISE].items():
+        for start in (13, 45):  # after kind, round and number: two keys of 32 bytes
+            assert keys[start : start + 32] not in first[client]
+
+
+def test_the_server_never_sees_shares_of_both_secrets_of_a_client() -> None:
+    """Among those that were asked who is left, all were told the same, and answered once."""
+    wire, _ = without_a_sum(Phase.UNMASK)
+    answers = wire.seen[Phase.UNMASK].values()
+    sharers = wire.seen[Phase.SHARE_KEYS]
+    assert 0 < len(answers) < 5
+    assert {len(answer) for answer in answers} == {13 + 16 * len(sharers)}
+
+
+def test_a_run_goes_on_after_a_round_without_a_sum() -> None:
+    first, second, third = fedldp.run(config(dropout=0.28, rounds=3, seed=1, local_epochs=1)).rounds
+    assert first.notes["clients_in_sum"] >= 5
+    assert second.notes["clients_in_sum"] == 0
+    assert third.notes["clients_in_sum"] >= 5
+    assert first.loss == second.loss > third.loss
+
+
+def test_what_is_no_lack_of_clients_still_ends_the_run() -> None:
+    wire, _, _ = one_round()
+    system = wire.system
+
+    def altered(broadcast: Broadcast, clients: Any) -> Iterator[Report]:
+        for report in wire.exchange(broadcast, clients):
+            yield replace(report, payload=report.payload[:-1])
+
+    assert system.gather is not None
+    with pytest.raises(RunError, match="malformed"):
+        list(system.gather(altered, system.initial(), CLIENTS))
 
 
 @pytest.mark.parametrize(
@@ -127,10 +190,14 @@ def test_too_few_clients_to_the_end_is_refused_in_one_line() -> None:
     [
         ({"threshold": 3}, "threshold = 3"),
         ({"threshold": 8}, "threshold = 8"),
-        ({"code_bits": 63}, "bits = 63"),
+        ({"code_bits": 63}, "^code_bits = 63"),
+        ({"code_bits": 1}, "^code_bits = 1:"),
         ({"clip": 1e20}, "clip = 1e"),
-        ({"num_clients": 1}, "num_clients = 1"),
+        ({"num_clients": 1}, "^num_clients = 1: .* give 2 or more"),
+        ({"clients_per_round": 1}, "^clients_per_round = 1: .* give 2 or more"),
         ({"dropout": 1.0}, "dropout = 1.0"),
+        ({"dropout": 0.35}, r"^dropout = 0.35: .* threshold = 5 .* at most 0.285, or a lower"),
+        ({"dropout": 0.45, "threshold": 4}, r"^dropout = 0.45: .* of at most 0.428$"),
     ],
 )
 def test_settings_that_make_no_sum_are_refused(settings: dict[str, Any], named: str) -> None:

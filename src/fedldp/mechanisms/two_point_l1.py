@@ -111,7 +111,7 @@ class TwoPointL1(BitMechanism):
         limit = self.clip * (1 - _slack(size)) - floors
         if limit <= 0:
             raise ConfigError(
-                f"clip = {self.clip}: too small for {size} weights that cost an epsilon of "
+                f"clip = {self.clip} is too small for {size} coordinates that cost an epsilon of "
                 f"{self.epsilon_per_weight:g} each; give a larger clip or epsilon, or integer_bits "
                 "= 64"
             )
