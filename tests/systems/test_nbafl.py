@@ -165,7 +165,7 @@ def test_example_counts_are_in_clear() -> None:
     [
         ({"exposures": 11}, "exposures = 11"),
         ({"partition": "shards:2"}, "min_client_examples is not set"),
-        ({"num_clients": 1438}, "num_clients = 1438"),
+        ({"num_clients": 1438}, "num_clients is 1438"),
         ({"epsilon": 1e12}, r"epsilon = 1e\+12, delta = .* a smaller epsilon$"),
         ({"clip": 0.0}, "clip = 0"),
         ({"epsilon": -1.0}, "epsilon = -1"),

@@ -194,15 +194,24 @@ class Dialogue:
     ) -> Incoming:
         """Return one report: the sum of the codes, and how many clients are in it as its weight.
 
-        Where too few clients are left for a sum, there is no report, and the round ends: a second
-        sum in it, among those who are left, would draw on the same secrets.
+        Where too few clients are left, it is empty, of no clients, and the round ends: another sum
+        in it, of those who are left, would draw on the same secrets.
         """
         try:
-            yield self._sum(exchange, broadcast, clients)
+            total, count = self._sum(exchange, broadcast, clients)
         except TooFewClients:
-            return
+            total, count = np.zeros(0, np.int64), 0
+        yield Report(
+            round=broadcast.round,
+            size=self.setup.size,
+            payload=total.astype("<i8").tobytes(),
+            chunk=self.setup.size,
+            weight=float(count),
+        )
 
-    def _sum(self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]) -> Report:
+    def _sum(
+        self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]
+    ) -> tuple[NDArray[np.int64], int]:
         server = SecureSumServer(self.setup, broadcast.round)
         leaves = self._leaves(broadcast.round, len(clients))
         told: dict[str, NDArray[np.uint8]] = {}
@@ -221,13 +230,7 @@ class Dialogue:
         tell("shares", server.collect_shares(answers(Phase.SHARE_KEYS)))
         tell("survivors", server.collect_masked(answers(Phase.MASKED_INPUT)))
         total = server.unmask(answers(Phase.UNMASK))
-        return Report(
-            round=broadcast.round,
-            size=total.size,
-            payload=total.astype("<i8").tobytes(),
-            chunk=total.size,
-            weight=float(len(server.survivors)),
-        )
+        return total, len(server.survivors)
 
     def _leaves(self, round: int, count: int) -> NDArray[np.int64]:
         """Return for each client the phase that it is not there for any more."""
@@ -245,18 +248,18 @@ class MeanOfSum:
 
     def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
         """Return the next round's broadcast."""
-        weights, count = broadcast.weights, 0.0
-        for report in reports:  # one, or none
-            if not isinstance(report, Report) or not report.weight:
-                raise RunError(f"round {broadcast.round}: there is no sum to take the mean of")
-            count = report.weight
+        report = next(iter(reports), None)
+        if not isinstance(report, Report) or report.weight is None:
+            raise RunError(f"round {broadcast.round}: there is no sum to take the mean of")
+        weights = broadcast.weights
+        if report.weight > 0:
             total = self.setup.decode(np.frombuffer(report.payload, "<i8").astype(np.int64))
-            weights = (total / count).astype(np.float32)
+            weights = (total / report.weight).astype(np.float32)
         return replace(
             broadcast,
             round=broadcast.round + 1,
             weights=weights,
-            notes={"clients_in_sum": count},
+            notes={"clients_in_sum": report.weight},
         )
 
 
