@@ -122,13 +122,13 @@ def lines(config: NbaflConfig, problem: Problem = DIGITS) -> dict[tuple[str, str
 
 
 def test_the_claim_is_quoted_with_its_unit() -> None:
-    claim = fedldp.recipe("nbafl-mnist-fig5-eps05").claim()
+    claim = fedldp.recipe("nbafl-mnist-fig5-eps0.5").claim()
     assert claim is not None
     assert (claim.epsilon, claim.delta, claim.unit) == (0.5, 0.01, "record")
     assert "Wei et al. 2020" in claim.source
 
 
-@pytest.mark.parametrize(("name", "epsilon"), [("eps05", 0.5), ("eps1", 1), ("eps10", 10)])
+@pytest.mark.parametrize(("name", "epsilon"), [("eps0.5", 0.5), ("eps1", 1), ("eps10", 10)])
 def test_what_the_clip_proves_at_the_papers_settings(name: str, epsilon: float) -> None:
     """mu = 2 C/sigma for a client's whole input, whatever m is."""
     config = fedldp.recipe(f"nbafl-mnist-fig5-{name}")
