@@ -157,7 +157,7 @@ def test_broadcasts_guarantee_no_less_against_a_client_that_was_not_drawn(
     others = max(drawn, clients - 1)
     # It knows its own part, so what it sees is a sample of the others.
     exact = sampled_without_replacement_gaussian_epsilon(2.0, drawn, others, 3, 1e-5)
-    assert line["epsilon"] >= exact * (1 - 1e-9)
+    assert line["epsilon"] >= exact * (1 - 1e-5)  # the grid has slightly more noise
     assert any("randomness that no one else knows" in text for text in line["assumptions"])
 
 
@@ -208,7 +208,7 @@ def test_each_category_has_the_words_that_its_guarantee_says(epsilon: float) -> 
             }
             assert len(drawn) == 1
             weights[drawn.pop()] += stop - start
-        expected = {other: window.low for other in range(categories)} | {category: window.high}
+        expected = dict.fromkeys(range(categories), window.low) | {category: window.high}
         assert weights == expected
     again = window.draw(np.array([1], np.uint64), Words(window.total, 2**64 - 1, 0))  # type: ignore[arg-type]
     assert again.tolist() == [1]

@@ -123,7 +123,9 @@ class SampledClientsGaussian(Event):
     Attributes:
         noise_multiplier: deviation of the Gaussian noise over the clip of one client's report.
         sample_size: clients in the set.
-        population: clients that it is drawn from; all sets of that size are equally likely.
+        population: clients that it is drawn from; all sets of that size are equally likely. Who
+            sees the broadcasts may be one of them, and know that it was not drawn itself: then
+            those that are left.
     """
 
     noise_multiplier: float
