@@ -162,7 +162,9 @@ class DrawnOnce(Event):
     """A release that is randomised once and kept: every later report follows from it alone.
 
     Attributes:
-        drawn: what was released; it costs once, however many reports are computed from it.
+        drawn: what was released; it costs once, however many reports are computed from it. Equal
+            events of one client in one run are one drawing: what is drawn several times, or in
+            several rounds, is one event that counts all of it.
     """
 
     drawn: Event
