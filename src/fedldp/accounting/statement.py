@@ -26,7 +26,10 @@ from fedldp.accounting.releases import Releases, crowds, histories, of_clients, 
 from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, is_sampled, sampled_guarantee
 from fedldp.errors import ConfigError
 
-TRUSTED = ["the server is trusted: it adds the noise as told and shows nobody the reports"]
+TRUSTED = [
+    "the server is trusted: it adds the noise as told, from randomness that no one else knows, and "
+    "shows nobody the reports"
+]
 OF_ANYONE = (IDEALISED, DISCRETE, ONCE, SECRET_RECORDS, SECRET_CLIENTS)
 """Assumptions that a line for all clients rests on if it needs them for one."""
 
