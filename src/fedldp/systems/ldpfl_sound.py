@@ -204,7 +204,10 @@ class RandomisedSgd:
     def _gradients(
         self, weights: Vector, features: NDArray[np.float32], labels: NDArray[np.int64]
     ) -> Iterator[NDArray[np.float64]]:
-        """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,)."""
+        """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,).
+
+        Zeros where it is NaN or infinite: a server may choose weights for which some are.
+        """
         load_weights(self.model, layout_of(self.model), weights)
         self.model.train()
         for start in range(0, len(labels), PIECE):
@@ -217,6 +220,7 @@ class RandomisedSgd:
             rows = torch.cat(
                 [found[name].flatten(1) for name, _ in self.model.named_parameters()], 1
             )
+            rows[~rows.isfinite().all(1)] = 0  # a refusal would tell of one example
             yield from rows.cpu().numpy().astype(np.float64)
 
 
