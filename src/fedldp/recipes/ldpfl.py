@@ -2,7 +2,8 @@
 
 The paper does not state, and these are ours: one hidden layer of 64 units in the global network;
 the rounds, but for the 80 of Table 1; Adam's learning rate, 0.001; ELU and dropout in the clients'
-networks; the non-IID partition. Its images are augmented, it does not say how; ours are not.
+networks; the non-IID partition. Its images are augmented, it does not say how; ours are not. Its
+RMSprop has a decay of 1e-6 for each step; ours has none.
 
 The runs with "short" in their names train encoders for 8 epochs (5 on MNIST), not 50, and take one
 local epoch in a round, not 50, with SGD at a learning rate 50 times larger.
