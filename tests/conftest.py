@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedldp import cli
 
 pytest.register_assert_rewrite("documents", "folders")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # where tests run in several processes, they share the cores
 
 
 @dataclass(frozen=True)

@@ -309,9 +309,10 @@ def runs() -> dict[tuple[str, int], Result]:
     }  # fmt: skip
     configs = {"fedavg": fedavg(**shared), "ldp_fl": ldp_fl(**shared, ranges="adaptive")}
     made = {(name, 1): fedldp.run(config) for name, config in configs.items()}
-    made["fedavg", 3] = fedldp.run(configs["fedavg"], workers=3)
+    made["fedavg", 2] = fedldp.run(configs["fedavg"], workers=2)
     with forked_workers():
-        made |= {(name, 2): fedldp.run(config, workers=2) for name, config in configs.items()}
+        made["fedavg", 3] = fedldp.run(configs["fedavg"], workers=3)
+        made["ldp_fl", 2] = fedldp.run(configs["ldp_fl"], workers=2)
     return made
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import assert_same_run, metrics, quick
+from workers import forked_workers
 
 import fedldp
 from fedldp.errors import RunError
@@ -30,10 +31,11 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_nan_in_the_first_round_leaves_no_folder(
     tmp_path: Path, fedldp_command: Any, workers: int
 ) -> None:
-    outcome = fedldp_command(
-        "run", "--set", "model=mlp", "--set", "learning_rate=1e30", "--rounds", 2,
-        "--workers", workers, "--out", tmp_path / "run",
-    )  # fmt: skip
+    with forked_workers():
+        outcome = fedldp_command(
+            "run", "--set", "model=mlp", "--set", "learning_rate=1e30", "--rounds", 2,
+            "--workers", workers, "--out", tmp_path / "run",
+        )  # fmt: skip
     assert outcome.status == 2
     assert outcome.out == ""
     last = outcome.err.splitlines()[-1]
