@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_large_samples_are_added_up_in_pieces() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_opacus_adds_up_the_same() -> None:
+def test_opacus_s_own_gradients_add_up_to_the_same() -> None:
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -135,7 +136,7 @@ def test_the_noise_comes_from_the_client_s_stream(name: str) -> None:
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e3, 1e8])
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e8, 1e38, math.inf])
 def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(scale: float) -> None:
     """With the same noise and the same sample, and whatever the example is."""
     step = PrivateSgd(model_of("mlp"), replace(SUMS, noise_multiplier=1.0), 1.0, CPU)
@@ -192,6 +193,13 @@ def test_it_is_for_simulation_only() -> None:
     client = replace(client_of(examples_of(5)), stream=lambda purpose: Stream.fresh())
     with pytest.raises(PrivacyError, match="simulation only"):
         step(Broadcast(round=1, weights=read_weights(step.model)), client)
+
+
+def test_without_opacus_it_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opacus.optimizers", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedldp\[baselines\]'") as refused:
+        change(PrivateSgd(model_of("logistic"), SUMS, 0.1, CPU), examples_of(5))
+    assert "\n" not in str(refused.value)
 
 
 def test_a_model_that_branches_on_values_is_refused_in_one_line() -> None:

@@ -29,7 +29,11 @@ from fedldp.accounting.shuffle import (
     shuffled_composed_lower,
     shuffled_composed_upper,
 )
-from fedldp.accounting.shuffle_one import LARGEST_EXACT, shuffled_one_epsilon
+from fedldp.accounting.shuffle_one import (
+    LARGEST_EXACT,
+    shuffled_one_epsilon,
+    shuffled_one_lower,
+)
 from fedldp.errors import ConfigError
 
 Unit = Literal["weight", "record", "client-round", "client-run"]
@@ -310,13 +314,14 @@ def _shuffled_weight(event: TwoValuedBits, crowd: int, delta: float) -> Guarante
     hides = event.epsilon <= LARGEST_SHUFFLED  # beyond it only the local guarantee is computed
     exact = hides and event.whole is None and crowd <= LARGEST_EXACT
     one = shuffled_one_epsilon(event.epsilon, crowd, delta) if hides else event.epsilon
+    lower = shuffled_one_lower(event.epsilon, crowd, max(delta, SMALLEST_DELTA)) if exact else 0.0
     return Guarantee(
         unit="weight",
         adversary="shuffled-server",
         kind="approximate",
         epsilon=min(one, event.epsilon, _whole(event)),
         delta=delta,
-        lower=_just_below(min(one, event.epsilon)) if exact else None,
+        lower=_just_below(lower) if exact else None,
         assumptions=_honest(crowd),
         method="one coordinate of one round: "
         + ("exact, worst case over the other clients" if exact else "an upper bound"),

@@ -1,7 +1,9 @@
 """DP-SGD as a client step: every step adds noise to a sum of clipped gradients of single examples.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
-Privacy", CCS 2016, Algorithm 1.
+Privacy", CCS 2016, Algorithm 1. Opacus (Yousefpour et al. 2021) clips, adds the noise and takes the
+steps. It is given gradients that torch.func took of one example at a time, for its own way has the
+model see a batch, and what mixes the examples of a batch would then escape the clip.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +25,8 @@ from fedldp.mechanisms.privunit import check_simulated
 from fedldp.parts import Client
 from fedldp.parts.local_sgd import as_tensors, layout_of, load_weights, read_weights
 from fedldp.parts.single_gradients import single_gradients
-from fedldp.randomness import torch_seeded
+from fedldp.randomness import Stream, torch_seeded
+from fedldp.registry import import_extra
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 _RESOLUTION = 1 << 53
@@ -115,34 +119,50 @@ class PrivateSgd:
         """Return the client's weights after training, float32, shape (d,).
 
         Raises:
-            ConfigError: the model cannot be trained on examples one by one.
+            ConfigError: the model cannot be trained on examples one by one, or Opacus is missing.
             PrivacyError: the client's stream is not simulated.
         """
         stream = client.stream("mechanism")
         check_simulated("dp_sgd", stream)
-        noise = stream.generator()  # not cryptographic: the stream is simulated
         layout = layout_of(self.model)
         load_weights(self.model, layout, broadcast.weights)
         self.model.train()
+        optimizer = self._optimizer(stream)
         features, labels = as_tensors(client.examples)
-        with torch_seeded(client.stream("model")), torch.no_grad():
+        with torch_seeded(client.stream("model")):
             for places in map(torch.from_numpy, self.sums.samples(client)):
-                total = noise.normal(0, self.sums.noise_multiplier * self.sums.clip, layout.size)
-                pieces = layout.split(total.astype(np.float32))
-                sums = {name: torch.from_numpy(p).to(self.device) for name, p in pieces.items()}
-                for few in torch.split(places, PIECE):
+                pieces = torch.split(places, PIECE)
+                for number, few in enumerate(pieces, 1):
                     batch = features.index_select(0, few).to(self.device)
-                    self._add_clipped(sums, batch, labels.index_select(0, few).to(self.device))
-                for name, own in self.model.named_parameters():
-                    own.sub_(sums[name], alpha=self.learning_rate / self.sums.batch_size)
+                    self._set_gradients(batch, labels.index_select(0, few).to(self.device))
+                    optimizer.signal_skip_step(number < len(pieces))
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
         return Sensitive(read_weights(self.model))
 
-    def _add_clipped(self, sums: dict[str, Tensor], batch: Tensor, answers: Tensor) -> None:
-        """Add the gradient of each example, scaled down to the clip, to ``sums``."""
+    def _optimizer(self, stream: Stream) -> Any:
+        """Return Opacus's optimizer, which clips, adds up, adds noise and takes the steps."""
+        optimizers = import_extra("opacus.optimizers", extra="baselines")
+        return optimizers.DPOptimizer(
+            torch.optim.SGD(self.model.parameters(), lr=self.learning_rate),
+            noise_multiplier=self.sums.noise_multiplier,
+            max_grad_norm=self.sums.clip,
+            expected_batch_size=self.sums.batch_size,
+            # Not cryptographic: the stream is simulated.
+            generator=torch.Generator(self.device).manual_seed(stream.torch_seed()),
+        )
+
+    def _set_gradients(self, batch: Tensor, answers: Tensor) -> None:
+        """Give each parameter its gradients of single examples, where the optimizer takes them.
+
+        What is not finite counts as 0, for no factor would clip it.
+        """
+        parameters = dict(self.model.named_parameters())
         if not len(batch):
+            for own in parameters.values():
+                own.grad_sample = own.new_zeros(0, *own.shape)  # type: ignore[attr-defined]
             return
         gradients = single_gradients(self.model, batch, answers)
-        squares = [each.flatten(1).square().sum(1) for each in gradients.values()]
-        factors = (self.sums.clip / torch.stack(squares).sum(0).sqrt()).clamp(max=1)
-        for name, each in gradients.items():
-            sums[name] += torch.tensordot(factors, each, dims=1)
+        for name, own in parameters.items():
+            finite = gradients[name].nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+            own.grad_sample = finite  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from fedldp.systems.ldpfl_sound import LdpflSoundConfig
 _TUNED: dict[float, dict[str, Any]] = {
     0.5: {"rounds": 20, "learning_rate": 2.0},
     1.0: {"rounds": 20, "learning_rate": 4.0},
-    2.0: {"rounds": 40, "learning_rate": 5.0},
+    2.0: {"rounds": 40, "learning_rate": 6.0},
     4.0: {"rounds": 40, "learning_rate": 10.0},
     8.0: {"rounds": 40, "learning_rate": 20.0},
 }

@@ -103,9 +103,7 @@ class LdpflSoundConfig(SystemConfig):
                 "set it to 1"
             )
         if self.mechanism not in mechanisms():
-            raise ConfigError(
-                f"mechanism = {self.mechanism}: choose privunit, piecewise or laplace"
-            )
+            raise ConfigError(f"mechanism = {self.mechanism}: choose {_SUITABLE}")
         return self
 
     def randomiser(self, size: int) -> Mechanism:
@@ -206,7 +204,10 @@ class RandomisedSgd:
     def _gradients(
         self, weights: Vector, features: NDArray[np.float32], labels: NDArray[np.int64]
     ) -> Iterator[NDArray[np.float64]]:
-        """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,)."""
+        """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,).
+
+        Zeros where it is NaN or infinite: a server may choose weights for which some are.
+        """
         load_weights(self.model, layout_of(self.model), weights)
         self.model.train()
         for start in range(0, len(labels), PIECE):
@@ -219,6 +220,7 @@ class RandomisedSgd:
             rows = torch.cat(
                 [found[name].flatten(1) for name, _ in self.model.named_parameters()], 1
             )
+            rows[~rows.isfinite().all(1)] = 0  # a refusal would tell of one example
             yield from rows.cpu().numpy().astype(np.float64)
 
 
