@@ -89,8 +89,9 @@ class GaussianReport(Event):
     """A vector of bounded L2 norm plus Gaussian noise of equal deviation in every coordinate.
 
     Attributes:
-        mu: sensitivity over deviation, of the idealised Gaussian.
-        rho: zCDP of the discrete Gaussian that deployment draws.
+        mu: sensitivity over deviation of a continuous Gaussian that is no more private than the
+            discrete one of deployment, but for 1e-100: see ``mechanisms.gaussian``.
+        rho: zCDP of the discrete Gaussian.
     """
 
     mu: float

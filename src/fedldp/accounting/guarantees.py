@@ -47,6 +47,9 @@ History = Counter[Event]
 
 IDEALISED = "idealised real arithmetic: simulation only"
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
+_LEAST_FOR_MU = 1e-100
+"""What ``GaussianReport.mu`` may lack in epsilon; far below one float's step of any delta."""
+
 ONCE = "what is drawn once is kept, and never drawn again, whatever a server asks for"
 FRESH = (
     "every report is randomised on the client with fresh randomness that no one else knows, and is "
@@ -121,7 +124,7 @@ def _lines(history: History, unit: Unit, delta: float) -> list[Guarantee]:
     if all(isinstance(event, Coordinates | PureReport) for event in history):
         return list(_pure_reports(history, unit, delta))
     if all(isinstance(event, GaussianReport) for event in history):
-        return list(_gaussian_reports(history, unit, delta))
+        return [_gaussian_reports(history, unit, delta)]
     return [_zcdp(history, unit, delta)]
 
 
@@ -215,19 +218,18 @@ def _epsilon_of_pure(counts: Mapping[float, int], delta: float) -> float:
     return two_valued_epsilon_mixed(counts, delta)
 
 
-def _gaussian_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
+def _gaussian_reports(history: History, unit: Unit, delta: float) -> Guarantee:
+    """Return what holds of discrete Gaussian noise, which is nearly the continuous one."""
+    by_zcdp = _zcdp(history, unit, delta)
+    if delta < _LEAST_FOR_MU:
+        return by_zcdp
     mus = [e.mu for e, n in history.items() if isinstance(e, GaussianReport) for _ in range(n)]
-    if delta > 0:
-        yield Guarantee(
-            unit=unit,
-            adversary="server",
-            kind="approximate",
-            epsilon=gaussian_epsilon(compose_mu(mus), delta),
-            delta=delta,
-            assumptions=[FRESH, IDEALISED],
-            method="Gaussian mechanism, closed form (Balle, Wang 2018)",
-        )
-    yield _zcdp(history, unit, delta)
+    epsilon = gaussian_epsilon(compose_mu(mus), math.nextafter(delta, 0)) + _LEAST_FOR_MU
+    epsilon = math.nextafter(epsilon, math.inf)
+    if by_zcdp.epsilon is not None and by_zcdp.epsilon < epsilon:
+        return by_zcdp
+    method = "Gaussian mechanism, closed form (Balle, Wang 2018), but for 1e-100"
+    return replace(by_zcdp, epsilon=epsilon, method=method)
 
 
 def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:

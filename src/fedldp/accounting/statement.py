@@ -158,9 +158,10 @@ def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
     figures = sorted({_badness(min(lines, key=_most_useful)) for lines in runs})
     if len(figures) < 2:
         return []
+    least = math.ceil(figures[0] * 1e4) / 1e4
     return [
         "clients are protected to different degrees, and lines are of the one protected least; of "
-        f"the one protected most, all that it sends in the run costs epsilon {figures[0]:.6g}"
+        f"the one protected most, all that it sends in the run costs epsilon {least:,.4f}"
     ]
 
 
