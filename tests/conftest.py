@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedldp import cli
 
 pytest.register_assert_rewrite("documents", "folders")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # where tests run in several processes, they share the cores
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ class Command:
             start_new_session=True,
             cwd=folder,
             env={**os.environ, "TMPDIR": str(folder)},
+            # Ctrl-C is heeded also where whoever started the tests ignores it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def errors(self) -> str:
@@ -101,6 +107,16 @@ class Command:
                 continue
             if int(session) == self.process.pid and state != "Z":
                 found.append(int(place.parent.name))
+        return found
+
+    def at_work(self) -> int:
+        """Return how many of its workers have begun: those that have mapped the shared data."""
+        found = 0
+        for process in self.family():
+            try:
+                found += "train-features.npy" in Path(f"/proc/{process}/maps").read_text()
+            except OSError:  # it has ended meanwhile
+                continue
         return found
 
     def shared_data(self) -> list[Path]:

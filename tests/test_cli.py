@@ -181,8 +181,9 @@ def test_lists_are_named_and_described(fedldp_command: Any, kind: str) -> None:
     assert len({row["name"] for row in rows}) == len(rows)
     everything = document(fedldp_command("list", "--json").out)
     assert everything[kind] == rows
+    printed = fedldp_command("list", kind).out.replace("\n", "")
     for row in rows:
-        assert row["name"] in fedldp_command("list", kind).out.replace("\n", "")
+        assert row["name"] in printed
 
 
 def test_lists_hold_what_there_is(fedldp_command: Any) -> None:

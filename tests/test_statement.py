@@ -430,5 +430,50 @@ def test_the_words_name_the_best_proven_figures() -> None:
         best = min(g["epsilon"] for g in lines_of(privacy, unit))
         assert number(best) in words
     assert "no protection to speak of" in words
-    assert "infinity" in explain(planned(small("fedavg-quickstart")))
+    in_clear = explain(planned(small("fedavg-quickstart")))
+    assert "There is no guarantee (epsilon = infinity)" in in_clear
+    assert "The reason: weights and number of examples sent in clear." in in_clear
     assert math.isinf(float(number(None).replace("infinity", "inf")))
+
+
+def test_a_claim_for_records_is_set_beside_what_holds_for_records() -> None:
+    privacy = planned(fedldp.recipe("nbafl-digits"))
+    record, run = (lines_of(privacy, unit) for unit in ("record", "client-run"))
+    assert [g["epsilon"] for g in record] == [g["epsilon"] for g in run]
+    assert {(g["neighbours"], g["lower"]) for g in record} == {("replace-record", None)}
+    assert not lines_of(planned(small()), "record")  # the claim is for a weight
+
+
+def test_clients_with_budgets_of_their_own_are_told_so() -> None:
+    def uneven(**changes: Any) -> list[str]:
+        config = fedldp.recipe("personalized-sound-digits", **changes)
+        return [w for w in planned(config)["warnings"] if "different degrees" in w]
+
+    assert not uneven(epsilon=5.0)
+    (warning,) = uneven()
+    assert warning.endswith("costs epsilon 1.0000")
+
+
+def test_a_run_says_what_it_was_tested_on_and_a_systems_own_figures(
+    fedldp_command: Any, tmp_path: Path
+) -> None:
+    shown = fedldp_command("run", "ldpfl-digits", "--rounds", 1, "--set", "encoder_epochs=1",
+                           "--workers", 1, "--out", tmp_path / "a").out  # fmt: skip
+    assert "on the clients' own held-out examples" in " ".join(shown.split())
+    assert "held-out examples" in (tmp_path / "a" / "report.html").read_text()
+    shown = fedldp_command("run", "personalized-digits", "--rounds", 2, "--workers", 1,
+                           "--out", tmp_path / "b").out  # fmt: skip
+    assert "on the test set" in shown
+    assert "notes      mean of a round: " in shown
+    assert "Mean of a round: " in (tmp_path / "b" / "report.html").read_text()
+
+
+def test_a_target_needs_one_budget_for_all_clients(fedldp_command: Any) -> None:
+    target = 'target={unit="client-run",epsilon=8}'
+    line = fedldp_command("account", "personalized-digits", "--set", target).assert_refused()
+    assert "target: epsilon = [1.0, 5.0, 10.0]" in line
+    fedldp_command("account", "personalized-digits", "--set", target, "--set", "epsilon=1")
+    record = target.replace("client-run", "record")
+    found = fedldp_command("account", "nbafl-digits", "--set", record, "--json")
+    (line,) = (g for g in json.loads(found.out)["guarantees"] if g["unit"] == "record")
+    assert line["epsilon"] == pytest.approx(8.0, rel=1e-4)

@@ -93,7 +93,7 @@ def run(
     if as_json:
         _print_json(result.summary())
     else:
-        text.print_result(Console(), result.summary())
+        text.print_result(Console(), result.summary(), result.config.tested_on(), result.notes)
 
 
 @app.command()

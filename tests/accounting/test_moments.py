@@ -12,25 +12,28 @@ from fedldp.errors import ConfigError
 
 
 def by_integrals(s: float, q: float, releases: int, delta: float) -> float:
-    """Abadi et al. 2016, section 3.2: the moments as integrals over one coordinate."""
+    """Abadi et al. 2016, section 3.2: the moments as integrals over one coordinate.
 
-    def density(z: mpmath.mpf, mean: int) -> mpmath.mpf:
-        return mpmath.exp(-((z - mean) ** 2) / (2 * s * s)) / (s * mpmath.sqrt(2 * mpmath.pi))
-
-    def moment(order: int) -> mpmath.mpf:
-        def ratio(z: mpmath.mpf) -> mpmath.mpf:
-            mixed = (1 - q) * density(z, 0) + q * density(z, 1)
-            return mixed * (mixed / density(z, 0)) ** order
-
-        far = 12 * s + order + 1
-        return mpmath.quad(ratio, mpmath.linspace(-far, far, 60))
-
-    return float(
-        min(
-            (releases * mpmath.log(moment(order)) - mpmath.log(delta)) / order
+    The integrand is a sum of Gaussians of deviation s, centred between 0 and the order plus one. An
+    equidistant sum in steps of s/2 misses the integral of one by a share of 2 exp(-8 pi^2), below
+    1e-33.
+    """
+    steps = math.ceil(2 * (12 * s + LARGEST_ORDER + 1) / s)
+    with mpmath.workdps(30):
+        points = [mpmath.mpf(s) / 2 * k for k in range(-steps, steps + 1)]
+        near, moved = ([mpmath.npdf(z, mean, s) for z in points] for mean in (0, 1))
+        mixed = [(1 - q) * a + q * b for a, b in zip(near, moved, strict=True)]
+        ratios = [a / b for a, b in zip(mixed, near, strict=True)]
+        moments = [
+            s / 2 * mpmath.fdot((a, r**order) for a, r in zip(mixed, ratios, strict=True))
             for order in range(1, LARGEST_ORDER + 1)
+        ]
+        return float(
+            min(
+                (releases * mpmath.log(moment) - mpmath.log(delta)) / order
+                for order, moment in enumerate(moments, start=1)
+            )
         )
-    )
 
 
 def test_the_paper_s_example() -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from clients import client_of
 from pydantic import ValidationError
+from workers import forked_workers
 
 import fedldp
 from fedldp.data import load_dataset
@@ -164,7 +165,8 @@ def test_any_number_of_workers_gives_the_same_bits(
     config: SystemConfig, results: dict[str, Any], tmp_path: Path
 ) -> None:
     alone = result_of(config, results, tmp_path)
-    spread = simulate(shortened(config), workers=2)
+    with forked_workers():
+        spread = simulate(shortened(config), workers=2)
     for name, weights in alone.weights.items():
         np.testing.assert_array_equal(weights, spread.weights[name])
     for one, other in zip(alone.rounds, spread.rounds, strict=True):

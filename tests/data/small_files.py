@@ -16,13 +16,18 @@ import scipy.io
 from fedldp.data.sources import PublishedFile
 
 
+def zipped(content: bytes) -> bytes:
+    """Compress without the time of day, so that the same content always gives the same bytes."""
+    return gzip.compress(content, compresslevel=1, mtime=0)
+
+
 def published(name: str, content: bytes, *addresses: str) -> PublishedFile:
     return PublishedFile(name, len(content), hashlib.sha256(content).hexdigest(), addresses)
 
 
 def idx_bytes(values: np.ndarray) -> bytes:
     header = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
-    return gzip.compress(header + values.tobytes(), compresslevel=1)
+    return zipped(header + values.tobytes())
 
 
 def cifar_bytes(
@@ -69,7 +74,7 @@ def covertype_rows(count: int) -> np.ndarray:
 
 def covertype_bytes(rows: np.ndarray) -> bytes:
     lines = (",".join(map(str, row)) for row in rows.tolist())
-    return gzip.compress("\n".join(lines).encode() + b"\n")
+    return zipped("\n".join(lines).encode() + b"\n")
 
 
 def _write_mnist(folder: Path) -> None:

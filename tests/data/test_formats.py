@@ -18,6 +18,7 @@ from small_files import (
     idx_bytes,
     malicious_pickle,
     svhn_file,
+    zipped,
 )
 
 from fedldp.data.formats import (
@@ -58,12 +59,12 @@ def test_idx_values_and_shape(tmp_path: Path) -> None:
         b"",
         b"no gzip",
         idx_bytes(IMAGES)[:-9],
-        gzip.compress(b""),
-        gzip.compress(b"\x00\x00\x08\x03\x00"),
-        gzip.compress(gzip.decompress(idx_bytes(IMAGES))[:-1]),
-        gzip.compress(gzip.decompress(idx_bytes(IMAGES)) + b"x"),
-        gzip.compress(b"\x00\x00\x0d\x03" + gzip.decompress(idx_bytes(IMAGES))[4:]),
-        gzip.compress(b"\x00\x00\x08\x03" + b"\xff" * 12),
+        zipped(b""),
+        zipped(b"\x00\x00\x08\x03\x00"),
+        zipped(gzip.decompress(idx_bytes(IMAGES))[:-1]),
+        zipped(gzip.decompress(idx_bytes(IMAGES)) + b"x"),
+        zipped(b"\x00\x00\x0d\x03" + gzip.decompress(idx_bytes(IMAGES))[4:]),
+        zipped(b"\x00\x00\x08\x03" + b"\xff" * 12),
         idx_bytes(IMAGES[0]),
     ],
 )
@@ -195,8 +196,8 @@ def test_covertype_outside_its_range(tmp_path: Path, column: int, value: int) ->
         b"no gzip",
         covertype_bytes(covertype_rows(7))[:-12],
         covertype_bytes(covertype_rows(7)[:, :54]),
-        gzip.compress(b"1,2,x\n"),
-        gzip.compress(b"1,2\n1\n"),
+        zipped(b"1,2,x\n"),
+        zipped(b"1,2\n1\n"),
     ],
 )
 def test_covertype_malformed(tmp_path: Path, content: bytes) -> None:

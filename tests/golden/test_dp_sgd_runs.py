@@ -22,5 +22,5 @@ def test_the_samples_of_a_client() -> None:
 
 def test_the_accuracies_of_three_rounds() -> None:
     result = fedldp.run(fedldp.recipe("dp-sgd-digits", rounds=3))
-    expected = [0.6306, 0.7083, 0.7361]
+    expected = [0.6167, 0.7694, 0.7667]
     assert [r.accuracy for r in result.rounds] == pytest.approx(expected, abs=0.02)

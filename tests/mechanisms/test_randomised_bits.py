@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +25,13 @@ from fedldp.mechanisms._bits import FULL, BitLaw
 from fedldp.mechanisms.randomised_bits import RandomisedBits
 from fedldp.randomness import Stream
 
-mp.mp.dps = 60
+
+@pytest.fixture(scope="module", autouse=True)
+def _sixty_digits() -> Iterator[None]:
+    with mp.workdps(60):
+        yield
+
+
 PAPER = {"epsilon": 0.5, "alpha": 10.0}
 VARIANTS = ["symmetric", "theorem_1", "theorem_2"]
 

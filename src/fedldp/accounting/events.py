@@ -89,8 +89,9 @@ class GaussianReport(Event):
     """A vector of bounded L2 norm plus Gaussian noise of equal deviation in every coordinate.
 
     Attributes:
-        mu: sensitivity over deviation, of the idealised Gaussian.
-        rho: zCDP of the discrete Gaussian that deployment draws.
+        mu: sensitivity over deviation of a continuous Gaussian that is no more private than the
+            discrete one of deployment, but for 1e-100: see ``mechanisms.gaussian``.
+        rho: zCDP of the discrete Gaussian.
     """
 
     mu: float
@@ -123,7 +124,9 @@ class SampledClientsGaussian(Event):
     Attributes:
         noise_multiplier: deviation of the Gaussian noise over the clip of one client's report.
         sample_size: clients in the set.
-        population: clients that it is drawn from; all sets of that size are equally likely.
+        population: clients that it is drawn from; all sets of that size are equally likely. Who
+            sees the broadcasts may be one of them, and know that it was not drawn itself: then
+            those that are left.
     """
 
     noise_multiplier: float
@@ -160,7 +163,9 @@ class DrawnOnce(Event):
     """A release that is randomised once and kept: every later report follows from it alone.
 
     Attributes:
-        drawn: what was released; it costs once, however many reports are computed from it.
+        drawn: what was released; it costs once, however many reports are computed from it. Equal
+            events of one client in one run are one drawing: what is drawn several times, or in
+            several rounds, is one event that counts all of it.
     """
 
     drawn: Event

@@ -29,7 +29,11 @@ from fedldp.accounting.shuffle import (
     shuffled_composed_lower,
     shuffled_composed_upper,
 )
-from fedldp.accounting.shuffle_one import LARGEST_EXACT, shuffled_one_epsilon
+from fedldp.accounting.shuffle_one import (
+    LARGEST_EXACT,
+    shuffled_one_epsilon,
+    shuffled_one_lower,
+)
 from fedldp.errors import ConfigError
 
 Unit = Literal["weight", "record", "client-round", "client-run"]
@@ -43,6 +47,9 @@ History = Counter[Event]
 
 IDEALISED = "idealised real arithmetic: simulation only"
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
+_LEAST_FOR_MU = 1e-100
+"""What ``GaussianReport.mu`` may lack in epsilon; far below one float's step of any delta."""
+
 ONCE = "what is drawn once is kept, and never drawn again, whatever a server asks for"
 FRESH = (
     "every report is randomised on the client with fresh randomness that no one else knows, and is "
@@ -117,7 +124,7 @@ def _lines(history: History, unit: Unit, delta: float) -> list[Guarantee]:
     if all(isinstance(event, Coordinates | PureReport) for event in history):
         return list(_pure_reports(history, unit, delta))
     if all(isinstance(event, GaussianReport) for event in history):
-        return list(_gaussian_reports(history, unit, delta))
+        return [_gaussian_reports(history, unit, delta)]
     return [_zcdp(history, unit, delta)]
 
 
@@ -211,19 +218,18 @@ def _epsilon_of_pure(counts: Mapping[float, int], delta: float) -> float:
     return two_valued_epsilon_mixed(counts, delta)
 
 
-def _gaussian_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
+def _gaussian_reports(history: History, unit: Unit, delta: float) -> Guarantee:
+    """Return what holds of discrete Gaussian noise, which is nearly the continuous one."""
+    by_zcdp = _zcdp(history, unit, delta)
+    if delta < _LEAST_FOR_MU:
+        return by_zcdp
     mus = [e.mu for e, n in history.items() if isinstance(e, GaussianReport) for _ in range(n)]
-    if delta >= SMALLEST_DELTA:  # below it, nothing is computed
-        yield Guarantee(
-            unit=unit,
-            adversary="server",
-            kind="approximate",
-            epsilon=gaussian_epsilon(compose_mu(mus), delta),
-            delta=delta,
-            assumptions=[FRESH, IDEALISED],
-            method="Gaussian mechanism, closed form (Balle, Wang 2018)",
-        )
-    yield _zcdp(history, unit, delta)
+    epsilon = gaussian_epsilon(compose_mu(mus), math.nextafter(delta, 0)) + _LEAST_FOR_MU
+    epsilon = math.nextafter(epsilon, math.inf)
+    if by_zcdp.epsilon is not None and by_zcdp.epsilon < epsilon:
+        return by_zcdp
+    method = "Gaussian mechanism, closed form (Balle, Wang 2018), but for 1e-100"
+    return replace(by_zcdp, epsilon=epsilon, method=method)
 
 
 def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
@@ -310,13 +316,14 @@ def _shuffled_weight(event: TwoValuedBits, crowd: int, delta: float) -> Guarante
     hides = event.epsilon <= LARGEST_SHUFFLED  # beyond it only the local guarantee is computed
     exact = hides and event.whole is None and crowd <= LARGEST_EXACT
     one = shuffled_one_epsilon(event.epsilon, crowd, delta) if hides else event.epsilon
+    lower = shuffled_one_lower(event.epsilon, crowd, max(delta, SMALLEST_DELTA)) if exact else 0.0
     return Guarantee(
         unit="weight",
         adversary="shuffled-server",
         kind="approximate",
         epsilon=min(one, event.epsilon, _whole(event)),
         delta=delta,
-        lower=_just_below(min(one, event.epsilon)) if exact else None,
+        lower=_just_below(lower) if exact else None,
         assumptions=_honest(crowd),
         method="one coordinate of one round: "
         + ("exact, worst case over the other clients" if exact else "an upper bound"),

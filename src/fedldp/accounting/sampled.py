@@ -16,7 +16,10 @@ from fedldp.accounting.subsampled import (
 from fedldp.errors import ConfigError
 
 SECRET_RECORDS = "which examples a step samples is secret, and each is sampled on its own"
-SECRET_CLIENTS = "who takes part is secret, and all sets of as many clients are equally likely"
+SECRET_CLIENTS = (
+    "who takes part is secret, but for what a client knows of itself, and all sets of as many "
+    "clients are equally likely"
+)
 
 _OF_CLIENTS = ("client-round", "client-run")
 _METHOD = "dominating pairs composed numerically, an upper bound (Zhu, Dong, Wang 2022)"

@@ -14,17 +14,20 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from fedldp.accounting.binomial import Floats, log_pmf, window
 from fedldp.accounting.check import (
     SMALLEST_DELTA,
+    check_at_least,
     check_delta,
     check_not_negative,
 )
 from fedldp.accounting.shuffle import check_reports, clone_losses, exponent_for
 from fedldp.accounting.solve import solve
+from fedldp.errors import ConfigError
 
 LARGEST_EXACT = 10_000
 """Participants up to which the search over k is made; beyond, the clone pair bounds it above."""
@@ -56,7 +59,7 @@ def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> f
         return clone_losses(epsilon, num_reports).delta(at_epsilon)
     return _maximum(
         num_reports, lambda high, low: _Pair(epsilon, high, low, 92.0).delta(at_epsilon)
-    )
+    )[0]
 
 
 def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> float:
@@ -83,10 +86,39 @@ def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> floa
     check_delta(delta)
     if delta < SMALLEST_DELTA:
         return epsilon
-    exponent = exponent_for(delta, 1)
     if num_reports > LARGEST_EXACT:
-        losses = clone_losses(epsilon, num_reports, exponent)
+        losses = clone_losses(epsilon, num_reports, exponent_for(delta, 1))
         return min(losses.epsilon(delta), epsilon)
+    return _worst(epsilon, num_reports, delta)[0]
+
+
+def shuffled_one_lower(epsilon: float, num_reports: int, delta: float) -> float:
+    """Return an epsilon that one shuffled two-valued report certainly costs at ``delta``.
+
+    That of ``shuffled_one_epsilon``, with all rounding down; by 1e-13 or so.
+
+    Args:
+        epsilon: of the report without the shuffler, above 0 and up to 30.
+        num_reports: n, honest reports shuffled together, from 1 to 10,000.
+        delta: from 1e-300 to below 1.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_reports(epsilon, num_reports)
+    check_delta(delta)
+    check_at_least("delta", delta, SMALLEST_DELTA)
+    if num_reports > LARGEST_EXACT:
+        raise ConfigError(f"num_reports = {num_reports}: give at most {LARGEST_EXACT}")
+    reached, high = _worst(epsilon, num_reports, delta)
+    pair = _Pair(epsilon, high, num_reports - 1 - high, exponent_for(delta, 1))
+    return min(pair.lower(delta, reached), reached)
+
+
+@lru_cache(maxsize=256)
+def _worst(epsilon: float, num_reports: int, delta: float) -> tuple[float, int]:
+    """Return the epsilon of the worst k, rounded up, and that k."""
+    exponent = exponent_for(delta, 1)
     return _maximum(
         num_reports, lambda high, low: _Pair(epsilon, high, low, exponent).epsilon(delta)
     )
@@ -132,13 +164,24 @@ class _Pair:
             return self._epsilon
         return solve(self.delta, delta, start=self._epsilon, end=0.0)
 
+    def lower(self, delta: float, near: float) -> float:
+        """Return ln((P(S) - delta)/Q(S)), rounded down, of the counts S with losses from ``near``.
+
+        Any set gives a lower bound of epsilon; that of the true epsilon gives epsilon itself.
+        """
+        more = self._p_masses > self._q_masses * (math.exp(near) * (1 - 1e-9))
+        p_set = float(np.sum(self._p_masses[more] - self._p_errors[more])) * (1 - 1e-14)
+        q_set = float(np.sum(self._q_masses[more] + self._q_errors[more])) * (1 + 1e-14)
+        left, right = (p_set - delta) * (1 - 1e-15), q_set + self._missing
+        return max(math.log(left / right) - 1e-15, 0.0) if left > 0 else 0.0
+
 
 def _plus_one(others: Floats, of_one: float, of_zero: float) -> Floats:
     return np.convolve(others, np.array([of_zero, of_one]))
 
 
-def _maximum(num_reports: int, value: Callable[[int, int], float]) -> float:
-    """Return the largest value(k, n - 1 - k) over k from 0 to n - 1.
+def _maximum(num_reports: int, value: Callable[[int, int], float]) -> tuple[float, int]:
+    """Return the largest value(k, n - 1 - k) over k from 0 to n - 1, and its k.
 
     Args:
         num_reports: n.
@@ -149,7 +192,7 @@ def _maximum(num_reports: int, value: Callable[[int, int], float]) -> float:
     while True:
         bound, first, last = heapq.heappop(blocks)
         if first == last:
-            return -bound
+            return -bound, first
         middle = (first + last) // 2
         for start, stop in ((first, middle), (middle + 1, last)):
             heapq.heappush(blocks, (-value(start, others - stop), start, stop))

@@ -26,7 +26,10 @@ from fedldp.accounting.releases import Releases, crowds, histories, of_clients, 
 from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, is_sampled, sampled_guarantee
 from fedldp.errors import ConfigError
 
-TRUSTED = ["the server is trusted: it adds the noise as told and shows nobody the reports"]
+TRUSTED = [
+    "the server is trusted: it adds the noise as told, from randomness that no one else knows, and "
+    "shows nobody the reports"
+]
 OF_ANYONE = (IDEALISED, DISCRETE, ONCE, SECRET_RECORDS, SECRET_CLIENTS)
 """Assumptions that a line for all clients rests on if it needs them for one."""
 
@@ -77,9 +80,14 @@ def statement(
         delta: of the approximate lines; at 0 there are none.
     """
     reports = of_clients(releases, "client")
-    lines = _weight_lines(reports) + _record_lines(releases, delta) + _local_lines(reports, delta)
-    lines += _downlink_lines(of_server(releases), delta)
-    warnings = [SIMULATED]
+    runs = [_guarantees(h, "client-run", "server", delta) for h in histories(reports)]
+    lines = _weight_lines(reports) + _record_lines(releases, delta)
+    if claim is not None and claim.unit == "record" and not _has_records(releases):
+        lines += [_of_record(line) for line in _worst(runs)]
+    lines += (
+        _round_lines(reports, delta) + _worst(runs) + _downlink_lines(of_server(releases), delta)
+    )
+    warnings = [SIMULATED, *_uneven(runs)]
     if shuffler is not None and shuffler.prediction_error > 0:
         warnings.append(
             f"prediction_error = {shuffler.prediction_error:g}: arrival times tell clients apart, "
@@ -126,11 +134,35 @@ def _weight_lines(releases: Releases) -> list[Guarantee]:
 
 def _record_lines(releases: Releases, delta: float) -> list[Guarantee]:
     """Return what holds for one training example, where that is less than for a whole client."""
-    if not any(isinstance(event, PerRecord) for event in _events(releases)):
+    if not _has_records(releases):
         return []
     found = histories(of_clients(releases, "record"))
     lines = _worst([_guarantees(history, "record", "server", delta) for history in found])
     return [replace(line, neighbours="replace-record") for line in lines]
+
+
+def _has_records(releases: Releases) -> bool:
+    return any(isinstance(event, PerRecord) for event in _events(releases))
+
+
+def _of_record(line: Guarantee) -> Guarantee:
+    """Return what a run's guarantee for a client says of each of its examples."""
+    method = line.method
+    if line.kind != "none":
+        method += "; one example is a part of what its client has"
+    return replace(line, unit="record", neighbours="replace-record", lower=None, method=method)
+
+
+def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
+    """Return a warning where clients of a run are protected to different degrees."""
+    figures = sorted({_badness(min(lines, key=_most_useful)) for lines in runs})
+    if len(figures) < 2:
+        return []
+    least = math.ceil(figures[0] * 1e4) / 1e4
+    return [
+        "clients are protected to different degrees, and lines are of the one protected least; of "
+        f"the one protected most, all that it sends in the run costs epsilon {least:,.4f}"
+    ]
 
 
 def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
@@ -148,10 +180,9 @@ def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
     ]
 
 
-def _local_lines(releases: Releases, delta: float) -> list[Guarantee]:
+def _round_lines(releases: Releases, delta: float) -> list[Guarantee]:
     each = [_guarantees(Counter([e]), "client-round", "server", delta) for e in _events(releases)]
-    runs = [_guarantees(h, "client-run", "server", delta) for h in histories(releases)]
-    return _worst(each) + _worst(runs)
+    return _worst(each)
 
 
 def _guarantees(

@@ -202,7 +202,8 @@ class CLDP(Mechanism):
     e^(alpha |v1 - v2|) for two numbers v1 and v2. That is no protection in the usual sense, as it
     vanishes where the numbers are far apart. What holds between any two values is pure epsilon for
     one coordinate, ``Table.epsilon``, and d times that for a report of d coordinates. It is about
-    alpha M, at most 2 alpha M, and no more than 64 bits of a random integer can tell.
+    alpha M, at most 2 alpha M, and no more than 64 bits of a random integer can tell. How many
+    words are drawn again, and so how long it takes, depends a little on the values: do not show it.
 
     Args:
         alpha: of one step, from 1e-9 to 1,000.

@@ -103,9 +103,9 @@ class Sign(BitMechanism):
         return self.bits.encode(self._curve(values), stream)
 
     def _curve(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        # 2 Phi(t) - 1 is erf(t/sqrt(2)).
+        # 2 Phi(t) - 1 is erf(t/sqrt(2)). One erf for both, so that y is exactly 1 at the clip.
         unit = self.sigma * math.sqrt(2)
-        bent: NDArray[np.float64] = erf(self.bound(values) / unit) / math.erf(self.clip / unit)
+        bent: NDArray[np.float64] = erf(self.bound(values) / unit) / erf(self.clip / unit)
         return bent
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -105,6 +105,9 @@ class TwoPoint(BitMechanism):
     def _scaled(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         # In units of 2^32 (of one for B = 32): the integer part is compared with a random word.
         half = values.dtype.type(math.ldexp(self._half, self._shift))
+        if math.ldexp(float(half), -self._shift) < self._half:
+            # Rounded up, so that -1 and 1 reach the last thresholds, where all are clamped.
+            half = np.nextafter(half, values.dtype.type(math.inf))
         scaled: NDArray[np.floating] = np.clip(values, -1, 1)
         scaled *= half
         return scaled
@@ -162,8 +165,9 @@ class TwoPoint(BitMechanism):
 
 
 def _to_int32(whole: NDArray[np.floating], largest: int) -> NDArray[np.int32]:
-    # The threshold of the very top may be rounded up to 2^31, which int32 does not hold.
-    if whole.dtype.type(largest) < 2**31:
+    # The threshold of the very top may be rounded up to 2^31, which int32 does not hold: a float32
+    # below it is rounded up by 128 at most.
+    if largest < 2**31 - 256:
         return whole.astype(np.int32)
     over = whole >= 2**31
     result = np.where(over, 0, whole).astype(np.int32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -86,13 +86,14 @@ class TwoPointL1(BitMechanism):
         return self.bits.scale
 
     def event(self, size: int) -> TwoValuedBits:
-        """Return ``size`` bits of eps0 each, and the bound for all where it is the smaller one."""
-        whole = whole_report_epsilon(self.epsilon_per_weight, self.clip, size)
-        return TwoValuedBits(
-            epsilon=self.epsilon_per_weight,
-            coordinates=size,
-            whole=whole if self.clip < size else None,
-        )
+        """Return ``size`` bits of eps0 each, and the bound for all where not all are free.
+
+        They are free where even the vector with the largest norm is left as it is.
+        """
+        bits = self.bits.event(size)
+        if self.l1_limit(size) >= size:
+            return bits
+        return replace(bits, whole=whole_report_epsilon(self.epsilon_per_weight, self.clip, size))
 
     def l1_limit(self, size: int) -> float:
         """Return the L1 norm, as computed, up to which ``size`` coordinates are left as they are.

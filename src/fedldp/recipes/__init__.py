@@ -1,14 +1,15 @@
 """Recipes: full configurations as functions, one per reproduced figure or table row.
 
 Each module's public functions that return a SystemConfig are recipes; ldp_fl_mnist() is the recipe
-ldp-fl-mnist. A module with a whole family of them may hold a mapping RECIPES of functions by name
-as well. The docstring's first line describes a recipe.
+ldp-fl-mnist. A module with a whole family of them, or with a second name for one, holds a mapping
+RECIPES of functions by name as well. The docstring's first line describes a recipe.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from types import ModuleType
 
 from fedldp.errors import ConfigError
@@ -42,7 +43,10 @@ def find_recipe(name: str) -> SystemConfig:
     """
     found = recipes()
     if name not in found:
+        close = " or ".join(get_close_matches(name.lower(), found))
         raise ConfigError(
-            f"recipe {name}: there is no such recipe or file; see `fedldp list recipes`"
+            f"recipe {name}: there is no such recipe or file; "
+            + (f"did you mean {close}? See" if close else "see")
+            + " `fedldp list recipes`"
         )
     return found[name]()

@@ -3,7 +3,8 @@
 The paper does not state batch size and local epochs: 10 and 1 are ours, with which the accuracy
 without noise passes 90 % within 25 rounds. Of its 42,000 images 20 % are for testing: the 33,600
 others are drawn from MNIST's training set, and the test is MNIST's whole test set. The noise is
-sized for L = T uploads, and "a fixed sigma = 0.01" is read as delta.
+sized for L = T uploads, and "a fixed sigma = 0.01" is read as delta. Clients have equal weights,
+and equally many examples, so that the paper's weights n_i/n would be the same.
 
 The "clipping value for the SGD optimizer" bounds the training there, and not the weights: this
 model's initial weights have a norm of 9.4, so a clip of 5 on weights would halve them at once, and
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedldp.recipes import Recipe
 from fedldp.systems import SystemConfig
 from fedldp.systems.fedavg import FedAvgConfig
 from fedldp.systems.nbafl import NbaflConfig
@@ -24,30 +26,6 @@ _MNIST: dict[str, Any] = {
     "dataset": "mnist", "num_examples": 33_600, "model": "mlp", "num_clients": 30, "rounds": 25,
     "local_epochs": 1, "batch_size": 10, "learning_rate": 0.02, "delta": 0.01,
 }  # fmt: skip
-
-
-def _fig5(epsilon: float) -> NbaflConfig:
-    return NbaflConfig(**_MNIST, epsilon=epsilon, clip=5.0, send="update")
-
-
-def nbafl_mnist_fig5_eps05() -> SystemConfig:
-    """NbAFL on MNIST: eps 0.5; Talaei, Izadi's Fig. 5."""
-    return _fig5(0.5)
-
-
-def nbafl_mnist_fig5_eps1() -> SystemConfig:
-    """NbAFL on MNIST: eps 1; Talaei, Izadi's Fig. 5."""
-    return _fig5(1.0)
-
-
-def nbafl_mnist_fig5_eps5() -> SystemConfig:
-    """NbAFL on MNIST: eps 5; Talaei, Izadi's Fig. 5."""
-    return _fig5(5.0)
-
-
-def nbafl_mnist_fig5_eps10() -> SystemConfig:
-    """NbAFL on MNIST: eps 10; Talaei, Izadi's Fig. 5."""
-    return _fig5(10.0)
 
 
 def fedavg_mnist_fig5() -> SystemConfig:
@@ -69,3 +47,16 @@ def nbafl_digits() -> SystemConfig:
         epsilon=10.0,
         clip=2.0,
     )
+
+
+def _fig5(epsilon: float) -> Recipe:
+    def recipe() -> SystemConfig:
+        return NbaflConfig(**_MNIST, epsilon=epsilon, clip=5.0, send="update")
+
+    recipe.__doc__ = f"NbAFL on MNIST: eps {epsilon:g}; Talaei, Izadi's Fig. 5."
+    return recipe
+
+
+RECIPES: dict[str, Recipe] = {
+    f"nbafl-mnist-fig5-eps{epsilon:g}": _fig5(epsilon) for epsilon in (0.5, 1.0, 5.0, 10.0)
+} | {"nbafl-mnist": _fig5(10.0)}

@@ -9,8 +9,8 @@ from fedldp.reporting.text import explain, number
 _WIDTH, _HEIGHT = 600, 220
 
 
-def page(summary: dict[str, Any]) -> str:
-    """Return the page of a run's summary (see ``simulation.engine.Result.summary``)."""
+def page(summary: dict[str, Any], tested_on: str, notes: dict[str, float]) -> str:
+    """Return the page of a run: its summary, and more, of ``simulation.engine.Result``."""
     # Imported here: most commands make no page.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
@@ -25,6 +25,8 @@ def page(summary: dict[str, Any]) -> str:
         **summary,
         number=number,
         explain=explain,
+        tested_on=tested_on,
+        notes=notes,
         curve=_polyline(accuracies),
         width=_WIDTH,
         height=_HEIGHT,

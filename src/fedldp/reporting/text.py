@@ -73,20 +73,36 @@ def explain(privacy: dict[str, Any]) -> str:
         key = (line["unit"], line["adversary"])
         if key not in best or _preference(line) < _preference(best[key]):
             best[key] = line
-    by_adversary: dict[str, list[str]] = {}
-    for (unit, adversary), line in best.items():
-        delta = f" (delta {line['delta']!r})" if line["delta"] else ""
-        delta += " in idealised arithmetic" if IDEALISED in line["assumptions"] else ""
-        by_adversary.setdefault(adversary, []).append(
-            f"epsilon {number(line['epsilon'])}{delta} {_FROM[unit]}"
-        )
-    sentences = [
-        f"{_WHO[adversary]} learns up to {'; '.join(parts)}."
-        for adversary, parts in by_adversary.items()
-    ]
-    if any(_size(line) > MEANINGLESS for line in best.values()):
+    sentences = []
+    for adversary in dict.fromkeys(adversary for _, adversary in best):
+        lines = [line for (_, against), line in best.items() if against == adversary]
+        sentences += _proven(adversary, [line for line in lines if line["kind"] != "none"])
+        sentences += _not_proven(adversary, [line for line in lines if line["kind"] == "none"])
+    if any(MEANINGLESS < _size(line) < math.inf for line in best.values()):
         sentences.append(f"An epsilon above {MEANINGLESS:g} is no protection to speak of.")
     return " ".join(sentences)
+
+
+def _proven(adversary: str, lines: Rows) -> list[str]:
+    parts = []
+    for line in lines:
+        delta = f" (delta {line['delta']!r})" if line["delta"] else ""
+        delta += " in idealised arithmetic" if IDEALISED in line["assumptions"] else ""
+        parts.append(f"epsilon {number(line['epsilon'])}{delta} {_FROM[line['unit']]}")
+    return [f"{_WHO[adversary]} learns up to {'; '.join(parts)}."] if parts else []
+
+
+def _not_proven(adversary: str, lines: Rows) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for line in lines:
+        reason = line["method"].removeprefix("none: ")
+        reasons.setdefault(reason, []).append(_FROM[line["unit"]])
+    who = _WHO[adversary][0].lower() + _WHO[adversary][1:]
+    return [
+        f"There is no guarantee (epsilon = infinity) on what {who} learns {', nor '.join(parts)}. "
+        f"The reason: {reason}."
+        for reason, parts in reasons.items()
+    ]
 
 
 def _preference(line: dict[str, Any]) -> tuple[bool, float]:
@@ -113,7 +129,9 @@ MEANINGLESS = 20.0
 """With such an epsilon an attacker may be wrong once in e^20 cases, half a billion."""
 
 
-def print_result(console: Console, summary: dict[str, Any]) -> None:
+def print_result(
+    console: Console, summary: dict[str, Any], tested_on: str, notes: dict[str, float]
+) -> None:
     """Print a run's final table, its statement, and where it lies."""
     table = Table("round", "clients", "accuracy", "loss", "uplink bits per client", "seconds")
     for record in summary["rounds"]:
@@ -128,11 +146,14 @@ def print_result(console: Console, summary: dict[str, Any]) -> None:
     console.print(table)
     final = summary["final"]
     console.print(
-        f"accuracy   {100 * final['accuracy']:.2f} % on the test set, loss {final['loss']:.4f}, "
-        f"in {summary['seconds']:.1f} s",
+        f"accuracy   {100 * final['accuracy']:.2f} % on {tested_on}, "
+        f"loss {final['loss']:.4f}, in {summary['seconds']:.1f} s",
         highlight=False,
         soft_wrap=True,
     )
+    if notes:
+        parts = ", ".join(f"{name} {mean:.4g}" for name, mean in notes.items())
+        console.print(f"notes      mean of a round: {parts}", highlight=False, soft_wrap=True)
     print_statement(console, summary["privacy"])
     if summary["run_dir"] is not None:
         console.print(f"run folder {summary['run_dir']}", highlight=False, soft_wrap=True)

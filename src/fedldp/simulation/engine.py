@@ -59,6 +59,15 @@ class Result:
         """The final model's accuracy on the test set, 0 to 1."""
         return self.rounds[-1].accuracy
 
+    @property
+    def notes(self) -> dict[str, float]:
+        """The means over the rounds of the system's own figures, by name."""
+        names = dict.fromkeys(name for one in self.rounds for name in one.notes)
+        total = len(self.rounds)
+        return {
+            name: sum(one.notes.get(name, 0.0) for one in self.rounds) / total for name in names
+        }
+
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp run --json`` prints."""
         final = self.rounds[-1]
@@ -258,7 +267,10 @@ def _resumed(
 def _finish(folder: RunFolder, result: Result, layout: Layout, broadcast: Broadcast) -> None:
     folder.write_model(layout, broadcast.weights)
     folder.write_json("summary.json", result.summary())
-    replace_file(folder.path / "report.html", page(result.summary()).encode())
+    replace_file(
+        folder.path / "report.html",
+        page(result.summary(), result.config.tested_on(), result.notes).encode(),
+    )
 
 
 def _one_round(

@@ -129,7 +129,8 @@ def _solved(config: SystemConfig, target: Target, size: int, problem: Problem) -
         if target.adversary == "shuffled-server":
             lines = state(candidate, releases, delta=target.delta)
         else:  # the shuffler's lines take longer than all others
-            lines = statement(releases, claim=None, shuffler=None, delta=target.delta)
+            claim = candidate.claim()
+            lines = statement(releases, claim=claim, shuffler=None, delta=target.delta)
         return _epsilon_of(lines["guarantees"], target)
 
     def reached_or_infinite(budget: float) -> float:
@@ -154,7 +155,8 @@ def _solved(config: SystemConfig, target: Target, size: int, problem: Problem) -
 
 
 def _mechanism(config: SystemConfig) -> str:
-    return str(getattr(config, "mechanism", config.name()))
+    mechanism = getattr(config, "mechanism", None)
+    return mechanism if isinstance(mechanism, str) else config.name()
 
 
 def _epsilon_of(guarantees: list[dict[str, Any]], target: Target) -> float:

@@ -289,6 +289,10 @@ class SystemConfig(BaseModel, ABC):
         """
         return None
 
+    def tested_on(self) -> str:
+        """Return, for the reader, what a run's accuracy is measured on."""
+        return "the test set"
+
     def delays(self) -> Delays | None:
         """Return the shuffler's time model where reports are shuffled, else None."""
         return None
@@ -311,6 +315,11 @@ class SystemConfig(BaseModel, ABC):
         if "epsilon" not in type(self).model_fields:
             raise ConfigError(
                 f"target: {self.name()} has no epsilon to solve for; choose another system"
+            )
+        own = getattr(self, "epsilon", None)
+        if isinstance(own, list):
+            raise ConfigError(
+                f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
         return self.changed(epsilon=budget)
 

@@ -15,7 +15,8 @@
 Source: R. Geyer, T. Klein, M. Nabi, "Differentially Private Federated Learning: A Client Level
 Perspective", 2017, Algorithm 1. Nothing protects a client from the server. Who sees the broadcasts
 alone sees noise whose scale is the median of private norms: that has no guarantee. With a fixed
-`clip`, which is ours, there is one; see McMahan, Ramage, Talwar, Zhang 2018.
+`clip`, which is ours, there is one; see McMahan, Ramage, Talwar, Zhang 2018. Here the server's
+noise is simulated: it comes from the run's seed, and whoever knows that can take it off.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class CentralDpConfig(SystemConfig):
         return SampledClientsGaussian(
             noise_multiplier=math.nextafter(multiplier, 0),
             sample_size=self.round_size,
-            population=self.num_clients,
+            # A client that was not drawn knows so: it sees a sample of the others.
+            population=max(self.round_size, self.num_clients - 1),
         )
 
     def claim(self) -> Claim | None:

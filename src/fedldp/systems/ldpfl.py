@@ -231,6 +231,11 @@ class LdpflConfig(SystemConfig):
             client=DrawnOnce(drawn=everything) if iid else InClear(what="number of examples"),
         )
 
+    def tested_on(self) -> str:
+        if self.evaluation == "common":
+            return "the test set, of which every client encodes a part"
+        return "the clients' own held-out examples, each through its client's encoder"
+
     def claim(self) -> Claim | None:
         """Return the paper's claim, for one example."""
         return Claim(

@@ -18,16 +18,11 @@
         v
     tester        features of the test set, as they are
 
-What is proven. Neighbours: data sets of one client that differ in one example (x, y), by any other
-(x', y'). The encoder is fixed before the run, so (x, y) changes no other example's features. Which
-round and batch use it is drawn without looking at examples. The batch's other examples and all that
-went before do not depend on it; given these, hence given the weights W' at which its gradient is
-taken, the gradient is a function of (x, y) alone, and the mechanism's output of it has densities
-within e^epsilon of each other for any two of them. All that is sent later follows from that output
-and from what does not depend on (x, y). So the run is pure epsilon for one example, whatever the
-number of rounds; that holds for every choice of W', as the weights are public or follow from what
-was randomised. A client keeps what it made of a round's examples, so that a round that is asked for
-again draws nothing again.
+What is proven: pure epsilon for one example (x, y), label included, in the whole run, whatever the
+number of rounds. The encoder is fixed, the choice of round and batch looks at no example, and given
+the weights at which it is taken the randomised gradient follows from (x, y) alone; all that is sent
+later follows from that. docs/privacy.md, "LDPFL: claim and truth", has the proof. A client keeps
+what it made of a round's examples, so that a round that is asked for again draws nothing again.
 
 It differs from LDPFL in four ways, each for a reason. The encoder is public: one that is trained on
 the client's examples makes the features of one depend on all others. The label is inside. The
@@ -216,7 +211,10 @@ class RandomisedSgd:
     def _gradients(
         self, weights: Vector, features: NDArray[np.float32], labels: NDArray[np.int64]
     ) -> Iterator[NDArray[np.float64]]:
-        """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,)."""
+        """Yield each example's gradient of the cross-entropy at ``weights``, shape (d,).
+
+        Zeros where it is NaN or infinite: a server may choose weights for which some are.
+        """
         load_weights(self.model, layout_of(self.model), weights)
         self.model.train()
         for start in range(0, len(labels), PIECE):
@@ -229,6 +227,7 @@ class RandomisedSgd:
             rows = torch.cat(
                 [found[name].flatten(1) for name, _ in self.model.named_parameters()], 1
             )
+            rows[~rows.isfinite().all(1)] = 0  # a refusal would tell of one example
             yield from rows.cpu().numpy().astype(np.float64)
 
 

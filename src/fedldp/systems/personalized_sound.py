@@ -19,8 +19,7 @@ each round gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N
 (epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public.
 
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. Deployment
-draws discrete noise, of which the same mu holds but for 1e-100; the statement's line for deployment
-comes from zCDP, and is somewhat larger than the budget.
+draws discrete noise, of which the same mu holds but for 1e-100.
 
 Source: ours, after X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
 Personalized Settings", Appl. Sci. 2023, 13(7), 4168, see ``systems.personalized``; the calibration

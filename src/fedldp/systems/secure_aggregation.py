@@ -120,7 +120,10 @@ class SecureAggregationConfig(SystemConfig):
 
     def release(self, client: int, size: int, problem: Problem) -> InClear:
         """Return what the server learns: the sum, as it is."""
-        return InClear(what="the exact sum of the clients' weights")
+        return InClear(
+            what="the exact sum of the clients' weights (of one client's alone, a server that "
+            "follows the protocol sees nothing)"
+        )
 
     def claim(self) -> Claim | None:
         """Secure aggregation claims no differential privacy."""

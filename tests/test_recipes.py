@@ -1,0 +1,103 @@
+"""Recipes: a name says what the configuration holds, and every row and curve has its own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fedldp.errors import ConfigError
+from fedldp.recipes import find_recipe, recipes
+
+NUMBER = r"(\d+(?:\.\d+)?)"
+SAID_BY_NAMES = {
+    rf"-eps{NUMBER}$": "epsilon",
+    rf"-alpha{NUMBER}$": "alpha",
+    rf"-r{NUMBER}$": "range_radius",
+    rf"-(?:n|clients){NUMBER}$": "num_clients",
+}
+
+
+@pytest.mark.parametrize(("pattern", "setting"), SAID_BY_NAMES.items(), ids=SAID_BY_NAMES.values())
+def test_a_number_in_a_name_is_the_settings_own(pattern: str, setting: str) -> None:
+    named = {name: re.search(pattern, name) for name in recipes()}
+    found = {name: match[1] for name, match in named.items() if match}
+    assert len(found) >= 4
+    for name, number in found.items():
+        assert getattr(find_recipe(name), setting) == float(number), name
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_a_name_begins_with_the_system_and_the_data_set(name: str) -> None:
+    config = find_recipe(name)
+    if name not in ("quickstart", "fedavg-quickstart"):
+        start = f"{config.system.replace('_', '-')}-{config.dataset.removesuffix('-extra')}"
+        assert name == start or name.startswith(start + "-")
+
+
+def test_no_recipe_is_described_in_more_than_one_line_or_in_none() -> None:
+    for name, recipe in recipes().items():
+        assert re.fullmatch(r"\S.{20,}\.", (recipe.__doc__ or "").partition("\n")[0]), name
+
+
+# Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range.
+@pytest.mark.parametrize(
+    ("task", "clients", "radius"),
+    [("mnist", 100, 0.075), ("fmnist", 200, 0.015), ("cifar10", 500, 1)],
+)
+def test_ldp_fl_table_1(task: str, clients: int, radius: float) -> None:
+    for epsilon in (5, 10):
+        fixed = find_recipe(f"ldp-fl-{task}-table1-fixed-eps{epsilon}")
+        adaptive = find_recipe(f"ldp-fl-{task}-table1-adaptive-eps{epsilon}")
+        assert (fixed.ranges, fixed.range_center, fixed.range_radius) == ("fixed", 0, radius)
+        assert adaptive.ranges == "adaptive"
+        for config in (fixed, adaptive):
+            assert (config.num_clients, config.epsilon) == (clients, epsilon)
+            assert config.clients_per_round is None
+
+
+@pytest.mark.parametrize(("task", "clients"), [("mnist", 100), ("fmnist", 200), ("cifar10", 500)])
+def test_ldp_fl_figure_4_varies_the_fraction_alone(task: str, clients: int) -> None:
+    base = find_recipe(f"ldp-fl-{task}-fig4-fr1")
+    assert base.clients_per_round == base.num_clients == clients
+    for share in (0.1, 0.2, 0.5):
+        config = find_recipe(f"ldp-fl-{task}-fig4-fr{share:g}")
+        assert config == base.changed(clients_per_round=round(share * clients))
+
+
+# Figs. 5 a to c have epsilons from 0.1 to 1, from 1 to 10, and from 1 to 10 (Section 5.3).
+@pytest.mark.parametrize(
+    ("panel", "ends"),
+    [("mnist-fig5a", (0.1, 1)), ("fmnist-fig5b", (1, 10)), ("cifar10-fig5c", (1, 10))],
+)
+def test_ldp_fl_figure_5_reaches_both_ends(panel: str, ends: tuple[float, float]) -> None:
+    found = [find_recipe(n).epsilon for n in recipes() if n.startswith(f"ldp-fl-{panel}-")]
+    assert (min(found), max(found)) == ends
+
+
+def test_ldpfl_table_1_has_its_five_rows_with_the_same_participants() -> None:
+    rows = [name for name in recipes() if name.endswith("-fmnist-table1")]
+    assert {name.removesuffix("-fmnist-table1") for name in rows} == {
+        "ldpfl", "fedavg", "secure-aggregation", "dp-sgd", "cldp-fed",
+    }  # fmt: skip
+    for name in rows:
+        config = find_recipe(name)
+        assert (config.num_clients, config.clients_per_round, config.rounds) == (10, 9, 80)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("ldpfl_digits", "ldpfl-digits"),
+        ("quikstart", "quickstart"),
+        ("LDP-FL-mnist", "ldp-fl-mnist"),
+    ],
+)
+def test_an_unknown_recipe_is_refused_with_the_close_ones(wrong: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"recipe {wrong}: .*did you mean .*{meant}\b"):
+        find_recipe(wrong)
+
+
+def test_nothing_is_suggested_where_nothing_is_close() -> None:
+    with pytest.raises(ConfigError, match=r"no such recipe or file; see `fedldp list recipes`$"):
+        find_recipe("0000")

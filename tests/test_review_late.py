@@ -1,0 +1,218 @@
+"""Adversarial tests: lower bounds that are too large, a client as an adversary, refusals that tell.
+
+The oracles are slow and exact, and share no code with what they test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
+from fedldp.accounting.subsampled import sampled_without_replacement_gaussian_epsilon
+from fedldp.data import Examples
+from fedldp.mechanisms import BitMechanism
+from fedldp.mechanisms.nearest_direction import NearestDirection
+from fedldp.mechanisms.sign import Sign
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.mechanisms.two_point_l1 import TwoPointL1
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem
+from fedldp.systems.central_dp import CentralDpConfig
+from fedldp.systems.ldpfl_sound import LdpflSoundConfig
+from fedldp.wire import Broadcast
+
+PROBLEM = Problem((1, 8, 8), 10, 1437)
+
+
+# No line says that the true epsilon is at least more than it is
+
+
+def exact_binomial(count: int, p: Any) -> list[Any]:
+    return [mpmath.binomial(count, j) * p**j * (1 - p) ** (count - j) for j in range(count + 1)]
+
+
+def convolved(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    found = [mpmath.mpf(0)] * (len(first) + len(second) - 1)
+    for (i, a), (j, b) in itertools.product(enumerate(first), enumerate(second)):
+        found[i + j] += a * b
+    return found
+
+
+def exact_epsilon(p_law: Sequence[Any], q_law: Sequence[Any], delta: float) -> Any:
+    """Return the largest ln((P(S) - delta)/Q(S)) over the sets S of the likeliest under P."""
+    best = p_set = q_set = mpmath.mpf(0)
+    for p, q in sorted(zip(p_law, q_law, strict=True), key=lambda pair: -pair[0] / pair[1]):
+        p_set, q_set = p_set + p, q_set + q
+        if p_set > delta:
+            best = max(best, mpmath.log((p_set - delta) / q_set))
+    return best
+
+
+def exact_shuffled(epsilon: float, num_reports: int, delta: float) -> Any:
+    p = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon)))
+    found = mpmath.mpf(0)
+    for high in range(num_reports):
+        low = num_reports - 1 - high
+        others = convolved(exact_binomial(high, p), exact_binomial(low, 1 - p))
+        laws = convolved(others, [1 - p, p]), convolved(others, [p, 1 - p])
+        found = max(found, exact_epsilon(*laws, delta))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "crowd", "delta"),
+    [(1e-4, 30, 1e-6), (1e-12, 5, 1e-15), (1.0, 20, 1e-5), (3.0, 12, 1e-40), (1e-3, 10, 1e-9)],
+)
+def test_a_shuffled_weights_lower_bound_is_one(epsilon: float, crowd: int, delta: float) -> None:
+    event = TwoValuedBits(epsilon=epsilon, coordinates=1)
+    line = shuffled_guarantees(event, 1, crowd=crowd, chunk=1, delta=delta)[0]
+    with mpmath.workdps(50):
+        exact = exact_shuffled(epsilon, crowd, delta)
+        assert line.unit == "weight"
+        assert line.lower is not None
+        assert line.epsilon is not None
+        assert line.lower <= exact
+        assert line.epsilon >= exact * (1 - mpmath.mpf(10) ** -40)
+        if epsilon >= 1e-4:
+            assert line.lower >= exact * (1 - mpmath.mpf("1e-8"))
+
+
+def reached(randomiser: TwoPoint, ends: Sequence[NDArray[np.floating]]) -> Any:
+    """Return the exact pure epsilon of the reports of two vectors."""
+    total, full = mpmath.mpf(0), 1 << randomiser.integer_bits
+    for a, b in zip(*(randomiser.thresholds(end) for end in ends), strict=True):
+        ones, zeros = mpmath.mpf(a) / b, mpmath.mpf(full - a) / (full - b)
+        total += max(abs(mpmath.log(ones)), abs(mpmath.log(zeros)))
+    return total
+
+
+def assert_lower_is_reached(mechanism: BitMechanism, size: int, epsilon: Any) -> None:
+    pure, composed = local_guarantees(Counter([mechanism.event(size)]), "client-round", 1e-5)
+    assert pure.epsilon is not None
+    assert pure.epsilon >= epsilon
+    assert pure.lower is None or pure.lower <= epsilon
+    assert (pure.lower is None) == (composed.lower is None)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("epsilon", "bits"),
+    [(0.1, 64), (0.5, 64), (14.0, 64), (16.0, 64), (17.25, 64), (31.8, 64), (10.0, 32), (1e-6, 32)],
+)
+def test_both_ends_of_two_points_are_reached(epsilon: float, bits: Any, dtype: Any) -> None:
+    mechanism = TwoPoint(epsilon, bits)
+    low, high = mechanism.thresholds(np.array([-1, 1], dtype))
+    assert low == mechanism.threshold_min
+    assert high == (1 << bits) - mechanism.threshold_min
+    with mpmath.workdps(50):
+        ends = np.ones(5, dtype), -np.ones(5, dtype)
+        assert_lower_is_reached(mechanism, 5, reached(mechanism, ends))
+
+
+@pytest.mark.parametrize("sigma", [0.8, 3.3, 7.75168842016862, 1e4])
+def test_both_ends_of_signs_are_reached(sigma: float) -> None:
+    mechanism = Sign(4.0, sigma)
+    ends = [mechanism.expected(np.full(3, end)) / 4 for end in (5.0, -5.0)]
+    assert np.abs(ends).tolist() == [[1.0] * 3] * 2
+    with mpmath.workdps(50):
+        assert_lower_is_reached(mechanism, 3, reached(mechanism.bits, ends))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0])
+@pytest.mark.parametrize("clip", [10.0, 10.0 * (1 + 1e-6), 11.0, 1000.0])
+def test_a_clip_that_binds_hardly_is_no_free_vector(clip: float, epsilon: float, bits: Any) -> None:
+    mechanism = TwoPointL1(epsilon, clip, bits)
+    ends = [mechanism.bound(end * np.ones(10)) for end in (1, -1)]
+    with mpmath.workdps(50):
+        assert_lower_is_reached(mechanism, 10, reached(mechanism.bits, ends))
+
+
+# The broadcasts, seen by a client
+
+
+@pytest.mark.parametrize(("drawn", "clients"), [(1, 2), (2, 4), (10, 100), (5, 5)])
+def test_broadcasts_guarantee_no_less_against_a_client_that_was_not_drawn(
+    drawn: int, clients: int
+) -> None:
+    config = CentralDpConfig(
+        dataset="digits", model="logistic", num_clients=clients, clients_per_round=drawn, rounds=3,
+        learning_rate=0.1, noise_multiplier=2.0, clip=0.5,
+    )  # fmt: skip
+    found = plan(config, PROBLEM).privacy["guarantees"]
+    (line,) = [line for line in found if line["adversary"] == "downlink"]
+    others = max(drawn, clients - 1)
+    # It knows its own part, so what it sees is a sample of the others.
+    exact = sampled_without_replacement_gaussian_epsilon(2.0, drawn, others, 3, 1e-5)
+    assert line["epsilon"] >= exact * (1 - 1e-5)  # the grid has slightly more noise
+    assert any("randomness that no one else knows" in text for text in line["assumptions"])
+
+
+# A refusal is a release
+
+
+def test_no_broadcast_makes_single_examples_of_sound_ldpfl_refuse(tmp_path: Path) -> None:
+    config = LdpflSoundConfig(
+        dataset="digits", num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0
+    )
+    system = config.build(PROBLEM, device=torch.device("cpu"))
+    # An image without slopes has features 0, and a finite gradient at any weights.
+    flat = np.full((6, 1, 8, 8), 0.5, np.float32)
+    one = flat.copy()
+    one[3, 0, 2:6, 2:4] = 0
+    huge = Broadcast(round=1, weights=np.full(system.layout.size, 3e38, np.float32))
+    for i, features in enumerate((flat, one)):
+        client = client_of(Examples(features, np.arange(6)), folder=tmp_path / f"disk-{i}")
+        assert np.isfinite(system.client_step(huge, client).open()).all()
+
+
+# The nearest of a few directions, by all of its random words
+
+
+class Words:
+    """A stream of given 64-bit words."""
+
+    def __init__(self, *words: int) -> None:
+        self.words = list(words)
+
+    def integers(self, count: int, dtype: Any) -> NDArray[Any]:
+        return np.array([self.words.pop(0) for _ in range(count)], dtype)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.5, 2.0, 4.0, 8.0, 32.0, 1e9])
+def test_each_category_has_the_words_that_its_guarantee_says(epsilon: float) -> None:
+    mechanism = NearestDirection(epsilon, 1.0)
+    window, categories = mechanism.choice.blur.window, 2 * mechanism.choice.directions
+    starts = [0, *range(window.high, window.total + 1, window.low)]
+    assert starts[-1] == window.total < 1 << 64
+    assert len(starts) == categories + 1
+    for category in (0, 1, categories - 1):
+        weights: Counter[int] = Counter()
+        for start, stop in itertools.pairwise(starts):
+            drawn = {
+                int(window.draw(np.array([category], np.uint64), Words(word))[0])  # type: ignore[arg-type]
+                for word in (start, (start + stop) // 2, stop - 1)
+            }
+            assert len(drawn) == 1
+            weights[drawn.pop()] += stop - start
+        expected = dict.fromkeys(range(categories), window.low) | {category: window.high}
+        assert weights == expected
+    again = window.draw(np.array([1], np.uint64), Words(window.total, 2**64 - 1, 0))  # type: ignore[arg-type]
+    assert again.tolist() == [1]
+    with mpmath.workdps(50):
+        exact = mpmath.log(mpmath.mpf(window.high) / window.low)
+        assert exact <= mechanism.event(7).epsilon <= min(epsilon, 32.0)
+    assert math.isfinite(mechanism.choice.scale)
