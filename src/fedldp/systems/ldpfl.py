@@ -69,7 +69,7 @@ from fedldp.systems import Count, Positive, Problem, System, SystemConfig
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
-Channels = Annotated[int, Field(ge=1, le=1024)]
+Channels = Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)]
 
 PIECE = 1000
 """Examples encoded, or tested, at a time."""
@@ -105,11 +105,8 @@ class LdpflConfig(SystemConfig):
     public_dataset: str | None = Field(
         None, description="what a public encoder is trained on; it stays random where it is not set"
     )
-    encoder_channels: list[Channels] = Field(
-        [32, 64],
-        min_length=1,
-        max_length=8,
-        description="channels of the encoder's blocks of two convolutions",
+    encoder_channels: Channels = Field(
+        [32, 64], description="channels of the encoder's blocks of two convolutions"
     )
     encoder_padding: bool = Field(
         False, description="whether the encoder's convolutions keep an image's size"
