@@ -451,7 +451,7 @@ def test_clients_with_budgets_of_their_own_are_told_so() -> None:
 
     assert not uneven(epsilon=5.0)
     (warning,) = uneven()
-    assert warning.endswith("costs epsilon 1.0000")
+    assert warning.endswith("costs at most epsilon 1.0000 (delta 1e-05)")
 
 
 def test_a_run_says_what_it_was_tested_on_and_a_systems_own_figures(

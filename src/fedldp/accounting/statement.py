@@ -155,13 +155,16 @@ def _of_record(line: Guarantee) -> Guarantee:
 
 def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
     """Return a warning where clients of a run are protected to different degrees."""
-    figures = sorted({_badness(min(lines, key=_most_useful)) for lines in runs})
-    if len(figures) < 2:
+    bests = [min(lines, key=_most_useful) for lines in runs]
+    if len({_badness(line) for line in bests}) < 2:
         return []
-    least = math.ceil(figures[0] * 1e4) / 1e4
+    best = min(bests, key=_badness)
+    cost = math.ceil(_badness(best) * 1e4) / 1e4
+    at = f" (delta {best.delta!r})" if best.delta else ""
     return [
         "clients are protected to different degrees, and lines are of the one protected least; of "
-        f"the one protected most, all that it sends in the run costs epsilon {least:,.4f}"
+        "the one protected most, all that it sends in the run costs at most epsilon "
+        f"{cost:,.4f}{at}"
     ]
 
 

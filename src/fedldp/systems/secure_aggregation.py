@@ -122,7 +122,7 @@ class SecureAggregationConfig(SystemConfig):
         """Return what the server learns: the sum, as it is."""
         return InClear(
             what="the exact sum of the clients' weights (of one client's alone, a server that "
-            "follows the protocol sees nothing)"
+            "follows the protocol and colludes with no client sees nothing)"
         )
 
     def claim(self) -> Claim | None:
