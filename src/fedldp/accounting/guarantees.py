@@ -50,6 +50,7 @@ DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 _LEAST_FOR_MU = 1e-100
 """What ``GaussianReport.mu`` may lack in epsilon; far below one float's step of any delta."""
 
+TAKES_PART = "the client takes part in at most"
 ONCE = "what is drawn once is kept, and never drawn again, whatever a server asks for"
 FRESH = (
     "every report is randomised on the client with fresh randomness that no one else knows, and is "
@@ -295,7 +296,7 @@ def shuffled_guarantees(
 
 def _taking_part(rounds: int) -> list[str]:
     """Return the assumption of a run's line: another draw of participants may be worse."""
-    return [f"the client takes part in at most {rounds} rounds"]
+    return [f"{TAKES_PART} {rounds} rounds"]
 
 
 def _just_below(exact: float) -> float:

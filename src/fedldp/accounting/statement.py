@@ -14,6 +14,7 @@ from fedldp.accounting.guarantees import (
     FRESH,
     IDEALISED,
     ONCE,
+    TAKES_PART,
     Adversary,
     Coordinates,
     Guarantee,
@@ -32,6 +33,9 @@ TRUSTED = [
 ]
 OF_ANYONE = (IDEALISED, DISCRETE, ONCE, SECRET_RECORDS, SECRET_CLIENTS)
 """Assumptions that a line for all clients rests on if it needs them for one."""
+
+AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
+"""For clients with budgets of their own: in as many rounds as the worst-off, another may be it."""
 
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
 
@@ -249,7 +253,10 @@ def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
     needed = [a for a in OF_ANYONE if any(a in line.assumptions for line in lines)]
     if worst.kind == "none":
         return worst
-    return replace(worst, assumptions=list(dict.fromkeys(worst.assumptions + needed)))
+    rounds = {a for line in lines for a in line.assumptions if a.startswith(TAKES_PART)}
+    own = [a for a in worst.assumptions if a not in rounds]
+    own += rounds if len(rounds) < 2 else [AS_DRAWN]
+    return replace(worst, assumptions=list(dict.fromkeys(own + needed)))
 
 
 def _badness(line: Guarantee) -> float:
