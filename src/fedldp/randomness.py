@@ -75,6 +75,10 @@ class Stream:
         """Return a seed for torch, from the next eight bytes."""
         return int(self.integers(1, np.int64)[0])
 
+    def torch_generator(self, device: torch.device) -> torch.Generator:
+        """Return a torch generator seeded from this stream; as little cryptographic."""
+        return torch.Generator(device).manual_seed(self.torch_seed())
+
 
 @contextmanager
 def torch_seeded(stream: Stream) -> Iterator[None]:

@@ -331,7 +331,8 @@ def test_budgets_that_the_shuffler_keeps_apart_do_not_hide_each_other() -> None:
 
 def test_lower_bound_of_one_report_in_a_large_crowd() -> None:
     n, epsilon, delta = 10_001, 1.0, 1e-5
-    made = planned(num_clients=20_000, clients_per_round=n, rounds=1, epsilon=epsilon)
+    crowd = {"dataset": "mnist", "num_clients": 20_000, "clients_per_round": n}
+    made = planned(**crowd, rounds=1, epsilon=epsilon)
     printed = line(made, "weight", "shuffled-server", "approximate")["lower"]
     if printed is None:
         return

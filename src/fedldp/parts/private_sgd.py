@@ -149,7 +149,7 @@ class PrivateSgd:
             max_grad_norm=self.sums.clip,
             expected_batch_size=self.sums.batch_size,
             # Not cryptographic: the stream is simulated.
-            generator=torch.Generator(self.device).manual_seed(stream.torch_seed()),
+            generator=stream.torch_generator(self.device),
         )
 
     def _set_gradients(self, batch: Tensor, answers: Tensor) -> None:
