@@ -255,7 +255,8 @@ def _worst_of(lines: Sequence[Guarantee]) -> Guarantee:
         return worst
     rounds = {a for line in lines for a in line.assumptions if a.startswith(TAKES_PART)}
     own = [a for a in worst.assumptions if a not in rounds]
-    own += rounds if len(rounds) < 2 else [AS_DRAWN]
+    if rounds:  # a client of another budget that is not drawn here is not among the lines
+        own += [*(rounds if len(rounds) == 1 else []), AS_DRAWN]
     return replace(worst, assumptions=list(dict.fromkeys(own + needed)))
 
 
