@@ -107,6 +107,26 @@ def test_features_do_not_depend_on_who_is_computed_together(size: int) -> None:
         np.testing.assert_allclose(found[-1:], alone, rtol=1e-4, atol=1e-5)
 
 
+def test_an_example_that_overflows_has_features_like_any_other() -> None:
+    """A refusal would tell of it."""
+    net = SMALL.build(draw("weights"))
+    examples = digits(3).features.copy()
+    few = net.features(examples, CPU)
+    examples[1] *= np.float32(3e38)
+    examples[2, 0, 0, 0] = np.nan
+    found = net.features(examples, CPU)
+    assert np.isfinite(found).all()
+    assert found.shape == few.shape
+    np.testing.assert_array_equal(found[0], few[0])
+
+
+def test_training_that_diverges_is_refused() -> None:
+    examples = Examples(digits().features * np.float32(3e38), digits().labels)
+    net = SMALL.build(draw("weights"))
+    with pytest.raises(RunError, match="became NaN or infinite; scale the features down"):
+        train(net, examples, epochs=1, draw=draw, device=CPU)
+
+
 @pytest.mark.parametrize(
     ("shape", "padding", "named"),
     [((54,), True, "dataset"), ((1, 8, 8), False, "encoder_channels"), ((1, 3, 40), True, "3x40")],

@@ -118,7 +118,11 @@ class FeatureNet(nn.Module):
         return self.head(self.body(examples))  # type: ignore[no-any-return]
 
     def features(self, examples: NDArray[np.float32], device: torch.device) -> NDArray[np.float32]:
-        """Return the feature vectors of examples, shape (n, num_features), without dropout."""
+        """Return the feature vectors of examples, shape (n, num_features), without dropout.
+
+        They are finite: what overflows is the largest number, and NaN is 0. To refuse an example
+        would tell of it, and a public encoder may be one that overflows on some.
+        """
         # The layout of the weights decides how sums are rounded: one for trained and restored ones.
         self.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         with torch.no_grad():
@@ -126,7 +130,7 @@ class FeatureNet(nn.Module):
                 self.body(to_device(torch.from_numpy(examples[start : start + _PIECE]), device))
                 for start in range(0, len(examples) or 1, _PIECE)
             ]
-        return torch.cat(pieces).cpu().numpy()
+        return torch.cat(pieces).nan_to_num().cpu().numpy()
 
 
 def state_of(net: FeatureNet) -> dict[str, NDArray[Any]]:
@@ -152,6 +156,9 @@ def train(
         epochs: passes over them.
         draw: gives the stream for a purpose.
         device: where to train.
+
+    Raises:
+        RunError: training diverged.
     """
     net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     kernels = [layer.weight for layer in net.modules() if isinstance(layer, nn.Conv2d)]
@@ -171,3 +178,8 @@ def train(
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+    if not all(parameter.isfinite().all() for parameter in net.parameters()):
+        raise RunError(
+            "the encoder's weights became NaN or infinite; scale the features down, or set fewer "
+            "encoder_epochs"
+        )
