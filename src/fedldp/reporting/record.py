@@ -43,7 +43,7 @@ class Round:
     Attributes:
         round: counted from 1.
         clients: how many took part.
-        accuracy: of the new global model on the test set, 0 to 1.
+        accuracy: of the new global model, 0 to 1, on what ``SystemConfig.tested_on`` says.
         loss: its mean cross-entropy there.
         uplink_bits_per_client: mean bits that a client sent, position labels included.
         seconds: wall-clock time.

@@ -56,7 +56,7 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """The final model's accuracy on the test set, 0 to 1."""
+        """The final model's accuracy, 0 to 1, on what ``config.tested_on`` says."""
         return self.rounds[-1].accuracy
 
     @property
