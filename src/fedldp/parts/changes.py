@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.bounding import check_releasable
 from fedldp.errors import RunError
 from fedldp.mechanisms import Mechanism
 from fedldp.parts import Client
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+
+
+def open_update(
+    update: Sensitive[Vector], broadcast: Broadcast, send: Literal["weights", "update"]
+) -> NDArray[np.floating]:
+    """Open a client's weights for its encoder: as they are, or their change from the broadcast.
+
+    Raises:
+        PrivacyError: they may not be released (see ``bounding.check_releasable``).
+    """
+    weights = update.open()
+    check_releasable(weights)
+    return weights if send == "weights" else weights - broadcast.weights.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -25,9 +40,7 @@ class SendChange:
 
     def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
         """Return the report of one client."""
-        weights = update.open()
-        check_releasable(weights)
-        change = weights - broadcast.weights.astype(np.float64)
+        change = open_update(update, broadcast, "update")
         return Report(
             round=broadcast.round,
             size=change.size,

@@ -24,16 +24,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
-from fedldp.bounding import check_releasable
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts import Client
+from fedldp.parts.changes import open_update
 from fedldp.parts.nbafl import (
     Exposures,
     MinClientExamples,
@@ -128,10 +126,7 @@ class ClipAndPerturb:
 
     def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
         """Return the report of one client."""
-        values: NDArray[np.floating] = update.open()
-        check_releasable(values)
-        if self.config.send == "update":
-            values = values - broadcast.weights.astype(np.float64)
+        values = open_update(update, broadcast, self.config.send)
         return Report(
             round=broadcast.round,
             size=values.size,

@@ -39,10 +39,11 @@ from pydantic import Field
 from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
-from fedldp.bounding import check_releasable, replace_one_sensitivity
+from fedldp.bounding import replace_one_sensitivity
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.parts import Client
 from fedldp.parts.averaging import read_report, weighted_mean
+from fedldp.parts.changes import open_update
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierShare, pick_features
 from fedldp.parts.uneven_gaussian import UnevenGaussian, check_ratio
 from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
@@ -122,10 +123,7 @@ class PerturbPublicly:
 
     def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
         """Return the report of one client."""
-        values: NDArray[np.floating] = update.open()
-        check_releasable(values)
-        if self.config.send == "update":
-            values = values - broadcast.weights.astype(np.float64)
+        values = open_update(update, broadcast, self.config.send)
         least = self.config.mechanism()
         mechanism = UnevenGaussian(
             least.clip,
