@@ -215,7 +215,8 @@ class LdpflConfig(SystemConfig):
         labels = self.label_mechanism(problem.num_classes)
         if labels is None:
             alone = math.ceil(1000 * math.fsum(e * n for e, n in bits.groups)) / 1000
-            clear = InClear(what=f"labels (bits alone, of a public encoder: epsilon {alone:,.3f})")
+            bits_alone = f"one example's bits alone, of a public encoder: pure epsilon {alone:,.3f}"
+            clear = InClear(what=f"labels ({bits_alone})")
             return PerRecord(record=clear, client=clear)
         label = labels.event(1)
         iid = self.partition == "iid"  # then it is public how many examples a client has
