@@ -190,7 +190,7 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
     assert isinstance(event, PerRecord)
     assert isinstance(event.client, DrawnOnce)
     assert isinstance(event.client.drawn, PureReport)
-    own = ldpfl(num_clients=num_clients)
+    own = ldpfl(num_clients=num_clients, evaluation="common")
     bits = own.release(0, 100, PROBLEM)
     assert isinstance(bits, PerRecord)
     assert isinstance(bits.client, DrawnOnce)
@@ -317,7 +317,8 @@ def test_bits_are_drawn_once_whatever_encoder_a_later_broadcast_carries(
 def test_one_record_costs_its_own_bits_of_a_public_encoder_but_all_bits_of_an_own_one() -> None:
     # 28 x 28 images, 64 channels of 4 x 4: 1,024 features of 10 bits.
     problem = Problem((1, 28, 28), 10, 600)
-    settings = {**SMALL, "dataset": "mnist", "num_examples": 600, "label_epsilon": 2.0}
+    common = {"evaluation": "common", "label_epsilon": 2.0}
+    settings = {**SMALL, "dataset": "mnist", "num_examples": 600, **common}
     public, own = (
         LdpflConfig(**settings, encoder=encoder).release(0, 100, problem)
         for encoder in ("public", "own")

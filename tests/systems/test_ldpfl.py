@@ -315,6 +315,7 @@ MNIST = Problem((1, 28, 28), 10, 60_000)
 PAPER: dict[str, Any] = {
     "dataset": "mnist", "num_clients": 2, "encoder_channels": [32, 64], "encoder_padding": False,
 }  # fmt: skip
+COMMON: dict[str, Any] = {**PAPER, "evaluation": "common"}
 
 
 def lines(settings: LdpflConfig, problem: Problem = MNIST) -> dict[str, dict[str, Any]]:
@@ -324,7 +325,7 @@ def lines(settings: LdpflConfig, problem: Problem = MNIST) -> dict[str, dict[str
 
 def test_the_papers_features_cost_a_record_what_they_really_cost() -> None:
     # privacy: Theorem 2 at alpha 10, eps 0.5, 10,240 bits; here with a public encoder.
-    settings = config(**PAPER, encoder="public", label_epsilon=1.0)
+    settings = config(**COMMON, encoder="public", label_epsilon=1.0)
     assert settings.num_bits(MNIST) == 10_240
     record = lines(settings)["record"]
     assert record["epsilon"] == pytest.approx(34884.836349495786 + 1.0, rel=1e-12)
@@ -346,22 +347,31 @@ def test_labels_in_clear_leave_no_guarantee_and_the_line_says_what_the_bits_cost
         assert "34,884.837" in line["method"]
 
 
+def test_scores_on_a_clients_own_examples_are_charged() -> None:
+    """They tell how many of its held-out examples are classified right, and the exact loss."""
+    for encoder in ("public", "own"):
+        found = lines(config(**PAPER, encoder=encoder, label_epsilon=1.0, evaluation="clients"))
+        for line in found.values():
+            assert (line["kind"], line["epsilon"]) == ("none", None)
+            assert "scores on own test examples" in line["method"]
+
+
 def test_a_whole_client_costs_all_of_its_training_records() -> None:
-    settings = config(**PAPER, encoder="public", label_epsilon=1.0)
+    settings = config(**COMMON, encoder="public", label_epsilon=1.0)
     per_record = 34884.836349495786 + 1.0
     for unit in ("client-round", "client-run"):
         assert lines(settings)[unit]["epsilon"] == pytest.approx(27_000 * per_record, rel=1e-12)
 
 
 def test_an_own_encoder_spreads_one_record_over_all_bits_but_not_over_labels() -> None:
-    own = lines(config(**PAPER, label_epsilon=1.0))
+    own = lines(config(**COMMON, label_epsilon=1.0))
     expected = 27_000 * 34884.836349495786 + 1.0
     assert own["record"]["epsilon"] == pytest.approx(expected, rel=1e-12)
     assert own["client-run"]["epsilon"] > own["record"]["epsilon"]
 
 
 def test_how_many_examples_a_client_has_is_no_secret_that_anything_protects() -> None:
-    found = lines(config(**PAPER, encoder="public", label_epsilon=1.0, partition="dirichlet:0.3"))
+    found = lines(config(**COMMON, encoder="public", label_epsilon=1.0, partition="dirichlet:0.3"))
     assert found["record"]["epsilon"] == pytest.approx(34885.836349495786, rel=1e-12)
     assert found["client-run"]["kind"] == "none"
     assert "number of examples" in found["client-run"]["method"]
@@ -369,7 +379,7 @@ def test_how_many_examples_a_client_has_is_no_secret_that_anything_protects() ->
 
 def test_rounds_cost_nothing_more() -> None:
     few, many = (
-        lines(config(**PAPER, encoder="public", label_epsilon=1.0, rounds=rounds))
+        lines(config(**COMMON, encoder="public", label_epsilon=1.0, rounds=rounds))
         for rounds in (1, 500)
     )
     assert {unit: line["epsilon"] for unit, line in few.items()} == {
@@ -388,7 +398,7 @@ def test_the_events_probabilities_are_those_of_the_mechanism_that_runs() -> None
 
 
 def test_the_claim_is_quoted_and_the_truth_is_larger() -> None:
-    settings = config(**PAPER, encoder="public", label_epsilon=0.1)
+    settings = config(**COMMON, encoder="public", label_epsilon=0.1)
     claim = settings.claim()
     assert claim is not None
     assert (claim.epsilon, claim.unit, claim.delta) == (0.5, "record", 0.0)
@@ -398,7 +408,8 @@ def test_the_claim_is_quoted_and_the_truth_is_larger() -> None:
 
 def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:
     for total, clients in ((1437, 4), (1437, 10), (11, 5), (6, 5)):
-        settings = config(num_clients=clients, label_epsilon=1.0, encoder="public")
+        common = {"evaluation": "common", "label_epsilon": 1.0}
+        settings = config(num_clients=clients, encoder="public", **common)
         problem = replace(PROBLEM, num_examples=total)
         event = settings.release(0, 1, problem)
         sizes = [len(part) for part in np.array_split(np.arange(total), clients)]

@@ -119,8 +119,8 @@ class LdpflConfig(SystemConfig):
     )
     evaluation: Literal["clients", "common"] = Field(
         "clients",
-        description="clients: on every client's own test examples (the paper); common: on the test "
-        "set, of which every client encodes a part",
+        description="clients: on every client's own test examples (the paper), without a guarantee "
+        "for them; common: on the test set, of which every client encodes a part",
     )
     randomise_tests: bool = Field(
         True, description="whether test examples are randomised like those for training"
@@ -210,14 +210,15 @@ class LdpflConfig(SystemConfig):
 
         They are drawn once. One record changes its own bits where the encoder is public, but the
         bits of all the client's records where they trained the encoder. Its label is one of them.
+        Scores on a client's own test examples are computed from these as they are.
         """
         bits = self.mechanism.event(self.num_bits(problem))
         labels = self.label_mechanism(problem.num_classes)
-        if labels is None:
+        if labels is None or self.evaluation == "clients":
             alone = math.ceil(1000 * math.fsum(e * n for e, n in bits.groups)) / 1000
             bits_alone = f"one example's bits alone, of a public encoder: pure epsilon {alone:,.3f}"
-            clear = InClear(what=f"labels ({bits_alone})")
-            return PerRecord(record=clear, client=clear)
+            what = f"labels ({bits_alone})" if labels is None else "scores on own test examples"
+            return PerRecord(record=InClear(what=what), client=InClear(what=what))
         label = labels.event(1)
         iid = self.partition == "iid"  # then it is public how many examples a client has
         share = -(-problem.num_examples // self.num_clients)
