@@ -21,8 +21,8 @@ from torch import nn
 
 import fedldp
 from fedldp.data import Dataset, load_dataset, partition
-from fedldp.models.cnn import build
-from fedldp.reporting.record import Round
+from fedldp.models import build_model
+from fedldp.server.loop import Round
 from fedldp.simulation.engine import simulate
 
 
@@ -32,7 +32,7 @@ def plain_round(dataset: Dataset, members: list[np.ndarray]) -> float:
     features = torch.from_numpy(dataset.train.features)
     labels = torch.from_numpy(dataset.train.labels)
     test, answers = torch.from_numpy(dataset.test.features), torch.from_numpy(dataset.test.labels)
-    server = build((1, 28, 28), 10)
+    server = build_model("cnn", (1, 28, 28), 10)
     started = time.perf_counter()
     total = {name: torch.zeros_like(p) for name, p in server.named_parameters()}
     for own in members:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +21,14 @@ from matplotlib import pyplot
 from numpy.typing import NDArray
 
 import fedldp
-from fedldp.parts import Client
+from fedldp.parts.local_sgd import LocalSgd
+from fedldp.parts.ranking_sgd import RankingSgd
+from fedldp.parts.sides import Client
 from fedldp.reporting.record import RunFolder
-from fedldp.systems import Encoder, Problem, System
+from fedldp.systems import Problem
 from fedldp.systems.fedavg import FedAvgConfig
-from fedldp.systems.priority import PerturbByPriority
-from fedldp.wire import Broadcast, Report, Sensitive, Vector
+from fedldp.systems.priority import PriorityConfig
+from fedldp.wire import Broadcast, Sensitive, Vector
 
 ROUNDS = (1, 8, 16, 25)
 RECIPES = {
@@ -35,32 +38,31 @@ RECIPES = {
 MAPS: dict[str, dict[int, NDArray[np.float64]]] = {name: {} for name in RECIPES}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Watch:
-    """An encoder that also notes what the first client finds important."""
+    """A client step that also notes what the first client finds important."""
 
-    encoder: Encoder
-    watched: dict[str, PerturbByPriority]
+    training: LocalSgd
+    watched: dict[str, RankingSgd]
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
         if client.index == 0 and broadcast.round in ROUNDS:
-            for name, priority in self.watched.items():
-                importance = priority.importance(update.open(), broadcast, client)
-                MAPS[name][broadcast.round] = importance
-        return self.encoder(update, broadcast, client)
+            for name, ranking in self.watched.items():
+                MAPS[name][broadcast.round] = ranking(broadcast, client).open().importance
+        return self.training(broadcast, client)
 
 
 class WatchedConfig(FedAvgConfig):
     """FedAvg whose first client is watched."""
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        system = super().build(problem, device=device)
-        watched = {}
+    def client_step(self, problem: Problem, device: torch.device) -> Any:
+        training, watched = self.sgd(problem, device), {}
         for name, recipe in RECIPES.items():
-            encoder = fedldp.recipe(recipe).build(problem, device=device).encoder
-            assert isinstance(encoder, PerturbByPriority)
-            watched[name] = encoder
-        return replace(system, encoder=Watch(system.encoder, watched))
+            config = fedldp.recipe(recipe)
+            assert isinstance(config, PriorityConfig)
+            ranking = config.client_step(problem, device)
+            watched[name] = replace(ranking, training=training)  # the weights of this very run
+        return Watch(training, watched)
 
 
 def draw(path: Path, maps: dict[str, NDArray[np.float64]]) -> None:
@@ -84,7 +86,7 @@ def main(out: Path, run_dir: Path | None) -> None:
     if run_dir is not None:
         saved = RunFolder(run_dir).read_checkpoint()
         assert saved is not None
-        draw(out / "public.png", {f"before round {saved[0].round}": saved[0].public["importance"]})
+        draw(out / "public.png", {f"before round {saved[0].round}": saved[0].arrays["importance"]})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,24 @@
-"""Clients made by hand: for tests that hold a client step or an encoder in their hands."""
+"""Clients and systems' halves made by hand: for tests that hold one part in their hands."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from fedldp.client.keys import SimulationKeys
+from fedldp.client.store import FolderStore
 from fedldp.data import Examples
-from fedldp.parts import Client
-from fedldp.parts.store import Store
-from fedldp.randomness import Stream
+from fedldp.parts.sides import Client, ClientStep, Encoder, Sender, ServerSide, State
+from fedldp.server.keys import draws_of_seed
+from fedldp.systems import Problem, SystemConfig
+from fedldp.wire import Broadcast, Layout, Report, Sensitive, Shuffled
+
+NOWHERE = Path("no client keeps anything here")
 
 
 def client_of(
@@ -16,17 +27,100 @@ def client_of(
     *,
     seed: int = 0,
     round: int = 1,
-    folder: Path = Path("no client keeps anything here"),
+    exchange: int = 0,
+    folder: Path = NOWHERE,
 ) -> Client:
     """Return client ``index`` as a simulation with this seed would make it in ``round``."""
-
-    def drawn(round: int, purpose: str) -> Stream:
-        return Stream.simulation(seed=seed, round=round, client=index, purpose=purpose)
-
+    keys = SimulationKeys(seed, index)
     return Client(
         index=index,
         examples=examples,
-        stream=lambda purpose: drawn(round, purpose),
-        setup=lambda purpose: drawn(0, purpose),
-        store=Store(folder),
+        fresh=partial(keys.fresh, round, exchange),
+        kept=keys.kept,
+        store=FolderStore(folder, "run"),
+        exchange=exchange,
     )
+
+
+def sender_of(
+    num_examples: int = 0,
+    index: int = 0,
+    *,
+    seed: int = 0,
+    round: int = 1,
+    exchange: int = 0,
+    folder: Path = NOWHERE,
+) -> Sender:
+    """Return the same client as its encoder sees it."""
+    keys = SimulationKeys(seed, index)
+    return Sender(
+        index=index,
+        num_examples=Sensitive(num_examples),
+        fresh=partial(keys.fresh, round, exchange),
+        kept=keys.kept,
+        store=FolderStore(folder, "run"),
+        exchange=exchange,
+    )
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Both halves of a system, side by side.
+
+    Attributes:
+        config: the configuration.
+        problem: the shape of the data.
+    """
+
+    config: SystemConfig
+    problem: Problem
+
+    @cached_property
+    def layout(self) -> Layout:
+        return self.config.layout(self.problem)
+
+    @cached_property
+    def step(self) -> ClientStep[Any]:
+        return self.config.client_step(self.problem, torch.device("cpu"))
+
+    @cached_property
+    def server(self) -> ServerSide:
+        return self.config.server(self.problem)
+
+    @cached_property
+    def first(self) -> State:
+        """The server's state before the first round."""
+        return self.server.initial(draws_of_seed(self.config.seed)(0))
+
+    @cached_property
+    def broadcast(self) -> Broadcast:
+        """The first broadcast."""
+        return self.server.publish(self.first)
+
+    def encoder(self, client: int = 0) -> Encoder[Any]:
+        return self.config.client_encoder(self.problem, client)
+
+    def encode(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+        """Return what the sender's encoder makes of an update."""
+        return self.encoder(sender.index)(Sensitive(update), broadcast, sender)
+
+    def report(self, broadcast: Broadcast, client: Client) -> Report:
+        """Return the report of a client that takes part: trains, then encodes."""
+        sender = Sender(
+            index=client.index,
+            num_examples=Sensitive(len(client.examples)),
+            fresh=client.fresh,
+            kept=client.kept,
+            store=client.store,
+            exchange=client.exchange,
+        )
+        return self.encoder(client.index)(self.step(broadcast, client), broadcast, sender)
+
+    def aggregate(
+        self, reports: Iterable[Report | Shuffled], state: State | None = None
+    ) -> tuple[State, dict[str, float]]:
+        """Return the next state, and the system's own figures."""
+        state = self.first if state is None else state
+        draw = draws_of_seed(self.config.seed)(state.round)
+        following, metrics = self.server.aggregate(state, reports, draw)
+        return following, dict(metrics)

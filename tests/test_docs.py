@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import typer
 
 import fedldp
@@ -24,6 +23,7 @@ from fedldp.errors import FedldpError
 from fedldp.mechanisms import mechanisms
 from fedldp.randomness import Stream
 from fedldp.recipes import recipes
+from fedldp.server.keys import draws_of_seed
 from fedldp.settings import resolve
 from fedldp.systems import Problem, SystemConfig, systems
 
@@ -262,8 +262,8 @@ def test_the_guides_system_estimates_the_mean_change() -> None:
     )
     shared = {key: getattr(plain, key) for key in SystemConfig.model_fields if key != "system"}
     noisy = systems()["ldp_update"](**shared, epsilon=30.0, range_radius=radius)
-    system = noisy.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
-    start = system.initial().weights
+    server = noisy.server(Problem((1, 8, 8), 10, 1437))
+    start = server.initial(draws_of_seed(noisy.seed)(0)).weights
     mean, estimate = (flat(fedldp.run(config).weights) for config in (plain, noisy))
     change = mean - start
     assert np.abs(change).max() < radius

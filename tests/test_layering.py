@@ -24,11 +24,12 @@ LAYERS = [
     {"parts"},
     {"systems"},
     {"transport", "recipes"},
+    {"client", "server"},
     {"reporting"},
     {"simulation"},
     {"audit"},
     {"settings"},
-    {"api", "cli_ledger"},
+    {"api"},
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
@@ -117,7 +118,83 @@ def test_no_file_names_a_machine(path: Path) -> None:
         assert place not in text
 
 
+def test_a_server_sees_no_data_and_a_record_no_page() -> None:
+    for path in MODULES:
+        if part(dotted(path)) == "server":
+            assert not {part(name) for name in own(imported(path))} & {"data", "models"}
+            assert "torch" not in {name.split(".")[0] for name in imported(path)}
+
+
 def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
     for path in MODULES:
         if part(dotted(path)) in ("mechanisms", "wire", "bounding", "accounting"):
             assert not {name.split(".")[0] for name in imported(path)} & {"torch", "sklearn"}
+
+
+# Who opens a sensitive value: encoders, and the simulator, which looks for NaN.
+OPENERS = {
+    "fedldp.parts.averaging",
+    "fedldp.parts.changes",
+    "fedldp.parts.feature_importance",
+    "fedldp.simulation.population",
+    "fedldp.systems.nbafl",
+    "fedldp.systems.priority",
+}
+
+
+def opens(source: str) -> bool:
+    """Return whether a module's text opens something without arguments, as no file is opened."""
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "open"
+        and not (node.args or node.keywords)
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def test_a_sensitive_value_is_opened_in_few_places() -> None:
+    found = {dotted(path) for path in MODULES if opens(path.read_text(encoding="utf-8"))}
+    assert found == OPENERS
+    assert not opens("path.open('w')\nopen(path)\nupdate.close()")
+
+
+# A client or a server answers, and a statement is made, before torch is loaded: of it a client's
+# training alone has need.
+WITHOUT_TORCH = ("accounting", "client", "mechanisms", "recipes", "server", "systems", "transport",
+                 "wire")  # fmt: skip
+
+
+def at_import(tree: ast.AST) -> set[str]:
+    """Return the modules that are imported when a module is: not in functions, nor for types."""
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {node.module} | whole & NAMES
+        else:
+            found |= at_import(node)
+    return found
+
+
+def loaded_with(modules: set[str]) -> set[str]:
+    """Return all that is imported at once with some of the package's modules."""
+    graph = {dotted(path): at_import(ast.parse(path.read_text("utf-8"))) for path in MODULES}
+    found, new = set(modules), set(modules)
+    while new:
+        new = {name for module in new for name in graph.get(module, ())} - found
+        found |= new
+    return found
+
+
+def test_both_halves_and_a_statement_do_without_torch() -> None:
+    light = {name for name in NAMES if part(name) in WITHOUT_TORCH}
+    light |= {"fedldp.simulation.plan", "fedldp.simulation.participation", "fedldp.settings"}
+    assert "torch" not in {name.split(".")[0] for name in loaded_with(light)}
+    assert "torch" in loaded_with({"fedldp.simulation.engine"})  # it can be seen

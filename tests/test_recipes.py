@@ -7,7 +7,8 @@ import re
 import pytest
 
 from fedldp.errors import ConfigError
-from fedldp.recipes import find_recipe, recipes
+from fedldp.recipes import _recipes_of, find_recipe, recipes
+from fedldp.registry import modules
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 SAID_BY_NAMES = {
@@ -38,6 +39,11 @@ def test_a_name_begins_with_the_system_and_the_data_set(name: str) -> None:
 def test_no_recipe_is_described_in_more_than_one_line_or_in_none() -> None:
     for name, recipe in recipes().items():
         assert re.fullmatch(r"\S.{20,}\.", (recipe.__doc__ or "").partition("\n")[0]), name
+
+
+def test_no_two_files_have_a_recipe_of_one_name() -> None:
+    names = [name for module in modules("fedldp.recipes") for name in _recipes_of(module)]
+    assert sorted(names) == sorted(recipes())
 
 
 # Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range.

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import DOWNLINK, released
 
 import fedldp
 from fedldp.accounting.budget import cost
@@ -34,15 +34,16 @@ from fedldp.accounting.guarantees import (
     shuffled_guarantees,
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.accounting.releases import DOWNLINK, crowds, histories
 from fedldp.accounting.statement import statement
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.recipes import recipes
 from fedldp.reporting.text import explain, number
-from fedldp.simulation.engine import charge, simulate
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.simulation.population import encoders
 
 
 def lines_of(privacy: dict[str, Any], unit: str, adversary: str = "server") -> list[dict[str, Any]]:
@@ -115,12 +116,17 @@ def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: s
     config = fedldp.recipe(name)
     problem = problem_of(config, None)
     made = plan(config, problem)
-    size = made.config.build(problem, device=torch.device("cpu")).layout.size
-    ledger = MemoryLedger()
+    draws, downlink = draws_of_seed(config.seed), made.settled.server(problem).downlink
+    own, ledger = encoders(made.settled, problem), MemoryLedger()
     for round in range(1, config.rounds + 1):
-        charge(ledger, made, round, participants(made.config, round), size)
+        for client in participants(made.settled, round, draws):
+            for exchange in range(config.exchanges):
+                event = own[client].event(exchange)
+                ledger.of(client).release("run", round, exchange, bytes(32), event, bytes)
+        if downlink is not None:
+            ledger.count_downlink("run", round, downlink)
     again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
-    assert state(made.config, again.releases()) == made.privacy
+    assert state(made.settled, again.releases("run")) == made.privacy
 
 
 @pytest.mark.parametrize("name", ["quickstart", "fedavg-quickstart"])
@@ -129,7 +135,7 @@ def test_the_statement_before_a_run_is_that_of_the_ledgers_after_it(
 ) -> None:
     config = small(name)
     result = simulate(config, out=tmp_path / "run")
-    after = state(result.config, result.ledger.releases())
+    after = state(result.config, result.ledger.releases(result.run))
     assert after == result.privacy == planned(config)
     assert json.loads((tmp_path / "run" / "privacy.json").read_text()) == after
 
@@ -144,7 +150,7 @@ def test_a_resumed_run_counts_the_rounds_before(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         simulate(config, out=tmp_path / "run", after_round=stop)
     resumed = fedldp.resume(tmp_path / "run")
-    assert resumed.ledger.releases() == simulate(config).ledger.releases()
+    assert resumed.ledger.releases(resumed.run) == simulate(config).ledger.releases(resumed.run)
 
 
 def test_participation_is_counted_not_assumed() -> None:
@@ -155,9 +161,7 @@ def test_participation_is_counted_not_assumed() -> None:
 
 
 def _chosen(config: Any, round: int) -> list[int]:
-    from fedldp.simulation.participation import participants
-
-    return participants(config, round)
+    return list(participants(config, round, draws_of_seed(config.seed)))
 
 
 # Mixed budgets
@@ -224,12 +228,12 @@ def test_more_of_anything_never_costs_less(event: Any, rounds: int, delta: float
 
 
 @settings(max_examples=12, deadline=None)
-@given(event=bits, rounds=st.integers(1, 5), crowd=st.integers(1, 400), delta=deltas)
+@given(event=bits, rounds=st.integers(1, 5), anonymity_set=st.integers(1, 400), delta=deltas)
 def test_a_shuffler_never_harms_and_a_crowd_helps(
-    event: Any, rounds: int, crowd: int, delta: float
+    event: Any, rounds: int, anonymity_set: int, delta: float
 ) -> None:
-    few = shuffled_guarantees(event, rounds, crowd=crowd, chunk=1, delta=delta)
-    many = shuffled_guarantees(event, rounds, crowd=crowd * 2, chunk=1, delta=delta)
+    few = shuffled_guarantees(event, rounds, anonymity_set=anonymity_set, chunk=1, delta=delta)
+    many = shuffled_guarantees(event, rounds, anonymity_set=anonymity_set * 2, chunk=1, delta=delta)
     for one, two in zip(few, many, strict=True):
         assert two.epsilon <= one.epsilon * (1 + 1e-6)
         assert one.lower is None or one.lower <= one.epsilon
@@ -240,8 +244,8 @@ def test_a_shuffler_never_harms_and_a_crowd_helps(
 @pytest.mark.parametrize("chunk", [2, 7, 650])
 def test_chunks_are_never_better_hidden_than_single_weights(chunk: int) -> None:
     event = TwoValuedBits(epsilon=1.0, coordinates=650)
-    single = shuffled_guarantees(event, 3, crowd=100, chunk=1, delta=1e-5)
-    chunked = shuffled_guarantees(event, 3, crowd=100, chunk=chunk, delta=1e-5)
+    single = shuffled_guarantees(event, 3, anonymity_set=100, chunk=1, delta=1e-5)
+    chunked = shuffled_guarantees(event, 3, anonymity_set=100, chunk=chunk, delta=1e-5)
     by_unit = {g.unit: g.epsilon for g in single}
     for line in chunked:
         assert line.epsilon >= by_unit[line.unit]
@@ -250,7 +254,7 @@ def test_chunks_are_never_better_hidden_than_single_weights(chunk: int) -> None:
 
 def test_beyond_what_a_shuffler_can_hide_the_local_guarantee_remains() -> None:
     event = TwoValuedBits(epsilon=LARGEST_SHUFFLED + 1, coordinates=5)
-    for line in shuffled_guarantees(event, 2, crowd=50, chunk=5, delta=1e-5):
+    for line in shuffled_guarantees(event, 2, anonymity_set=50, chunk=5, delta=1e-5):
         assert line.epsilon >= 5 * LARGEST_SHUFFLED * (1 - 1e-3)
 
 
@@ -288,7 +292,7 @@ def test_mixed_events_add_up_what_they_cost_under_a_zcdp_budget() -> None:
 
 
 def stated(releases: Any, delta: float = 1e-5) -> dict[str, Any]:
-    return statement(releases, claim=None, shuffler=None, delta=delta)
+    return statement(released(releases), claim=None, shuffler=None, delta=delta)
 
 
 def test_a_record_has_a_line_of_its_own() -> None:
@@ -311,7 +315,7 @@ def test_a_client_without_a_cheaper_record_decides_the_record_line() -> None:
 
 @given(rounds=st.integers(1, 30), epsilon=st.floats(0.01, 10))
 def test_what_is_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
-    kept = DrawnOnce(drawn=TwoValuedBits(epsilon=epsilon, coordinates=4))
+    kept = DrawnOnce(drawn=TwoValuedBits(epsilon=epsilon, coordinates=4), identity="all")
     once = local_guarantees(Counter({kept.drawn: 1}), "client-run", 1e-5)
     often = local_guarantees(Counter({kept: rounds}), "client-run", 1e-5)
     assert [line.epsilon for line in often] == [line.epsilon for line in once]
@@ -339,10 +343,10 @@ def test_the_servers_own_noise_is_a_line_against_those_who_see_broadcasts() -> N
     "event",
     [
         PerRecord(record=PureReport(epsilon=0.5), client=InClear(what="labels")),
-        DrawnOnce(drawn=TwoValuedBits(epsilon=0.1, coordinates=5)),
+        DrawnOnce(drawn=TwoValuedBits(epsilon=0.1, coordinates=5), identity="all"),
         PerRecord(
-            record=DrawnOnce(drawn=GaussianReport(mu=1.0, rho=0.5)),
-            client=DrawnOnce(drawn=PureReport(epsilon=70.0)),
+            record=DrawnOnce(drawn=GaussianReport(mu=1.0, rho=0.5), identity="all"),
+            client=DrawnOnce(drawn=PureReport(epsilon=70.0), identity="all"),
         ),
     ],
     ids=repr,
@@ -350,22 +354,22 @@ def test_the_servers_own_noise_is_a_line_against_those_who_see_broadcasts() -> N
 def test_events_within_events_survive_the_ledgers_record(event: Event) -> None:
     assert from_record(json.loads(json.dumps(to_record(event)))) == event
     ledger = MemoryLedger()
-    ledger.charge(3, 1, event)
-    assert MemoryLedger.from_record(ledger.to_record()).releases() == {1: {3: event}}
+    ledger.of(3).release("run", 1, 0, bytes(32), event, bytes)
+    again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
+    assert again.releases("run") == released({1: {3: event}})
 
 
 def test_a_budget_charges_the_whole_client() -> None:
     event = PerRecord(record=PureReport(epsilon=0.5), client=PureReport(epsilon=7.0))
     assert cost(event, "pure") == 7.0
-    assert cost(DrawnOnce(drawn=event), "pure") == 7.0
     assert cost(PerRecord(record=event.record, client=InClear(what="x")), "pure") == math.inf
 
 
 def test_histories_and_crowds_of_what_was_released() -> None:
     one, two = PureReport(epsilon=1.0), PureReport(epsilon=2.0)
-    releases = {1: {0: one, 1: one, 2: two}, 2: {0: one, 2: one}}
-    assert sorted(map(dict, histories(releases)), key=len) == [{one: 2}, {two: 1, one: 1}]
-    assert crowds(releases) == {one: {2}, two: {1}}
+    releases = released({1: {0: one, 1: one, 2: two}, 2: {0: one, 2: one}})
+    assert sorted(map(dict, releases.histories()), key=len) == [{one: 2}, {two: 1, one: 1}]
+    assert releases.anonymity_sets() == {one: {2}, two: {1}}
 
 
 # Calibration
@@ -464,7 +468,7 @@ def test_a_run_says_what_it_was_tested_on_and_a_systems_own_figures(
     shown = fedldp_command("run", "personalized-digits", "--rounds", 2, "--workers", 1,
                            "--out", tmp_path / "b").out  # fmt: skip
     assert "on the test set" in shown
-    assert "notes      mean of a round: " in shown
+    assert "metrics    mean of a round: " in shown
     assert "Mean of a round: " in (tmp_path / "b" / "report.html").read_text()
 
 

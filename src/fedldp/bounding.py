@@ -18,12 +18,22 @@ from fedldp.errors import ConfigError, PrivacyError
 
 LARGEST = 1e6
 """The largest centre or radius: float32 has seven digits, and more would swallow the weights."""
+LARGEST_WEIGHT = 1e9
+"""The largest magnitude in a broadcast that a client answers; no training needs more."""
 FARTHEST = np.float32(1e30)
 SMALLEST_RADIUS = 1e-9
 LARGEST_GRID_RADIUS = 1 << 26
 """Its square is half of the range within which float64 counts exactly."""
 
 Number = TypeVar("Number", int, float)
+
+
+def within_largest_weight(values: NDArray[Any]) -> bool:
+    """Return whether no number of a public array is NaN or beyond ``LARGEST_WEIGHT``."""
+    if values.size == 0 or values.dtype == np.bool_:
+        return True
+    # Of floats False for NaN, too; integers as Python's, which do not overflow.
+    return bool(max(values.max().item(), -values.min().item()) <= LARGEST_WEIGHT)
 
 
 def check_releasable(values: Any) -> None:

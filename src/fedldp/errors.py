@@ -13,6 +13,10 @@ class PrivacyError(FedldpError):
     """A value may not be released: nothing has left the client."""
 
 
+class WireError(FedldpError):
+    """A message is malformed, of another version, or no answer to the question that was asked."""
+
+
 class DataError(FedldpError):
     """A data set is malformed or damaged."""
 
@@ -23,3 +27,8 @@ class DataMissing(DataError):
 
 class RunError(FedldpError):
     """A run folder cannot be used, or a run was cut short."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its kind where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -12,11 +12,18 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+KEY_BYTES = 32
 
 SERVER = -1
 """The client index under which the server and the simulator draw."""
@@ -31,15 +38,26 @@ class Stream:
     """
 
     def __init__(self, key: bytes, *, simulated: bool) -> None:
-        if len(key) != 32:
-            raise ValueError(f"a stream's key has 32 bytes, not {len(key)}")
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a stream's key has {KEY_BYTES} bytes, not {len(key)}")
         self.simulated = simulated
         self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
     @classmethod
     def fresh(cls) -> Stream:
         """Return a stream for deployment, keyed by the operating system; it cannot be repeated."""
-        return cls(os.urandom(32), simulated=False)
+        return cls(os.urandom(KEY_BYTES), simulated=False)
+
+    @classmethod
+    def derived(cls, secret: bytes, *labels: str) -> Stream:
+        """Return the stream of a secret of 32 bytes for some labels, always the same.
+
+        Streams of different labels tell nothing of each other, nor of the secret (HKDF, RFC 5869).
+        """
+        parts = [label.encode() for label in ("fedldp", *labels)]
+        info = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+        key = HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)
+        return cls(key, simulated=False)
 
     @classmethod
     def simulation(cls, *, seed: int, round: int, client: int, purpose: str) -> Stream:
@@ -48,7 +66,7 @@ class Stream:
         Whoever knows the seed can undo every randomiser that drew from it.
         """
         label = f"fedldp simulation/{seed}/{round}/{client}/{purpose}"
-        return cls(hashlib.blake2b(label.encode(), digest_size=32).digest(), simulated=True)
+        return cls(hashlib.blake2b(label.encode(), digest_size=KEY_BYTES).digest(), simulated=True)
 
     def bytes(self, count: int) -> NDArray[np.uint8]:
         """Return the next ``count`` bytes of the keystream, shape (count,)."""
@@ -77,6 +95,8 @@ class Stream:
 
     def torch_generator(self, device: torch.device) -> torch.Generator:
         """Return a torch generator seeded from this stream; as little cryptographic."""
+        import torch
+
         return torch.Generator(device).manual_seed(self.torch_seed())
 
 
@@ -86,6 +106,18 @@ def torch_seeded(stream: Stream) -> Iterator[None]:
 
     A module's initialiser and its dropout draw from the global generator and take no other.
     """
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(stream.torch_seed())
+    import torch
+
+    if torch.cuda.is_available():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(stream.torch_seed())
+            yield
+        return
+    # torch.manual_seed would format a stack trace for each kind of device that is not there.
+    generator = torch.default_generator
+    state = generator.get_state()
+    generator.manual_seed(stream.torch_seed())
+    try:
         yield
+    finally:
+        generator.set_state(state)

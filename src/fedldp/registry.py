@@ -18,10 +18,12 @@ T = TypeVar("T")
 
 
 def modules(package: str) -> Iterator[ModuleType]:
-    """Import and yield the modules of ``package``, by name."""
+    """Import and yield the modules of ``package``, by name, but those that begin with "_"."""
     path = importlib.import_module(package).__path__
-    for info in sorted(pkgutil.iter_modules(path), key=lambda info: info.name):
-        yield importlib.import_module(f"{package}.{info.name}")
+    names = sorted(info.name for info in pkgutil.iter_modules(path))
+    for name in names:
+        if not name.startswith("_"):
+            yield importlib.import_module(f"{package}.{name}")
 
 
 def scan(package: str, base: type[T]) -> list[type[T]]:

@@ -67,7 +67,9 @@ def read_toml(path: Path) -> SystemConfig:
 
 def to_toml(config: SystemConfig) -> str:
     """Return the resolved configuration as TOML, which ``read_toml`` reads back the same."""
-    return tomli_w.dumps(config.model_dump(exclude_none=True))
+    text = tomli_w.dumps(config.model_dump(exclude_none=True))
+    setting = config.epsilon_in_words()
+    return text if setting is None else f"# {setting}\n{text}"
 
 
 def _assignment(text: str) -> tuple[str, Any]:

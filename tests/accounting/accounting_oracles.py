@@ -9,12 +9,16 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath as mp
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom
 
 from fedldp.errors import FedldpError
 
 mp.mp.dps = 40
 
+Floats = NDArray[np.float64]
 Law = dict[Any, Any]
 """Probabilities (fractions or mpf) by outcome."""
 
@@ -166,3 +170,62 @@ def sampled_delta(noise: Any, rate: Any, others: int, at_epsilon: Any) -> Any:
         else:
             high = middle
     return tail(1, high) - mp.exp(e) * tail(-1, high)
+
+
+def clone_arrays(epsilon: float, n: int, clone: float) -> tuple[Floats, Floats]:
+    """Laws of the clone pair's outcomes, for many participants: all that matter at 1e-25."""
+    p = 1 / (1 + math.exp(-epsilon))
+    ones, zeros = (array.reshape(-1) for array in np.indices((n + 1, n + 1)))
+    inside = (ones + zeros >= 1) & (ones + zeros <= n)
+    ones, total = ones[inside], (ones + zeros)[inside]
+    clones = binom.pmf(total - 1, n - 1, clone)
+    with_one = clones * binom.pmf(ones - 1, total - 1, 0.5)
+    with_zero = clones * binom.pmf(ones, total - 1, 0.5)
+    first, second = p * with_one + (1 - p) * with_zero, (1 - p) * with_one + p * with_zero
+    kept = (first > 1e-30) & (second > 1e-30)
+    return first[kept], second[kept]
+
+
+def contour_delta(first: Floats, second: Floats, count: int, at_epsilon: float) -> float:
+    """delta of ``count`` independent uses of a pair, by an integral in the complex plane.
+
+    (1 - e^-t)+ is the inverse Laplace transform of 1/(s (s + 1)), so delta is the integral of
+    E[e^(s L)]^count e^(-s e)/(s (s + 1)) over a vertical line, by the trapezoidal rule.
+    """
+    losses = np.log(first / second)
+
+    def log_moment(s: Any) -> Any:
+        return np.log(np.sum(first * np.exp(s * losses)))
+
+    def exponent(c: float) -> float:
+        return float(count * log_moment(c) - c * at_epsilon - math.log(c * (c + 1)))
+
+    c = min(np.geomspace(1e-2, 50, 200), key=exponent)  # a saddle point, where little cancels
+    tilted = first * np.exp(c * losses - log_moment(c))
+    deviation = math.sqrt(count * (np.dot(tilted, losses**2) - np.dot(tilted, losses) ** 2))
+    step = 2 * math.pi / max(60 / c, 25 * deviation)
+    terms, k = [], 0
+    while True:
+        s = c + 1j * k * step
+        term = np.exp(count * log_moment(s) - s * at_epsilon - exponent(c)) / (s * (s + 1))
+        terms.append(term.real * (0.5 if k == 0 else 1.0))
+        if k > 20 and max(map(abs, terms[-10:])) < 1e-13 * abs(sum(terms)):
+            return step / math.pi * sum(terms) * math.exp(exponent(c))
+        k += 1
+
+
+def lattice_delta(epsilon: float, telling: float, count: int, at_epsilon: float) -> float:
+    """delta of ``count`` two-valued mechanisms that tell now and then, from the law of the sum.
+
+    Every loss is -epsilon, 0 or epsilon, so the law is a polynomial's ``count``-th power.
+    """
+    p = 1 / (1 + math.exp(-epsilon))
+    one = np.array([telling * (1 - p), 1 - telling, telling * p])
+    law = np.ones(1)
+    for bit in bin(count)[2:]:
+        law = np.convolve(law, law)
+        if bit == "1":
+            law = np.convolve(law, one)
+    losses = epsilon * np.arange(-count, count + 1)
+    above = losses > at_epsilon
+    return float(np.sum(law[above] * -np.expm1(at_epsilon - losses[above])))

@@ -13,14 +13,34 @@ from typing import Any
 import pytest
 
 from fedldp.accounting.budget import Budget
-from fedldp.accounting.events import PureReport
+from fedldp.accounting.events import Event, PureReport
 from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.sqlite_ledger import SqliteLedger
 
 ONE = PureReport(epsilon=1.0)
 PLENTY = Budget("pure", 1e6)
 FORK = multiprocessing.get_context("fork")
 
 forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def asked(question: str) -> bytes:
+    """Return the digest of a question."""
+    return hashlib.sha256(question.encode()).digest()
+
+
+def release(
+    ledger: Ledger,
+    run: str,
+    round: int,
+    event: Event,
+    make: Callable[[], bytes],
+    *,
+    exchange: int = 0,
+    question: str = "?",
+) -> bytes:
+    """Release with what most tests do not care about."""
+    return ledger.release(run, round, exchange, asked(question), event, make)
 
 
 def fresh() -> bytes:
@@ -35,10 +55,10 @@ def digest(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()
 
 
-def filled(path: Path, rounds: int = 4) -> Ledger:
-    ledger = Ledger(path, PLENTY)
+def filled(path: Path, rounds: int = 4) -> SqliteLedger:
+    ledger = SqliteLedger(path, PLENTY)
     for round in range(rounds):
-        ledger.release("run", round, ONE, fresh)
+        release(ledger, "run", round, ONE, fresh)
     return ledger
 
 

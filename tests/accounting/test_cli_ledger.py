@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from ledgers import PLENTY, filled, fresh
+from ledgers import PLENTY, asked, filled, fresh, release
 
 from fedldp import cli
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import TwoValuedBits
-from fedldp.accounting.ledger import Ledger
-from fedldp.cli_ledger import ledger_app
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.cli.ledger import ledger_app
 
 
 @pytest.fixture
@@ -49,15 +49,14 @@ def fedldp(
 
 
 def test_show_and_verify_for_people(path: Path, fedldp: Callable[..., Outcome]) -> None:
-    Ledger(path, Budget("pure", 1.5)).release(
-        "[red]run", 0, TwoValuedBits(epsilon=0.1, coordinates=3), fresh
-    )
+    ledger = SqliteLedger(path, Budget("pure", 1.5))
+    release(ledger, "[red]run", 0, TwoValuedBits(epsilon=0.1, coordinates=3), fresh, exchange=7)
     status, out, err = fedldp("ledger", "show", path)
     assert (status, err) == (0, "")
     assert "pure budget of epsilon 1.5" in out
     assert "spent      epsilon 0.3" in out
     assert "remaining  epsilon 1.2" in out
-    assert "[red]run" in out
+    assert re.search(r"1 +│ +\[red\]run +│ +0 +│ +7 +│", out)
     line = f"ok: {path}: releases 1, within the pure budget of epsilon 1.5\n"
     assert fedldp("ledger", "verify", path) == (0, line, "")
 
@@ -80,6 +79,8 @@ def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> 
         "number": 2,
         "run": "run",
         "round": 1,
+        "exchange": 0,
+        "question": asked("?").hex(),
         "event": {"event": "PureReport", "epsilon": 1.0, "idealised": False},
         "cost": 1.0,
         "payload_sha256": entries[1].payload_sha256,
@@ -91,7 +92,7 @@ def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> 
 
 
 def test_an_empty_ledger_is_shown(path: Path, fedldp: Callable[..., Outcome]) -> None:
-    Ledger(path, PLENTY)
+    SqliteLedger(path, PLENTY)
     status, out, _ = fedldp("ledger", "show", path)
     assert status == 0
     assert "none: nothing was released" in out

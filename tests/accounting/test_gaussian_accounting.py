@@ -6,13 +6,16 @@ Known answers: independent computations of Balle, Wang 2018, Theorem 8.
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import mpmath as mp
+import numpy as np
 import pytest
 from accounting_oracles import gaussian, one_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedldp.accounting.events import Event, GaussianReport
 from fedldp.accounting.gaussian import (
     compose_mu,
     compose_rho,
@@ -24,6 +27,7 @@ from fedldp.accounting.gaussian import (
     mahalanobis_mu,
     zcdp_epsilon,
 )
+from fedldp.accounting.guarantees import local_guarantees
 from fedldp.errors import ConfigError
 
 MUS = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
@@ -136,6 +140,29 @@ def test_zcdp_is_valid_for_the_gaussian_it_comes_from() -> None:
 def test_zcdp_edges() -> None:
     assert zcdp_epsilon(0.0, 0.0) == 0.0
     assert zcdp_epsilon(1.0, 0.0) == math.inf
+
+
+@pytest.mark.parametrize("shifts", [(100, 5), (64,), (40, 40)])
+@pytest.mark.parametrize("delta", [0.2, 1e-3, 1e-6])
+def test_rounds_of_discrete_noise_cost_what_is_printed_at_most(
+    shifts: tuple[int, ...], delta: float
+) -> None:
+    scale = 64  # the proof needs a scale well above 4, not 2^12
+    mus = [shift / (scale - 16 / scale) for shift in shifts]
+    history: Counter[Event] = Counter(
+        GaussianReport(mu=math.nextafter(mu, math.inf), rho=1e9) for mu in mus
+    )
+    (line,) = local_guarantees(history, "client-run", delta)
+    assert line.epsilon is not None
+    reach = 12 * scale + max(shifts)
+    noise = np.arange(-reach, reach + 1)
+    weights = np.exp(-(noise**2) / (2 * scale**2))
+    low, losses = np.ones(()), np.zeros(())
+    for shift in shifts:
+        low = np.multiply.outer(low, weights / weights.sum())
+        losses = np.add.outer(losses, (shift**2 - 2 * noise * shift) / (2 * scale**2))
+    lost = low * -np.expm1(np.minimum(line.epsilon - losses, 0))
+    assert 0 < lost.sum() <= delta
 
 
 def test_bad_arguments_are_refused() -> None:

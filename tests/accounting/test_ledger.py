@@ -12,19 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ledgers import ONE, PLENTY, digest, filled, fresh, never
+from ledgers import ONE, PLENTY, asked, digest, filled, fresh, never, release
 
 from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import (
+    DrawnOnce,
     Event,
     GaussianReport,
     InClear,
+    PerRecord,
     PureReport,
+    SampledGaussian,
     TwoValuedBits,
 )
-from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.ledger import AskedOtherwise, LedgerUnusable, NoLongerKept, OverBudget
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.errors import ConfigError, PrivacyError
+
+IDEAL = PureReport(epsilon=1.0, idealised=True)
+STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
 
 
 @pytest.fixture
@@ -33,13 +40,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_release_is_charged_and_kept(path: Path) -> None:
-    ledger = Ledger(path, Budget("pure", 3.0))
-    sent = [ledger.release("run", round, ONE, fresh) for round in range(2)]
-    entries = Ledger(path).verify()
-    assert [(e.number, e.run, e.round, e.event, e.cost) for e in entries] == [
-        (1, "run", 0, ONE, 1.0),
-        (2, "run", 1, ONE, 1.0),
+    ledger = SqliteLedger(path, Budget("pure", 3.0))
+    sent = [release(ledger, "run", round, ONE, fresh) for round in range(2)]
+    entries = SqliteLedger(path).verify()
+    assert [(e.number, e.run, e.round, e.exchange, e.event, e.cost) for e in entries] == [
+        (1, "run", 0, 0, ONE, 1.0),
+        (2, "run", 1, 0, ONE, 1.0),
     ]
+    assert {e.question for e in entries} == {asked("?").hex()}
     assert [e.payload_sha256 for e in entries] == list(map(digest, sent))
     assert (ledger.spent(), ledger.remaining()) == (2.0, 1.0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -47,44 +55,54 @@ def test_a_release_is_charged_and_kept(path: Path) -> None:
 
 
 def test_a_retry_sends_the_same_bytes_at_no_cost(path: Path) -> None:
-    ledger = Ledger(path, Budget("pure", 1.0))
-    sent = ledger.release("run", 7, ONE, fresh)
-    assert ledger.release("run", 7, ONE, never) == sent
-    assert Ledger(path).release("run", 7, ONE, never) == sent
+    ledger = SqliteLedger(path, Budget("pure", 1.0))
+    sent = release(ledger, "run", 7, ONE, fresh)
+    assert release(ledger, "run", 7, ONE, never) == sent
+    assert release(SqliteLedger(path), "run", 7, ONE, never) == sent
     assert ledger.spent() == 1.0
 
 
 def test_a_retry_as_another_event_is_refused(path: Path) -> None:
     ledger = filled(path)
-    with pytest.raises(PrivacyError, match="was released as PureReport"):
-        ledger.release("run", 3, PureReport(epsilon=0.5), never)
+    with pytest.raises(AskedOtherwise, match="run run round 3 exchange 0 was released as PureRep"):
+        release(ledger, "run", 3, PureReport(epsilon=0.5), never)
 
 
-def test_only_the_latest_bytes_of_each_run_are_kept(path: Path) -> None:
+def test_only_the_latest_rounds_bytes_of_each_run_are_kept(path: Path) -> None:
     ledger = filled(path)
-    other = ledger.release("other", 0, ONE, fresh)
-    ledger.release("run", 4, ONE, fresh)
-    with pytest.raises(PrivacyError, match="no longer kept"):
-        ledger.release("run", 3, ONE, never)
-    assert ledger.release("other", 0, ONE, never) == other
-    assert ledger.spent() == 6.0
+    more = [release(ledger, "run", 3, ONE, fresh, exchange=exchange) for exchange in (2, 1)]
+    other = release(ledger, "other", 0, ONE, fresh)
+    for exchange, sent in ((2, more[0]), (1, more[1])):
+        assert release(ledger, "run", 3, ONE, never, exchange=exchange) == sent
+    release(ledger, "run", 4, ONE, fresh)
+    with pytest.raises(NoLongerKept, match="run run round 3: round 4 was released since"):
+        release(ledger, "run", 3, ONE, never)
+    assert release(ledger, "other", 0, ONE, never) == other
+    assert ledger.spent() == 8.0
+    with closing(sqlite3.connect(path)) as db, db:
+        query = "SELECT run, round FROM releases WHERE payload IS NOT NULL ORDER BY number"
+        assert db.execute(query).fetchall() == [("other", 0), ("run", 4)]
 
 
-def test_rounds_may_come_in_any_order(path: Path) -> None:
-    ledger = Ledger(path, PLENTY)
-    for round in (5, 2, 9):
-        ledger.release("run", round, ONE, fresh)
-    assert [entry.round for entry in ledger.releases()] == [5, 2, 9]
+def test_bytes_that_were_taken_out_are_not_randomised_again(path: Path) -> None:
+    ledger = filled(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE releases SET payload = NULL")
+    with pytest.raises(NoLongerKept, match="its bytes are no longer kept"):
+        release(ledger, "run", 3, ONE, never)
+    with pytest.raises(NoLongerKept):
+        ledger.recall("run", 3, 0, asked("?"))
+    assert len(ledger.verify()) == 4
 
 
 def test_over_the_budget_nothing_is_randomised(path: Path) -> None:
-    ledger = Ledger(path, Budget("pure", 2.5))
+    ledger = SqliteLedger(path, Budget("pure", 2.5))
     for round in range(2):
-        ledger.release("run", round, ONE, fresh)
+        release(ledger, "run", round, ONE, fresh)
     refusal = "pure budget of epsilon 2.5: 2.0 is spent, this release costs 1.0, together 3.0"
     with pytest.raises(PrivacyError, match=re.escape(refusal)):
-        ledger.release("another run", 0, ONE, never)
-    ledger.release("run", 2, PureReport(epsilon=0.5), fresh)
+        release(ledger, "another run", 0, ONE, never)
+    release(ledger, "run", 2, PureReport(epsilon=0.5), fresh)
     assert ledger.remaining() == 0.0
     assert len(ledger.verify()) == 3
 
@@ -97,28 +115,28 @@ def test_an_error_while_randomising_costs_nothing(path: Path, error: type[BaseEx
         raise error("bound")
 
     with pytest.raises(error, match="bound"):
-        ledger.release("run", 4, ONE, fail)
+        release(ledger, "run", 4, ONE, fail)
     assert ledger.spent() == 4.0
-    ledger.release("run", 4, ONE, fresh)
+    release(ledger, "run", 4, ONE, fresh)
 
 
 @pytest.mark.parametrize("run", ["", "a\nb", "\x1b[31m", "\ud800", "x" * 201])
 def test_a_run_must_have_a_printable_name(path: Path, run: str) -> None:
     with pytest.raises(ConfigError, match=r"run = .*1 to 200 printable"):
-        Ledger(path, PLENTY).release(run, 0, ONE, never)
+        release(SqliteLedger(path, PLENTY), run, 0, ONE, never)
 
 
 @pytest.mark.parametrize("round", [-1, 2**63, True])
 def test_a_round_must_be_a_number(path: Path, round: int) -> None:
     with pytest.raises(ConfigError, match="round = "):
-        Ledger(path, PLENTY).release("run", round, ONE, never)
+        release(SqliteLedger(path, PLENTY), "run", round, ONE, never)
 
 
 def test_bytes_of_any_size_come_back(path: Path) -> None:
-    ledger = Ledger(path, PLENTY)
+    ledger = SqliteLedger(path, PLENTY)
     for round, size in enumerate((0, 1, 3_000_000)):
-        sent = ledger.release("run", round, ONE, lambda size=size: os.urandom(size))
-        assert ledger.release("run", round, ONE, never) == sent
+        sent = release(ledger, "run", round, ONE, lambda size=size: os.urandom(size))
+        assert release(ledger, "run", round, ONE, never) == sent
         assert len(sent) == size
 
 
@@ -130,14 +148,21 @@ def test_bytes_of_any_size_come_back(path: Path) -> None:
         ("pure", InClear(what="weights"), "no finite cost is proven"),
         ("zcdp", InClear(what="weights"), "no finite cost is proven"),
         ("gdp", InClear(what="weights"), "no finite cost is proven"),
-        ("pure", PureReport(epsilon=1.0, idealised=True), "private for real numbers only"),
+        ("pure", IDEAL, "private for real numbers only"),
+        ("pure", DrawnOnce(drawn=IDEAL, identity="all"), "private for real numbers only"),
+        ("pure", PerRecord(record=IDEAL, client=ONE), "private for real numbers only"),
+        ("pure", PerRecord(record=ONE, client=IDEAL), "private for real numbers only"),
+        ("zcdp", PerRecord(record=STEPS, client=ONE), "private for real numbers only"),
+        ("zcdp", STEPS, "private for real numbers only"),
         ("zcdp", TwoValuedBits(epsilon=1e308, coordinates=9), "no finite cost is proven"),
     ],
 )
 def test_what_no_budget_covers_is_refused(path: Path, kind: Kind, event: Event, what: str) -> None:
-    ledger = Ledger(path, Budget(kind, 1e300))
-    with pytest.raises(PrivacyError, match=what):
-        ledger.release("run", 0, event, never)
+    ledger = SqliteLedger(path, Budget(kind, 1e300))
+    with pytest.raises(OverBudget, match=what):
+        release(ledger, "run", 0, event, never)
+    with pytest.raises(OverBudget, match=what):
+        ledger.admit("run", 10**5, 0, event)
     assert ledger.releases() == []
 
 
@@ -154,9 +179,9 @@ class Weaker(PureReport):
 @pytest.mark.parametrize("event", [Unknown(), Weaker(epsilon=0.1)])
 def test_an_unknown_event_is_refused(path: Path, event: Event) -> None:
     with pytest.raises(PrivacyError, match=f"event {type(event).__name__}: no budget knows it"):
-        Ledger(path, PLENTY).release("run", 0, event, never)
+        release(SqliteLedger(path, PLENTY), "run", 0, event, never)
     with pytest.raises(PrivacyError, match="no budget knows it"):
-        MemoryLedger().charge(0, 0, event)
+        release(MemoryLedger().of(0), "run", 0, event, never)
 
 
 # The file
@@ -164,21 +189,21 @@ def test_an_unknown_event_is_refused(path: Path, event: Event) -> None:
 
 def test_the_budget_stays(path: Path) -> None:
     filled(path)
-    assert Ledger(path).budget == Ledger(path, PLENTY).budget == PLENTY
+    assert SqliteLedger(path).budget == SqliteLedger(path, PLENTY).budget == PLENTY
     for other in (Budget("pure", 2e6), Budget("pure", 1.0), Budget("zcdp", 1e6)):
         with pytest.raises(PrivacyError, match="it was begun with a pure budget of epsilon"):
-            Ledger(path, other)
+            SqliteLedger(path, other)
 
 
 def test_without_a_budget_no_file_is_made(path: Path) -> None:
     with pytest.raises(PrivacyError, match="there is no such file"):
-        Ledger(path)
+        SqliteLedger(path)
     assert not path.exists()
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="cannot be made: No such file or directory"):
-        Ledger(tmp_path / "nowhere" / "client.ledger", PLENTY)
+        SqliteLedger(tmp_path / "nowhere" / "client.ledger", PLENTY)
 
 
 @pytest.mark.parametrize(
@@ -187,21 +212,29 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_another_file_is_refused_and_left_alone(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(PrivacyError):
-        Ledger(path, PLENTY)
+        SqliteLedger(path, PLENTY)
     assert path.read_bytes() == content
+
+
+def test_a_ledger_of_an_older_version_is_refused_with_what_to_do(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("PRAGMA user_version = 1; CREATE TABLE budget (x);")
+    with pytest.raises(LedgerUnusable, match=r"of version 1.*begin a new one") as refusal:
+        SqliteLedger(path, PLENTY)
+    assert "\n" not in str(refusal.value)
 
 
 def test_another_database_is_refused(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
-        db.executescript("PRAGMA user_version = 1; CREATE TABLE t (x);")
+        db.executescript("PRAGMA user_version = 2; CREATE TABLE t (x);")
     with pytest.raises(PrivacyError, match="no such table"):
-        Ledger(path, PLENTY)
+        SqliteLedger(path, PLENTY)
 
 
 def test_a_path_with_odd_characters(tmp_path: Path) -> None:
     path = tmp_path / "a b%20?mode=memory#é.ledger"
     filled(path)
-    assert len(Ledger(path).releases()) == 4
+    assert len(SqliteLedger(path).releases()) == 4
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -214,6 +247,8 @@ def test_a_path_with_odd_characters(tmp_path: Path) -> None:
         "UPDATE releases SET event = x'00ff' WHERE number = 2",
         "UPDATE releases SET round = 100 WHERE number = 4",
         "UPDATE releases SET run = 'other' WHERE number = 1",
+        "UPDATE releases SET exchange = 1 WHERE number = 4",
+        "UPDATE releases SET question = replace(question, '8', '9') WHERE number = 4",
         "UPDATE releases SET payload_sha256 = 'ab' WHERE number = 3",
         "UPDATE releases SET number = 9 WHERE number = 4",
         "UPDATE releases SET hash = 'ab' WHERE number = 2",
@@ -224,7 +259,7 @@ def test_a_path_with_odd_characters(tmp_path: Path) -> None:
         "UPDATE budget SET kind = 'none'",
         "INSERT INTO budget VALUES ('pure', 1e9, '')",
         "DELETE FROM budget",
-        "PRAGMA user_version = 2",
+        "PRAGMA user_version = 3",
     ],
 )
 def test_a_changed_or_removed_entry_is_found_by_every_use(path: Path, statement: str) -> None:
@@ -233,11 +268,13 @@ def test_a_changed_or_removed_entry_is_found_by_every_use(path: Path, statement:
         db.execute(statement)
     uses: list[Callable[[], object]] = [
         ledger.verify, ledger.releases, ledger.spent, ledger.remaining,
-        lambda: ledger.release("run", 3, ONE, never), lambda: ledger.release("run", 4, ONE, never),
-        lambda: Ledger(path).verify(),
+        lambda: release(ledger, "run", 3, ONE, never),
+        lambda: release(ledger, "run", 4, ONE, never),
+        lambda: ledger.recall("run", 3, 0, asked("?")), lambda: ledger.admit("run", 10**5, 0, ONE),
+        lambda: SqliteLedger(path).verify(),
     ]  # fmt: skip
     for use in uses:
-        with pytest.raises(PrivacyError, match=r"client\.ledger"):
+        with pytest.raises(LedgerUnusable, match=r"client\.ledger"):
             use()
 
 
@@ -248,19 +285,19 @@ def test_changed_bytes_are_not_sent_again(path: Path) -> None:
     with pytest.raises(PrivacyError, match="the bytes of release 4 were changed"):
         ledger.verify()
     with pytest.raises(PrivacyError, match="the bytes of release 4 were changed"):
-        ledger.release("run", 3, ONE, never)
+        release(ledger, "run", 3, ONE, never)
 
 
 def rechained(path: Path, statement: str) -> None:
     """Change a ledger as one would who computes the hashes anew."""
-    from fedldp.accounting import ledger as module
+    from fedldp.accounting import sqlite_ledger as module
 
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(statement)
         previous = module._genesis(PLENTY)
-        query = "SELECT number, run, round, event, cost, payload_sha256 FROM releases ORDER BY 1"
+        query = f"SELECT {module._ENTRY} FROM releases ORDER BY number"
         for row in db.execute(query).fetchall():
-            previous = module._chain(previous, *row)
+            previous = module._chain(previous, *row[:-1])
             db.execute("UPDATE releases SET hash = ? WHERE number = ?", (previous, row[0]))
 
 
@@ -268,6 +305,8 @@ def rechained(path: Path, statement: str) -> None:
     ("statement", "what"),
     [
         ("UPDATE releases SET cost = 0.5 WHERE number = 2", "release 2 is charged 0.5, not 1.0"),
+        ("UPDATE releases SET cost = 'free' WHERE number = 2", "release 2 is not understood"),
+        ("UPDATE releases SET cost = -1.0 WHERE number = 2", "release 2 is charged -1.0"),
         ("UPDATE releases SET event = '{}' WHERE number = 2", "release 2 is not understood"),
         ("UPDATE releases SET event = 'x' WHERE number = 2", "release 2 is not understood"),
         ("DELETE FROM releases WHERE number = 3", "release 3 was changed or removed"),
@@ -287,14 +326,42 @@ def test_entries_must_make_sense_whatever_their_hashes(
     filled(path)
     rechained(path, statement)
     with pytest.raises(PrivacyError, match=what):
-        Ledger(path).verify()
+        SqliteLedger(path).verify()
+
+
+def test_what_is_drawn_once_is_checked_with_what_was_drawn_before(path: Path) -> None:
+    once = DrawnOnce(drawn=ONE, identity="bits")
+    ledger = SqliteLedger(path, PLENTY)
+    for run, round in (("a", 1), ("a", 2), ("b", 1), ("a", 3)):
+        release(ledger, run, round, once, fresh)
+    assert [entry.cost for entry in SqliteLedger(path).verify()] == [1.0, 0.0, 1.0, 0.0]
+    assert SqliteLedger(path).spent() == ledger.spent() == 2.0
+    rechained(path, "UPDATE releases SET cost = 0.0 WHERE number = 3")
+    for each in (ledger, SqliteLedger(path)):
+        with pytest.raises(LedgerUnusable, match=r"release 3 is charged 0\.0, not 1\.0"):
+            each.verify()
+
+
+def test_what_others_release_or_change_meanwhile_is_seen(path: Path) -> None:
+    ledger = filled(path)
+    ledger.releases().clear()  # a list of the caller's own
+    release(SqliteLedger(path), "run", 4, ONE, fresh)
+    assert [entry.round for entry in ledger.releases()] == [0, 1, 2, 3, 4]
+    whole = path.read_bytes()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE releases SET cost = 0.0 WHERE number = 1")
+    for _ in range(2):
+        with pytest.raises(LedgerUnusable, match="release 1 was changed or removed"):
+            ledger.releases()
+    path.write_bytes(whole)
+    assert ledger.spent() == 5.0
 
 
 def test_removing_the_newest_entries_shows_only_in_the_last_hash(path: Path) -> None:
     last = filled(path).verify()[-1].hash
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("DELETE FROM releases WHERE number > 2")
-    entries = Ledger(path).verify()
+    entries = SqliteLedger(path).verify()
     assert len(entries) == 2
     assert last not in [entry.hash for entry in entries]
 
@@ -308,7 +375,7 @@ def test_a_damaged_file_is_refused_or_read_right(path: Path) -> None:
         damaged[place] ^= 0x15
         path.write_bytes(damaged)
         try:
-            assert Ledger(path).verify() == entries
+            assert SqliteLedger(path).verify() == entries
         except PrivacyError:
             refused += 1
     assert refused > 10
@@ -322,7 +389,7 @@ def test_a_cut_file_is_refused_or_counts_on_right(path: Path) -> None:
     for size in range(0, len(whole), 500):
         path.write_bytes(whole[:size])
         try:
-            ledger.release("run", 4, ONE, fresh)
+            release(ledger, "run", 4, ONE, fresh)
         except PrivacyError:
             refused += 1
         else:

@@ -14,11 +14,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from ledgers import ONE, PLENTY, apart, digest, filled, forks, fresh, never, patched
+from ledgers import ONE, PLENTY, apart, digest, filled, forks, fresh, never, patched, release
 
 from fedldp.accounting.budget import Budget
-from fedldp.accounting.ledger import Ledger
-from fedldp.errors import PrivacyError
+from fedldp.accounting.ledger import LedgerUnusable, OverBudget
+from fedldp.accounting.sqlite_ledger import SqliteLedger
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def test_a_full_disk_refuses_and_recovers(path: Path, monkeypatch: pytest.Monkey
     ledger = filled(path)
     with monkeypatch.context() as full:
         patched(full, lambda db: db.execute("PRAGMA max_page_count = 1"))
-        with pytest.raises(PrivacyError, match="database or disk is full"):
-            ledger.release("run", 4, ONE, lambda: os.urandom(100_000))
+        with pytest.raises(LedgerUnusable, match="database or disk is full"):
+            release(ledger, "run", 4, ONE, lambda: os.urandom(100_000))
     assert len(ledger.verify()) == 4
-    ledger.release("run", 4, ONE, lambda: os.urandom(100_000))
+    release(ledger, "run", 4, ONE, lambda: os.urandom(100_000))
     assert ledger.spent() == 5.0
 
 
@@ -50,15 +50,15 @@ def test_a_file_that_cannot_grow_refuses(path: Path, payload: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size - 4096,) * 2)
         for round in itertools.count(40):
             try:
-                ledger.release("run", round, ONE, lambda: bytes(payload))
-            except PrivacyError:
+                release(ledger, "run", round, ONE, lambda: bytes(payload))
+            except LedgerUnusable:
                 os._exit(round - 40)
 
     process = apart(attempt)
     process.join()
     assert 0 <= process.exitcode < 40
     assert len(ledger.verify()) == 40 + process.exitcode
-    ledger.release("run", 90, ONE, fresh)
+    release(ledger, "run", 90, ONE, fresh)
 
 
 @forks
@@ -66,8 +66,8 @@ def test_a_ledger_cannot_begin_on_a_full_disk(path: Path) -> None:
     def attempt() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         try:
-            Ledger(path, PLENTY)
-        except PrivacyError as error:
+            SqliteLedger(path, PLENTY)
+        except LedgerUnusable as error:
             os._exit(7 if "cannot be made" in str(error) else 1)
 
     process = apart(attempt)
@@ -80,34 +80,34 @@ def test_a_ledger_cannot_begin_on_a_full_disk(path: Path) -> None:
 def test_a_file_that_may_not_be_written_refuses(path: Path) -> None:
     ledger = filled(path)
     path.chmod(0o400)
-    with pytest.raises(PrivacyError, match="readonly"):
-        ledger.release("run", 4, ONE, never)
+    with pytest.raises(LedgerUnusable, match="readonly"):
+        release(ledger, "run", 4, ONE, never)
     assert ledger.spent() == 4.0
 
 
 def test_a_file_that_cannot_be_written_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = filled(path)
     patched(monkeypatch, lambda db: db.execute("PRAGMA query_only = ON"))
-    with pytest.raises(PrivacyError, match="readonly"):
-        ledger.release("run", 4, ONE, fresh)
+    with pytest.raises(LedgerUnusable, match="readonly"):
+        release(ledger, "run", 4, ONE, fresh)
     assert ledger.spent() == 4.0
 
 
 def test_a_locked_file_refuses_after_a_while(path: Path) -> None:
     filled(path)
-    ledger = Ledger(path, timeout_seconds=0.05)
+    ledger = SqliteLedger(path, timeout_seconds=0.05)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(PrivacyError, match="database is locked"):
-            ledger.release("run", 4, ONE, never)
+        with pytest.raises(LedgerUnusable, match="database is locked"):
+            release(ledger, "run", 4, ONE, never)
         assert ledger.spent() == 4.0  # reading goes on
         other.execute("COMMIT")
         other.execute("BEGIN")
         other.execute("SELECT * FROM releases").fetchone()
-        with pytest.raises(PrivacyError, match="database is locked"):
-            ledger.release("run", 4, ONE, fresh)  # a reader holds up the commit
+        with pytest.raises(LedgerUnusable, match="database is locked"):
+            release(ledger, "run", 4, ONE, fresh)  # a reader holds up the commit
     assert ledger.spent() == 4.0
-    ledger.release("run", 4, ONE, fresh)
+    release(ledger, "run", 4, ONE, fresh)
 
 
 def test_a_commit_is_synced_with_its_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_a_commit_is_synced_with_its_folder(path: Path, monkeypatch: pytest.Monk
         assert opened[-1].execute("PRAGMA journal_mode").fetchone() == ("delete",)
         return fresh()
 
-    ledger.release("run", 4, ONE, make)
+    release(ledger, "run", 4, ONE, make)
 
 
 # Several processes, and death
@@ -133,14 +133,14 @@ def test_two_processes_never_pass_the_budget(path: Path, tmp_path: Path) -> None
 
     def client(name: str) -> Callable[[], None]:
         def work() -> None:
-            ledger = Ledger(path, budget, timeout_seconds=60.0)
+            ledger = SqliteLedger(path, budget, timeout_seconds=60.0)
             with (tmp_path / name).open("w") as log:
                 try:
-                    log.write(f"common 0 {digest(ledger.release('common', 0, ONE, fresh))}\n")
+                    log.write(f"common 0 {digest(release(ledger, 'common', 0, ONE, fresh))}\n")
                     for round in itertools.count():
                         log.write(f"{name} {round} ")
-                        log.write(f"{digest(ledger.release(name, round, ONE, fresh))}\n")
-                except PrivacyError as error:
+                        log.write(f"{digest(release(ledger, name, round, ONE, fresh))}\n")
+                except OverBudget as error:
                     log.write(f"refused: {error}\n")
 
         return work
@@ -151,7 +151,7 @@ def test_two_processes_never_pass_the_budget(path: Path, tmp_path: Path) -> None
         assert process.exitcode == 0
     lines = [(tmp_path / name).read_text().splitlines() for name in ("a", "b")]
     assert all("refused: pure budget of epsilon 60.5: 60.0 is spent" in x.pop() for x in lines)
-    entries = Ledger(path).verify()
+    entries = SqliteLedger(path).verify()
     assert len(entries) == 60
     assert {f"{e.run} {e.round} {e.payload_sha256}" for e in entries} == set(lines[0] + lines[1])
     assert lines[0][0] == lines[1][0]  # the common round: the same bytes for both
@@ -160,13 +160,13 @@ def test_two_processes_never_pass_the_budget(path: Path, tmp_path: Path) -> None
 @forks
 def test_many_processes_may_begin_one_ledger(path: Path) -> None:
     def begin() -> None:
-        Ledger(path, PLENTY).release("run", os.getpid(), ONE, fresh)
+        release(SqliteLedger(path, PLENTY), f"run {os.getpid()}", 0, ONE, fresh)
 
     processes = [apart(begin) for _ in range(6)]
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    assert len(Ledger(path).verify()) == 6
+    assert len(SqliteLedger(path).verify()) == 6
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -180,7 +180,7 @@ def test_a_ledger_that_another_began_meanwhile_is_kept(
             filled(path)
 
         patched(meanwhile, begin_another)
-        ledger = Ledger(path, PLENTY)
+        ledger = SqliteLedger(path, PLENTY)
     assert ledger.spent() == 4.0
 
 
@@ -195,10 +195,10 @@ def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -
 
     def client() -> None:
         first = len(sent())
-        ledger = Ledger(path, PLENTY)
+        ledger = SqliteLedger(path, PLENTY)
         handle = os.open(log, os.O_WRONLY | os.O_APPEND)
         for round in itertools.count(first):
-            payload = ledger.release("run", round, ONE, lambda: os.urandom(20_000))
+            payload = release(ledger, "run", round, ONE, lambda: os.urandom(20_000))
             os.write(handle, f"{round} {digest(payload)}\n".encode())
 
     left: dict[int, str] = {}
@@ -214,7 +214,7 @@ def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -
         if not path.exists():
             assert left == {}
             continue
-        ledger = Ledger(path)
+        ledger = SqliteLedger(path)
         entries = ledger.verify()
         released = {entry.round: entry.payload_sha256 for entry in entries}
         assert left.items() <= released.items()
@@ -222,22 +222,25 @@ def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -
         assert ledger.spent() == len(entries)
         if entries:
             last = entries[-1]
-            assert digest(ledger.release("run", last.round, ONE, never)) == last.payload_sha256
+            assert digest(release(ledger, "run", last.round, ONE, never)) == last.payload_sha256
     assert len(left) >= 15
 
 
 @forks
-@pytest.mark.parametrize("new", [False, True], ids=["next", "first"])
+@pytest.mark.parametrize(
+    ("before", "round", "exchange"),
+    [(2, 2, 0), (2, 1, 3), (0, 0, 0)],
+    ids=["next round", "next exchange", "first"],
+)
 def test_killed_at_any_statement_it_never_undercounts(
-    path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
+    path: Path, monkeypatch: pytest.MonkeyPatch, before: int, round: int, exchange: int
 ) -> None:
-    before = 0 if new else 2
     outcomes = []
     for place in range(100):
         path.unlink(missing_ok=True)
         for journal in path.parent.iterdir():
             journal.unlink()
-        if not new:
+        if before:
             filled(path, before)
 
         def client(place: int = place) -> None:
@@ -248,13 +251,13 @@ def test_killed_at_any_statement_it_never_undercounts(
                     os.kill(os.getpid(), signal.SIGKILL)
 
             patched(monkeypatch, lambda db: db.set_trace_callback(die))
-            Ledger(path, PLENTY).release("run", before, ONE, fresh)
+            release(SqliteLedger(path, PLENTY), "run", round, ONE, fresh, exchange=exchange)
 
         process = apart(client)
         process.join()
-        ledger = Ledger(path, PLENTY)
+        ledger = SqliteLedger(path, PLENTY)
         entries = ledger.verify()
-        retried = ledger.release("run", before, ONE, fresh)
+        retried = release(ledger, "run", round, ONE, fresh, exchange=exchange)
         outcomes.append(len(entries) - before)
         assert digest(retried) == ledger.verify()[-1].payload_sha256
         assert ledger.spent() == before + 1

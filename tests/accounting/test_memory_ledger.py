@@ -1,21 +1,39 @@
-"""The ledgers of a simulation, and the filter against exact fractions."""
+"""The ledgers of a simulation: the filter against exact fractions, workers, resumes, and size."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import time
+import tracemalloc
 from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ONE
+from ledgers import ONE, asked, fresh, never, release
+from tables import DOWNLINK, released
 
 from fedldp.accounting.budget import Budget, Kind, cost
-from fedldp.accounting.events import Event, PureReport, TwoValuedBits
-from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.errors import PrivacyError
+from fedldp.accounting.events import DrawnOnce, Event, InClear, NoData, PureReport, TwoValuedBits
+from fedldp.accounting.ledger import AskedOtherwise, NoLongerKept, OverBudget
+from fedldp.accounting.memory_ledger import LARGEST_ROUND, MemoryLedger
+from fedldp.accounting.memory_run import pack_indices, unpack_indices
+from fedldp.errors import ConfigError, PrivacyError
+
+OTHER = TwoValuedBits(epsilon=0.5, coordinates=3)
+KEYS = NoData(what="public keys")
+
+
+def charge(ledger: MemoryLedger, client: int, round: int, event: Event) -> None:
+    release(ledger.of(client), "run", round, event, lambda: b"x")
+
+
+def again(ledger: MemoryLedger, budget: Budget | None = None) -> MemoryLedger:
+    """Return the ledger that a checkpoint gives back."""
+    return MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())), budget)
+
 
 EPSILONS = st.one_of(st.floats(0, 3), st.sampled_from([0.1, 1 / 3, 1e-9, 2.0**-60]))
 EVENTS = st.one_of(
@@ -57,7 +75,7 @@ def test_the_exact_total_never_passes_the_limit(
     for round, event in enumerate(events):
         after = total + exact_cost(event, kind)
         try:
-            ledger.charge(0, round, event)
+            charge(ledger, 0, round, event)
         except PrivacyError:
             # Refused only if it did not fit, but for the rounding of costs to floats.
             assert after > Fraction(limit) * (1 - Fraction(2) ** -48) - Fraction(1e-320)
@@ -67,71 +85,249 @@ def test_the_exact_total_never_passes_the_limit(
             charged.append(cost(event, kind))
     assert Fraction(budget.spent(charged)) >= total
     assert Fraction(budget.remaining(charged)) <= Fraction(limit) - total
-    assert sum(ledger.history(0).values()) == len(charged)
+    assert ledger.history("run", 0).total() == len(charged)
+    assert budget.spent(charged) == ledger.spent(0)
 
 
-@settings(deadline=None)
-@given(st.integers(1, 40), st.floats(1e-3, 2))
-def test_a_file_and_memory_admit_the_same(rounds: int, epsilon: float) -> None:
-    event = PureReport(epsilon=epsilon)
-    budget = Budget("pure", 10.0)
-    spent = Fraction(0)
-    memory = MemoryLedger(budget)
-    for round in range(rounds):
-        try:
-            spent += Fraction(budget.admit(event, spent))
-        except PrivacyError:
-            with pytest.raises(PrivacyError):
-                memory.charge(3, round, event)
-            break
-        memory.charge(3, round, event)
-    assert memory.history(3)[event] == spent / Fraction(epsilon)
-
-
-def test_a_simulation_counts_true_participation() -> None:
+def test_without_a_budget_all_is_counted() -> None:
     ledger = MemoryLedger()
-    other = PureReport(epsilon=0.5)
-    for client, round, event in [(4, 0, ONE), (2, 0, ONE), (4, 3, ONE), (4, 2, other), (4, 3, ONE)]:
-        ledger.charge(client, round, event)
-    assert {c for by_client in ledger.releases().values() for c in by_client} == {2, 4}
-    assert ledger.history(4) == {ONE: 2, other: 1}
-    assert ledger.history(2) == {ONE: 1}
-    assert ledger.history(0) == {}
-    with pytest.raises(PrivacyError, match="client 4 round 2: it released another event"):
-        ledger.charge(4, 2, ONE)
+    for client, round in ((4, 0), (2, 0), (4, 3)):
+        charge(ledger, client, round, ONE)
+    for _ in range(2):
+        charge(ledger, 4, 5, OTHER)
+    charge(ledger, 1, 3, InClear(what="weights"))
+    assert ledger.history("run", 4) == {ONE: 2, OTHER: 1}
+    assert ledger.history("run", 2) == {ONE: 1}
+    assert ledger.history("run", 0) == ledger.history("other", 4) == {}
+    clear = InClear(what="weights")
+    table = {0: {2: ONE, 4: ONE}, 3: {4: ONE, 1: clear}, 5: {4: OTHER}}
+    assert ledger.releases("run") == released(table)
+    with pytest.raises(ConfigError, match="client_budget"):
+        ledger.spent(4)
 
 
-def test_a_resumed_simulation_counts_on() -> None:
+def test_a_client_that_would_answer_anew_is_refused() -> None:
+    ledger = MemoryLedger().of(3)
+    release(ledger, "run", 1, ONE, lambda: b"one")
+    with pytest.raises(NoLongerKept, match=r"client 3, run run round 1 .* randomised again"):
+        release(ledger, "run", 1, ONE, lambda: b"two")
+    assert release(ledger, "run", 1, ONE, lambda: b"one") == b"one"
+
+
+def test_only_answers_of_the_latest_round_are_known() -> None:
     ledger = MemoryLedger()
-    other = TwoValuedBits(epsilon=0.5, coordinates=3)
-    for client, round, event in [(1, 0, ONE), (1, 9, other), (70_000, 200, ONE)]:
-        ledger.charge(client, round, event)
-    record = json.loads(json.dumps(ledger.to_record()))
-    resumed = MemoryLedger.from_record(record, Budget("pure", 3.0))
-    assert resumed.to_record() == ledger.to_record()
-    resumed.charge(1, 0, ONE)
-    with pytest.raises(PrivacyError, match=r"together 3\.5"):
-        resumed.charge(1, 10, ONE)
-    resumed.charge(2, 10, ONE)
-    assert resumed.history(1) == {ONE: 1, other: 1}
+    for round in (1, 2):
+        for exchange in (0, 1) if round == 1 else (0,):
+            release(ledger.of(3), "run", round, ONE, fresh, exchange=exchange)
+    run = ledger._runs["run"]
+    assert [len(run.answers[exchange]) for exchange in (0, 1)] == [1, 0]
 
 
 def test_a_budget_is_each_clients_own() -> None:
     ledger = MemoryLedger(Budget("zcdp", 1.0))
     for client in range(3):
         for round in range(2):
-            ledger.charge(client, round, ONE)
-        with pytest.raises(PrivacyError, match="zcdp budget of rho"):
-            ledger.charge(client, 2, ONE)
-        ledger.charge(client, 1, ONE)
+            charge(ledger, client, round, ONE)
+        with pytest.raises(OverBudget, match="zcdp budget of rho"):
+            charge(ledger, client, 2, ONE)
+        charge(ledger, client, 1, ONE)
 
 
-def test_many_clients_are_fast() -> None:
+@pytest.mark.parametrize("client", [-1, True, 1.0])
+def test_a_client_is_an_index(client: Any) -> None:
+    with pytest.raises(ConfigError, match="client = "):
+        MemoryLedger().of(client)
+
+
+def test_a_simulations_rounds_are_limited() -> None:
+    with pytest.raises(ConfigError, match="round = 1000001: a simulation has at most 1,000,000"):
+        charge(MemoryLedger(), 0, LARGEST_ROUND + 1, ONE)
+
+
+def test_two_priced_events_of_a_client_in_one_round_have_no_statement() -> None:
     ledger = MemoryLedger()
-    began = time.process_time()
-    for round in range(20):
+    for round in (1, 2):
+        release(ledger.of(0), "run", round, KEYS, fresh, exchange=0)
+        release(ledger.of(0), "run", round, ONE, fresh, exchange=1)
+    assert ledger.releases("run") == released({1: {0: ONE}, 2: {0: ONE}})
+    for event in (ONE, OTHER):
+        both = again(ledger)
+        release(both.of(0), "run", 3, ONE, fresh, exchange=0)
+        release(both.of(0), "run", 3, event, fresh, exchange=1)
+        with pytest.raises(ConfigError, match="in one round; count them as one event"):
+            both.releases("run")
+
+
+def test_what_the_servers_broadcasts_release_stands_apart() -> None:
+    ledger = MemoryLedger(Budget("pure", 1.0))
+    charge(ledger, 0, 1, ONE)
+    for round in (1, 2, 2):
+        ledger.count_downlink("run", round, OTHER)
+    expected = released({1: {0: ONE, DOWNLINK: OTHER}, 2: {DOWNLINK: OTHER}})
+    assert ledger.releases("run") == expected == again(ledger).releases("run")
+    assert ledger.spent(0) == 1.0
+
+
+# Resumed
+
+
+def test_a_resumed_simulation_counts_on() -> None:
+    ledger = MemoryLedger()
+    for client, round, event in [(1, 0, ONE), (1, 9, OTHER), (70_000, 200, ONE)]:
+        charge(ledger, client, round, event)
+    resumed = again(ledger, Budget("pure", 3.0))
+    assert resumed.to_record() == ledger.to_record()
+    with pytest.raises(OverBudget, match=r"together 3\.5"):
+        charge(resumed, 1, 10, ONE)
+    charge(resumed, 2, 10, ONE)
+    assert resumed.history("run", 1) == {ONE: 1, OTHER: 1}
+    assert resumed.releases("run") != ledger.releases("run")
+
+
+def test_a_resumed_simulation_answers_nothing_again() -> None:
+    ledger = MemoryLedger()
+    charge(ledger, 1, 3, ONE)
+    resumed = again(ledger).of(1)
+    for question, error in (("!", AskedOtherwise), ("?", NoLongerKept)):
+        with pytest.raises(error):
+            resumed.recall("run", 3, 0, asked(question))
+        with pytest.raises(error):
+            release(resumed, "run", 3, ONE, never, question=question)
+    with pytest.raises(NoLongerKept, match="round 3 was released since"):
+        release(resumed, "run", 2, ONE, never)
+    once = DrawnOnce(drawn=ONE, identity="bits")
+    charge(ledger, 2, 1, once)
+    resumed = again(ledger, Budget("pure", 1.0)).of(2)
+    release(resumed, "run", 2, once, fresh)  # it was paid before
+
+
+@given(st.sets(st.integers(0, 300), min_size=1), st.integers(0, 10**6))
+def test_indices_come_back(indices: set[int], offset: int) -> None:
+    ascending = sorted(index + offset for index in indices)
+    packed = json.loads(json.dumps(pack_indices(ascending)))
+    assert unpack_indices(packed) == ascending
+
+
+def damaged(record: dict[str, Any], change: Any) -> dict[str, Any]:
+    copied: dict[str, Any] = json.loads(json.dumps(record))
+    change(copied, copied["runs"][0]["groups"][0])
+    return copied
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record, group: group.update(round=4),
+        lambda record, group: group.update(clients=[1, 3]),
+        lambda record, group: group.update(clients=[2, 1]),
+        lambda record, group: group.update(rounds=[[1, "0a0a0a"]]),
+        lambda record, group: group.update(rounds=[[1, "zz"]]),
+        lambda record, group: group.update(answered=[[0, "00", 0]]),
+        lambda record, group: group.update(answered=[["0", "00" * 32, 0]]),
+        lambda record, group: group.update(kinds=[[7, 0]]),
+        lambda record, group: group.update(kinds=[[-1, 0]]),
+        lambda record, group: group.update(kinds=[[0, -1]]),
+        lambda record, group: group.update(clients={"first": -1, "bits": "c0"}),
+        lambda record, group: group.pop("kinds"),
+        lambda record, group: record.update(events=[{"event": "PureReport", "epsilon": "-5"}]),
+        lambda record, group: record.pop("runs"),
+    ],
+)
+def test_a_damaged_record_is_refused(change: Any) -> None:
+    ledger = MemoryLedger()
+    for client, rounds in ((1, (1, 3)), (2, (3,))):
+        for round in rounds:
+            charge(ledger, client, round, ONE)
+    record = ledger.to_record()
+    assert MemoryLedger.from_record(damaged(record, lambda *_: None)).to_record() == record
+    with pytest.raises(ConfigError, match="damaged"):
+        MemoryLedger.from_record(damaged(record, change))
+
+
+# Worker processes
+
+
+def test_a_worker_goes_on_with_its_clients_and_the_parent_takes_over() -> None:
+    budget = Budget("pure", 3.0)
+    ledger, plain = MemoryLedger(budget), MemoryLedger(budget)
+    for round in (1, 2, 3):
+        parts = [[0, 2], [1]] if round != 2 else [[0], [2]]
+        for part in parts:
+            worker = pickle.loads(pickle.dumps(ledger.extract(part)))
+            for client in part:
+                charge(worker, client, round, ONE)
+                charge(plain, client, round, ONE)
+            for _ in range(2):  # the same twice changes nothing
+                ledger.absorb(pickle.loads(pickle.dumps(worker)))
+            assert ledger.to_record() == plain.to_record()
+    assert [ledger.spent(client) for client in range(3)] == [3.0, 2.0, 3.0]
+    # Questions and answers came along.
+    with pytest.raises(AskedOtherwise):
+        release(ledger.of(2), "run", 3, ONE, never, question="!")
+    charge(ledger, 2, 3, ONE)
+    with pytest.raises(NoLongerKept, match="randomised again"):
+        release(ledger.of(2), "run", 3, ONE, fresh)
+    with pytest.raises(OverBudget):
+        charge(ledger, 2, 4, ONE)
+
+
+def test_an_older_worker_takes_nothing_back() -> None:
+    ledger = MemoryLedger()
+    charge(ledger, 0, 1, ONE)
+    older = ledger.extract([0])
+    charge(ledger, 0, 4, ONE)
+    charge(older, 0, 2, OTHER)
+    record = MemoryLedger()
+    for round, event in ((1, ONE), (2, OTHER), (4, ONE)):
+        charge(record, 0, round, event)
+    ledger.absorb(older)
+    assert ledger.releases("run") == record.releases("run")
+    with pytest.raises(NoLongerKept):
+        charge(ledger, 0, 3, ONE)
+    charge(ledger, 0, 4, ONE)
+
+
+@pytest.mark.parametrize("other", [(2, OTHER, "?"), (3, ONE, "!"), (3, OTHER, "?")])
+def test_workers_that_disagree_are_refused(other: tuple[int, Event, str]) -> None:
+    ledger = MemoryLedger()
+    charge(ledger, 0, 1, ONE)
+    worker = ledger.extract([0])
+    for round in (2, 3):
+        charge(ledger, 0, round, ONE)
+    round, event, question = other
+    release(worker.of(0), "run", round, event, fresh, question=question)
+    with pytest.raises(AskedOtherwise):
+        ledger.absorb(worker)
+    assert ledger.history("run", 0)[ONE] == 3
+
+
+# Weight
+
+
+def test_many_clients_are_fast_and_small() -> None:
+    tracemalloc.start()
+    ledger, began = MemoryLedger(), time.process_time()
+    for round in range(1, 11):
         for client in range(10_000):
-            ledger.charge(client, round, ONE)
-    assert len(json.dumps(ledger.to_record())) < 300_000
-    assert time.process_time() - began < 1.0
-    assert ledger.history(9_999) == {ONE: 20}
+            ledger.of(client).release("run", round, 0, asked(str(round)), ONE, lambda: b"x")
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert time.process_time() - began < 10.0  # traced
+    assert grown < 200 * 10_000  # bytes: alike clients share what they did
+    began = time.process_time()
+    record = json.dumps(ledger.to_record())
+    assert len(record) < 1000
+    assert again(ledger).releases("run") == ledger.releases("run")
+    assert time.process_time() - began < 0.5
+    assert ledger.history("run", 9_999) == {ONE: 10}
+
+
+def test_a_record_of_clients_that_are_all_different_is_small() -> None:
+    ledger = MemoryLedger()
+    for round in range(1, 12):
+        for client in range(2_000):
+            if client >> (round - 1) & 1 or round == 11:
+                charge(ledger, client, round, ONE)
+    assert len(json.dumps(ledger.to_record())) < 2_000 * 10
+    assert again(ledger).to_record() == ledger.to_record()
+    assert again(ledger).releases("run") == ledger.releases("run")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from accounting_oracles import mixed
+from tables import released
 
 from fedldp.accounting.budget import Budget, cost
 from fedldp.accounting.compose import two_valued_epsilon, two_valued_epsilon_mixed
@@ -34,13 +35,12 @@ def test_a_record_reads_back_as_an_equal_event() -> None:
     read = from_record(json.loads(json.dumps(to_record(EVENT))))
     assert read == EVENT
     assert hash(read) == hash(EVENT)
-    kept = PerRecord(record=DrawnOnce(drawn=EVENT), client=PureReport(epsilon=11.0))
+    kept = PerRecord(record=DrawnOnce(drawn=EVENT, identity="all"), client=PureReport(epsilon=11.0))
     assert from_record(json.loads(json.dumps(to_record(kept)))) == kept
     ledger = MemoryLedger(Budget("pure", 100.0))
-    ledger.charge(0, 1, EVENT)
-    assert MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record()))).releases() == {
-        1: {0: EVENT}
-    }
+    ledger.of(0).release("run", 1, 0, bytes(32), EVENT, bytes)
+    again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
+    assert again.releases("run") == released({1: {0: EVENT}})
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_it_mixes_with_other_events() -> None:
 
 
 def test_a_statement_names_the_worst_coordinate_and_no_shuffler() -> None:
-    releases = {1: {0: EVENT, 1: PureCoordinates(groups=((0.5, 13),))}}
+    releases = released({1: {0: EVENT, 1: PureCoordinates(groups=((0.5, 13),))}})
     stated = statement(releases, claim=None, shuffler=None, delta=0.0)
     lines = {line["unit"]: line for line in stated["guarantees"]}
     assert lines["weight"]["epsilon"] == 2.0

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from accounting_oracles import one_line
+from tables import DOWNLINK, released
 
 from fedldp.accounting.budget import Budget, Kind, cost
 from fedldp.accounting.events import (
@@ -23,7 +24,6 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees
-from fedldp.accounting.releases import DOWNLINK
 from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, sampled_guarantee
 from fedldp.accounting.statement import TRUSTED, statement
 from fedldp.accounting.subsampled import (
@@ -40,7 +40,7 @@ CLEAR = InClear(what="weights")
 
 
 def stated(releases: Any, delta: float = 1e-5) -> list[dict[str, Any]]:
-    found = statement(releases, claim=None, shuffler=None, delta=delta)
+    found = statement(released(releases), claim=None, shuffler=None, delta=delta)
     lines: list[dict[str, Any]] = found["guarantees"]
     return lines
 
@@ -108,7 +108,7 @@ def test_nothing_pure_is_proven() -> None:
         ([SGD, PureReport(epsilon=0.1)], "record", "server"),
         ([SGD, ROUND], "record", "downlink"),
         ([SGD, CLEAR], "record", "server"),
-        ([DrawnOnce(drawn=SGD), SGD], "record", "server"),
+        ([DrawnOnce(drawn=SGD, identity="all"), SGD], "record", "server"),
     ],
 )
 def test_what_no_accountant_knows_is_refused(

@@ -1,4 +1,4 @@
-"""Every system that the package holds keeps the contract of ``SystemConfig`` and ``System``.
+"""Every system that the package holds keeps the contract of ``SystemConfig`` and its two halves.
 
 A system is tried with its recipes on digits, which need no data folder.
 """
@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 from pydantic import ValidationError
+from tables import table_of
 from workers import forked_workers
 
 import fedldp
-from fedldp.data import load_dataset
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.accounting.events import Event, NoData
+from fedldp.errors import ConfigError, RunError
+from fedldp.parts.feature_importance import Ranked
 from fedldp.recipes import recipes
+from fedldp.server.keys import draws_of_seed
 from fedldp.settings import from_mapping, read_toml, to_toml
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.systems import System, SystemConfig, systems
-from fedldp.wire import Report, Sensitive
+from fedldp.systems import SystemConfig, systems
+from fedldp.systems.priority import PriorityConfig
+from fedldp.wire import Broadcast, Report, Vector
 
 CONFIGS = {name: make() for name, make in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
@@ -38,8 +42,9 @@ def shortened(config: SystemConfig) -> SystemConfig:
     return config.changed(rounds=ROUNDS)
 
 
-def built(config: SystemConfig) -> System:
-    return config.build(problem_of(config, None), device=torch.device("cpu"))
+def halves_of(config: SystemConfig) -> Halves:
+    short = shortened(config)
+    return Halves(short.settled(draws_of_seed(short.seed)), problem_of(short, None))
 
 
 def test_every_system_has_a_recipe_on_digits() -> None:
@@ -119,7 +124,7 @@ def test_later_rounds_never_make_what_was_released_cost_less(config: SystemConfi
     releases = plan(longer, problem_of(longer, None)).releases
 
     def lines(rounds: int) -> dict[tuple[Any, ...], float]:
-        until = {round: releases[round] for round in range(1, rounds + 1)}
+        until = releases.before(rounds + 1)
         return {
             tuple(line[key] for key in ("unit", "adversary", "kind")): line["epsilon"] or math.inf
             for line in state(longer, until)["guarantees"]
@@ -155,8 +160,15 @@ def test_it_runs_and_its_ledgers_agree_with_its_statement(
     assert len(result.rounds) == ROUNDS
     assert 0 <= result.accuracy <= 1
     assert all(record.uplink_bits_per_client >= 0 for record in result.rounds)
-    assert state(result.config, result.ledger.releases()) == result.privacy
     planned = plan(shortened(config), problem_of(config, None))
+    (run,) = (each["run"] for each in result.ledger.to_record()["runs"])
+    released = result.ledger.releases(run)
+    by_round, by_plan = table_of(released), table_of(planned.releases)
+    for round, found in by_round.items():
+        assert found.items() <= by_plan[round].items()
+    if not getattr(config, "dropout", 0):  # who leaves before it releases anything pays nothing
+        assert released == planned.releases
+    assert state(planned.settled, released) == result.privacy
     assert planned.privacy == result.privacy
 
 
@@ -170,8 +182,8 @@ def test_any_number_of_workers_gives_the_same_bits(
     for name, weights in alone.weights.items():
         np.testing.assert_array_equal(weights, spread.weights[name])
     for one, other in zip(alone.rounds, spread.rounds, strict=True):
-        assert (one.accuracy, one.loss, one.uplink_bits_per_client, one.notes) == (
-            other.accuracy, other.loss, other.uplink_bits_per_client, other.notes
+        assert (one.accuracy, one.loss, one.uplink_bits_per_client, one.metrics) == (
+            other.accuracy, other.loss, other.uplink_bits_per_client, other.metrics
         )  # fmt: skip
 
 
@@ -196,34 +208,105 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
     assert resumed.privacy == whole.privacy
 
 
-# The client's boundary
+# The two halves
+
+
+@every_recipe
+def test_an_encoder_states_an_event_for_every_exchange(config: SystemConfig) -> None:
+    """Of one round, what is computed from examples is one event: a statement counts no other."""
+    halves = halves_of(config)
+    for group in halves.config.alike():
+        for client in {group[0], group[-1]}:
+            encoder = halves.encoder(client)
+            events = [encoder.event(exchange) for exchange in range(config.exchanges)]
+            assert all(isinstance(event, Event) for event in events)
+            assert len([event for event in events if not isinstance(event, NoData)]) == 1
+            first = halves.encoder(group[0])
+            assert [first.event(exchange) for exchange in range(config.exchanges)] == events
+
+
+@every_recipe
+def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: SystemConfig) -> None:
+    halves = halves_of(config)
+    for client in (0, config.num_clients - 1):
+        told = halves.config.for_client(client)
+        assert (told.seed, told.client_budget, told.target) == (0, None, None)
+        own, whole = (each.client_encoder(halves.problem, client) for each in (told, halves.config))
+        for exchange in range(config.exchanges):
+            assert own.event(exchange) == whole.event(exchange)
+
+
+def reports_of(halves: Halves, update: Any, folder: Path) -> list[Report]:
+    """Return what clients report in the first round whose training gave ``update``."""
+    config, sent = halves.config, list[Report]()
+
+    def ask(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+        for client in clients:
+            sender = sender_of(
+                20, client, seed=config.seed, exchange=exchange, folder=folder / str(client)
+            )
+            sent.append(halves.encode(update, broadcast, sender))
+            yield sent[-1]
+
+    dialogue = halves.server.dialogue
+    if dialogue is None:
+        list(ask(0, halves.broadcast, [0]))
+    else:
+        draw = draws_of_seed(config.seed)(1)
+        list(dialogue(ask, halves.broadcast, range(config.round_size), draw))
+    return sent
+
+
+def trained(halves: Halves, weights: Vector) -> Any:
+    """Return what the system's client step would return with these weights."""
+    if isinstance(halves.config, PriorityConfig):
+        features = halves.config.first_layer(halves.problem).num_features
+        return Ranked(weights, np.zeros(features))
+    return weights
 
 
 @every_digits_recipe
-def test_nothing_is_released_of_weights_that_are_not_finite(config: SystemConfig) -> None:
-    system = built(shortened(config))
-    broadcast = system.initial()
-    examples = load_dataset("digits").train
-    bad = np.full(system.layout.size, 0.1, np.float32)
+def test_training_that_failed_is_answered_like_one_that_changed_nothing(
+    config: SystemConfig, tmp_path: Path
+) -> None:
+    """A refusal would tell of the examples, and so would NaN: what is randomised is public."""
+    halves = halves_of(config)
+    public = reports_of(halves, trained(halves, halves.broadcast.weights), tmp_path / "public")
+    other = np.full(halves.layout.size, 0.1, np.float32)
+    assert reports_of(halves, trained(halves, other), tmp_path / "other") != public
     for value in (np.nan, np.inf, -np.inf):
+        bad = other.copy()
         bad[-1] = value
-        with pytest.raises(PrivacyError):
-            system.encoder(Sensitive(bad), broadcast, client_of(examples))
+        found = reports_of(halves, trained(halves, bad), tmp_path / str(value))
+        assert found == public
+    assert reports_of(halves, None, tmp_path / "none") == public
 
 
 @every_digits_recipe
 def test_the_server_refuses_a_round_without_reports(config: SystemConfig) -> None:
-    system = built(shortened(config))
     with pytest.raises(RunError):
-        system.server_step(system.initial(), [])
+        halves_of(config).aggregate([])
 
 
 @every_digits_recipe
-def test_reports_have_the_size_that_they_say(config: SystemConfig) -> None:
-    system = built(shortened(config))
-    weights = np.full(system.layout.size, 0.01, np.float32)
-    examples = load_dataset("digits", standardise=config.standardise).train
-    report = system.encoder(Sensitive(weights), system.initial(), client_of(examples))
-    assert isinstance(report, Report)
-    assert report.round == 1
-    assert report.uplink_bits >= 8 * len(report.payload) > 0
+def test_reports_have_the_size_that_they_say(config: SystemConfig, tmp_path: Path) -> None:
+    halves = halves_of(config)
+    weights = np.full(halves.layout.size, 0.01, np.float32)
+    reports = reports_of(halves, trained(halves, weights), tmp_path)
+    assert reports
+    for report in reports:
+        assert isinstance(report, Report)
+        assert report.round == 1
+        assert report.uplink_bits >= 8 * len(report.payload) > 0
+
+
+@every_digits_recipe
+def test_a_server_begins_again_with_the_same_state(config: SystemConfig) -> None:
+    """And from it with the same broadcast: a run that is resumed goes on as it was."""
+    one, other = halves_of(config), halves_of(config)
+    assert one.first.round == other.first.round == one.broadcast.round == 1
+    np.testing.assert_array_equal(one.first.weights, one.broadcast.weights)
+    np.testing.assert_array_equal(one.broadcast.weights, other.broadcast.weights)
+    assert one.broadcast.public.keys() == other.broadcast.public.keys()
+    for name, value in one.broadcast.public.items():
+        np.testing.assert_array_equal(value, other.broadcast.public[name])

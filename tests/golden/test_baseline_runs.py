@@ -7,29 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 
 import fedldp
-from fedldp.data import Examples
 from fedldp.systems import Problem
-from fedldp.wire import Sensitive
 
 # Exact in float32 everywhere: integers divided by a power of two.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)
-NOTHING = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
 
 
 def payloads(name: str, **settings: Any) -> list[bytes]:
     """Return the first round's reports of three clients whose change of the weights is given."""
     config = fedldp.recipe(name, **settings)
-    system = config.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
-    broadcast = system.initial()
+    halves = Halves(config, Problem((1, 8, 8), 10, 1437))
+    broadcast = halves.broadcast
     return [
-        system.encoder(
-            Sensitive(broadcast.weights + CHANGE / np.float32(2**index)),
+        halves.encode(
+            broadcast.weights + CHANGE / np.float32(2**index),
             broadcast,
-            client_of(NOTHING, index, seed=config.seed),
+            sender_of(7, index, seed=config.seed),
         ).payload
         for index in range(3)
     ]

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import Halves, client_of, sender_of
 
 import fedldp
 from fedldp.data import Examples
 from fedldp.systems import Problem
-from fedldp.systems.ldpfl import LdpflConfig, TrainOnBits
-from fedldp.wire import Broadcast, Sensitive
+from fedldp.systems.ldpfl import LdpflConfig
+from fedldp.wire import Broadcast
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 EXAMPLES = Examples(np.zeros((40, 1, 8, 8), np.float32), np.arange(40) % 10)
@@ -73,12 +73,11 @@ def test_the_kept_bits_of_given_features(
 ) -> None:
     config = fedldp.recipe(name, **changes)
     assert isinstance(config, LdpflConfig)
-    step = config.build(PROBLEM, device=torch.device("cpu")).client_step
-    assert isinstance(step, TrainOnBits)
-    monkeypatch.setattr(type(step.codes), "_encoder", lambda *_: GivenFeatures())
+    codes = config.codes(PROBLEM, torch.device("cpu"))
+    monkeypatch.setattr(type(codes), "_encoder", lambda *_: GivenFeatures())
     broadcast = Broadcast(round=1, weights=np.zeros(1, np.float32))
     own = client_of(EXAMPLES, folder=tmp_path, seed=config.seed)
-    kept = step.codes.for_training(broadcast, own)
+    kept = codes.for_training(broadcast, own)
     assert kept["bits"].shape == (36, 160)
     assert (digest(kept["bits"]), digest(kept["labels"].astype("<i8"))) == (bits, labels)
 
@@ -91,10 +90,10 @@ def test_the_kept_bits_of_given_features(
     ],
 )
 def test_the_reports_for_given_weights(name: str, expected: str) -> None:
-    system = fedldp.recipe(name).build(PROBLEM, device=torch.device("cpu"))
-    size = system.layout.size
+    halves = Halves(fedldp.recipe(name), PROBLEM)
+    size = halves.layout.size
     weights = ((np.arange(size) * 37 % 1001 - 500) / np.float32(1000)).astype(np.float32)
-    report = system.encoder(Sensitive(weights), system.initial(), client_of(EXAMPLES))
+    report = halves.encode(weights, halves.broadcast, sender_of(len(EXAMPLES)))
     assert digest(np.frombuffer(report.payload, np.uint8)) == expected
 
 

@@ -11,38 +11,40 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 
 import fedldp
-from fedldp.data import Examples
+from fedldp.parts.feature_importance import Ranked, variance_importance
 from fedldp.systems import Problem
-from fedldp.wire import Broadcast, Sensitive
+from fedldp.systems.priority import PriorityConfig
+from fedldp.wire import Broadcast
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
-# Exact in float32 everywhere: integers divided by a power of two.
-EXAMPLES = Examples(
-    ((np.arange(9 * 64) * 29 % 17) / np.float32(16)).astype(np.float32).reshape(9, 1, 8, 8),
-    np.arange(9) % 10,
-)
 
 
 def digest(name: str, **settings: Any) -> str:
     """Return a digest of three clients' noisy reports for given weights in round 2."""
     config = fedldp.recipe(name, num_clients=3, **settings)
-    system = config.build(DIGITS, device=torch.device("cpu"))
-    size = system.layout.size
-    start = system.initial()
+    halves = Halves(config, DIGITS)
+    size = halves.layout.size
+    start = halves.broadcast
+    # Exact in float32 everywhere: integers divided by a power of two.
     weights = ((np.arange(size) * 37 % 1001 - 500) / np.float32(16384)).astype(np.float32)
     public = {name: np.arange(values.size) * 7 % 64 / 64 for name, values in start.public.items()}
     broadcast = Broadcast(round=2, weights=weights, public=public)
     steps = (np.arange(size) % 19 - 9) / np.float32(2048)
+
+    def update(index: int) -> Any:
+        after = weights + np.float32(index + 1) * steps
+        if not isinstance(config, PriorityConfig):
+            return after
+        pair = map(config.first_layer(DIGITS).weights, (weights, after))
+        return Ranked(after, variance_importance(*pair))
+
     sums = [
         np.frombuffer(
-            system.encoder(
-                Sensitive(weights + np.float32(index + 1) * steps),
-                broadcast,
-                client_of(EXAMPLES, index, seed=config.seed, round=2),
+            halves.encode(
+                update(index), broadcast, sender_of(9, index, seed=config.seed, round=2)
             ).payload,
             "<i4",
         )

@@ -23,12 +23,12 @@ MIX = {"epsilon": [1.0, 5.0, 10.0], "num_examples": 300, "rounds": 10}
         ),
         (
             "personalized-digits",
-            {"perturbation": "none", "aggregation": "mean"},
+            {"perturbation": "none", "aggregation": "mean", "epsilon": None},
             "350df5cff8ff7ee112530cd77f50f1e1",
         ),
         (
             "personalized-digits",
-            {"perturbation": "bare-sign", "aggregation": "mean"},
+            {"perturbation": "bare-sign", "aggregation": "mean", "epsilon": None},
             "8ba2709698fa5063e2c421619dfac67f",
         ),
         ("personalized-sound-digits", {}, "39d95b7333e9eccc8cd4ab8c97b7a0a4"),
@@ -40,7 +40,7 @@ MIX = {"epsilon": [1.0, 5.0, 10.0], "num_examples": 300, "rounds": 10}
     ],
 )
 def test_the_reports_for_given_weights(name: str, settings: dict[str, Any], expected: str) -> None:
-    reports = first_round(name, **MIX, **settings)
+    reports = first_round(name, **{**MIX, **settings})
     assert [report.client for report in reports] == [0, 1, 2]
     assert digest(reports) == expected
 
@@ -66,7 +66,7 @@ SHORT: dict[str, Any] = {"num_clients": 3, "rounds": 3, "epsilon": [1.0, 5.0, 10
         ),
         (
             "personalized-digits",
-            {"perturbation": "none", "aggregation": "mean"},
+            {"perturbation": "none", "aggregation": "mean", "epsilon": None},
             [0.9028, 0.9306, 0.9278],
         ),
         ("personalized-sound-digits", {"epsilon": 300.0}, [0.55, 0.7611, 0.8111]),

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 
 import fedldp
-from fedldp.data import Examples
+from fedldp.server.keys import draws_of_seed
 from fedldp.systems import Problem
-from fedldp.wire import Report, Sensitive
+from fedldp.wire import Report
 
 # Exact in float32 everywhere: integers divided by a thousand, beyond the range at both ends.
 WEIGHTS = ((np.arange(650) * 37 % 1001 - 500) / np.float32(1000)).astype(np.float32)
@@ -26,15 +25,12 @@ WEIGHTS = ((np.arange(650) * 37 % 1001 - 500) / np.float32(1000)).astype(np.floa
 def first_round(name: str, **settings: Any) -> list[Report]:
     """Return the first round's reports of three clients whose trained weights are given."""
     config = fedldp.recipe(name, num_clients=3, **settings)
-    system = config.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
-    broadcast = system.initial()
-    examples = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
-
+    halves = Halves(config.settled(draws_of_seed(config.seed)), Problem((1, 8, 8), 10, 1437))
     return [
-        system.encoder(
-            Sensitive(WEIGHTS / np.float32(index + 1)),
-            broadcast,
-            client_of(examples, index, seed=config.seed),
+        halves.encode(
+            WEIGHTS / np.float32(index + 1),
+            halves.broadcast,
+            sender_of(7, index, seed=config.seed),
         )
         for index in range(3)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -126,7 +127,58 @@ def test_bits_that_may_all_differ_would_cost_more() -> None:
 @pytest.mark.parametrize("mechanism", SMALL, ids=repr)
 def test_the_event_is_that_of_every_coordinate(mechanism: KRR | Unary) -> None:
     event = mechanism.event(77)
-    assert event == PureCoordinates(groups=((mechanism.realised_epsilon, 77),))
+    groups = ((mechanism.realised_epsilon, 77),)
+    assert event == PureCoordinates(groups=groups, telling=mechanism.telling)
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
+def test_reports_that_tell_two_categories_apart_are_as_likely_as_the_event_says(
+    mechanism: KRR | Unary,
+) -> None:
+    laws = [law_of(mechanism, i) for i in range(mechanism.categories)]
+    for first, second in itertools.permutations(laws, 2):
+        differ = [y for y in first if first[y] != second[y]]
+        assert sum(first[y] for y in differ) == sum(second[y] for y in differ)
+        exact = sum(first[y] for y in differ)
+        assert exact <= Fraction(mechanism.telling) <= exact * (1 + Fraction(1, 2**52))
+        ratios = {first[y] / second[y] for y in differ}
+        assert len(ratios) == 2  # e^epsilon and its inverse
+        assert math.prod(ratios) == 1
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=repr)
+def test_no_two_inputs_are_told_apart_better_than_by_the_events_pair(
+    mechanism: KRR | Unary,
+) -> None:
+    laws = [law_of(mechanism, i) for i in range(mechanism.categories)]
+    rng = np.random.default_rng(3)
+    pure = [[int(i == j) for j in range(len(laws))] for i in range(len(laws))]
+    # A coordinate between two levels is a mixture of them; here any mixtures of all.
+    inputs = pure + [[int(x) for x in rng.integers(0, 50, len(laws)) + 1] for _ in range(4)]
+    mixtures = []
+    for shares in inputs:
+        total = sum(shares)
+        mixtures.append(
+            {y: sum(Fraction(s, total) * law[y] for s, law in zip(shares, laws, strict=True))
+             for y in laws[0]}
+        )  # fmt: skip
+    t, p = mp.mpf(mechanism.telling), 1 / (1 + mp.exp(-mp.mpf(mechanism.realised_epsilon)))
+    exact = mechanism.realised_epsilon
+    for alpha in (mp.exp(exact * x) for x in (-1.1, -0.5, 0.0, 0.2, 0.6, 0.95, 1.0)):
+        pair = t * max(p - alpha * (1 - p), 0) + t * max(1 - p - alpha * p, 0)
+        pair += (1 - t) * max(1 - alpha, 0)
+        for first, second in itertools.permutations(mixtures, 2):
+            found = mp.fsum(
+                max(mp.mpf(first[y].numerator) / first[y].denominator
+                    - alpha * second[y].numerator / second[y].denominator, 0)
+                for y in first
+            )  # fmt: skip
+            assert found <= pair * (1 + mp.mpf(10) ** -14) + mp.mpf(10) ** -30
+        worst = mp.fsum(
+            max(mp.mpf(a.numerator) / a.denominator - alpha * b.numerator / b.denominator, 0)
+            for a, b in zip(laws[0].values(), laws[-1].values(), strict=True)
+        )
+        assert worst == pytest.approx(float(pair), rel=1e-6, abs=1e-15)  # the ends attain it
 
 
 # Labels

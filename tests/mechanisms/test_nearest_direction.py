@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
+from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from fedldp.accounting.events import PureReport
@@ -130,3 +135,42 @@ def test_an_unknown_direction_is_refused() -> None:
 def test_senseless_settings_are_refused_in_one_line(epsilon: float, clip: float) -> None:
     with pytest.raises(ConfigError, match=r"^(epsilon|clip) = [^\n]*$"):
         NearestDirection(epsilon, clip)
+
+
+# All of its random words
+
+
+class Words:
+    """A stream of given 64-bit words."""
+
+    def __init__(self, *words: int) -> None:
+        self.words = list(words)
+
+    def integers(self, count: int, dtype: Any) -> NDArray[Any]:
+        return np.array([self.words.pop(0) for _ in range(count)], dtype)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.5, 2.0, 4.0, 8.0, 32.0, 1e9])
+def test_each_category_has_the_words_that_its_guarantee_says(epsilon: float) -> None:
+    mechanism = NearestDirection(epsilon, 1.0)
+    window, categories = mechanism.choice.blur.window, 2 * mechanism.choice.directions
+    starts = [0, *range(window.high, window.total + 1, window.low)]
+    assert starts[-1] == window.total < 1 << 64
+    assert len(starts) == categories + 1
+    for category in (0, 1, categories - 1):
+        weights: Counter[int] = Counter()
+        for start, stop in itertools.pairwise(starts):
+            drawn = {
+                int(window.draw(np.array([category], np.uint64), Words(word))[0])  # type: ignore[arg-type]
+                for word in (start, (start + stop) // 2, stop - 1)
+            }
+            assert len(drawn) == 1
+            weights[drawn.pop()] += stop - start
+        expected = dict.fromkeys(range(categories), window.low) | {category: window.high}
+        assert weights == expected
+    again = window.draw(np.array([1], np.uint64), Words(window.total, 2**64 - 1, 0))  # type: ignore[arg-type]
+    assert again.tolist() == [1]
+    with mpmath.workdps(50):
+        exact = mpmath.log(mpmath.mpf(window.high) / window.low)
+        assert exact <= mechanism.event(7).epsilon <= min(epsilon, 32.0)
+    assert math.isfinite(mechanism.choice.scale)

@@ -62,7 +62,7 @@ class Run:
 
     def masked(self, index: int) -> bytes:
         values = self.codes[index] / self.setup.largest_code
-        return self.clients[index].masked_input(self.keys, self.shares, values)
+        return self.clients[index].masked_input(self.keys, self.shares, lambda: values)
 
     def to_shares(self) -> None:
         """Run phases 0 and 1."""

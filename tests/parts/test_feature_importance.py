@@ -15,9 +15,17 @@ from torch import nn
 
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
-from fedldp.models import build_model
-from fedldp.parts.feature_importance import FirstLayer, pick_features, variance_importance
+from fedldp.models import build_model, layout_of_module
+from fedldp.parts.feature_importance import (
+    FirstLayer,
+    Ranked,
+    open_ranked,
+    pick_features,
+    variance_importance,
+)
 from fedldp.parts.local_sgd import read_weights
+from fedldp.parts.ranking_sgd import check_dense_first, sensitivity_importance
+from fedldp.wire import Broadcast, Sensitive
 
 CPU = torch.device("cpu")
 
@@ -66,8 +74,7 @@ def test_sensitivity_is_that_of_a_plain_loop_on_digits(name: str, shift: float) 
     examples = Examples(train.features[:150], train.labels[:150])
     model = model_of(name, (1, 8, 8), 10)
     expected = one_by_one(model, examples, shift)
-    layer = FirstLayer.of(copy.deepcopy(model), name, CPU)
-    found = layer.sensitivity_importance(read_weights(model), examples, shift)
+    found = sensitivity_importance(model, examples, shift, CPU)
     np.testing.assert_allclose(found, expected, atol=1e-12)
     # A softmax layer alone is blind to a shift of all logits; the others are not.
     assert (expected.max() > 0) == (name != "logistic")
@@ -78,8 +85,7 @@ def test_sensitivity_with_negative_and_repeated_values() -> None:
     features = generator.choice([-2.5, -0.5, 0.0, -0.0, 0.5, 1e-3, 7.0], size=(80, 6))
     examples = Examples(features.astype(np.float32), generator.integers(0, 3, 80))
     model = model_of("deep", (6,), 3, seed=4)
-    layer = FirstLayer.of(copy.deepcopy(model), "deep", CPU)
-    found = layer.sensitivity_importance(read_weights(model), examples, 0.7)
+    found = sensitivity_importance(model, examples, 0.7, CPU)
     np.testing.assert_allclose(found, one_by_one(model, examples, 0.7), atol=1e-12)
 
 
@@ -88,9 +94,7 @@ def test_features_that_are_always_zero_have_no_sensitivity() -> None:
     features[:, [1, 4]] = 0
     examples = Examples(features, np.random.default_rng(1).integers(0, 3, 50))
     model = model_of("deep", (6,), 3)
-    found = FirstLayer.of(model, "deep", CPU).sensitivity_importance(
-        read_weights(model), examples, 1.0
-    )
+    found = sensitivity_importance(model, examples, 1.0, CPU)
     assert (found[[1, 4]] == 0).all()
     assert found.max() > 0
 
@@ -98,9 +102,7 @@ def test_features_that_are_always_zero_have_no_sensitivity() -> None:
 def test_sensitivity_where_every_feature_is_zero() -> None:
     examples = Examples(np.zeros((3, 6), np.float32), np.zeros(3, np.int64))
     model = model_of("deep", (6,), 3)
-    found = FirstLayer.of(model, "deep", CPU).sensitivity_importance(
-        read_weights(model), examples, 1.0
-    )
+    found = sensitivity_importance(model, examples, 1.0, CPU)
     assert found.tolist() == [0.0] * 6
 
 
@@ -152,7 +154,7 @@ def test_least_and_most_share_no_feature_even_among_equals() -> None:
 
 def test_the_first_layers_weights_in_the_vector() -> None:
     model = model_of("mlp", (1, 8, 8), 10)
-    layer = FirstLayer.of(model, "mlp", CPU)
+    layer = FirstLayer.of(layout_of_module(model), "mlp", (1, 8, 8))
     vector = read_weights(model)
     dense = next(model.parameters()).detach().numpy()
     np.testing.assert_array_equal(layer.weights(vector), dense)
@@ -187,5 +189,40 @@ class Hidden(nn.Module):
 def test_a_model_without_a_first_dense_layer_is_refused(
     build: Callable[[tuple[int, ...], int], nn.Module],
 ) -> None:
+    """Its layout looks as if it had one."""
+    model = build((6,), 3)
+    assert FirstLayer.of(layout_of_module(model), "some", (6,)).num_features == 6
     with pytest.raises(ConfigError, match="model = some: its first layer is not a dense one"):
-        FirstLayer.of(build((6,), 3), "some", CPU)
+        check_dense_first(model, "some")
+
+
+@pytest.mark.parametrize("name", ["logistic", "mlp", "deep"])
+def test_models_that_begin_with_one_are_taken(name: str) -> None:
+    model = model_of(name, (1, 8, 8), 10)
+    check_dense_first(model, name)
+    layer = FirstLayer.of(layout_of_module(model), name, (1, 8, 8))
+    assert layer.is_last == (name == "logistic")
+
+
+def test_a_layout_without_a_weight_for_every_pixel_is_refused() -> None:
+    """That much is known before there is a model."""
+    for shape in ((1, 8, 7), (3, 8, 8)):
+        with pytest.raises(ConfigError, match="model = some: its first layer is not a dense one"):
+            FirstLayer.of(layout_of_module(model_of("mlp", (1, 8, 8), 10)), "some", shape)
+    with pytest.raises(ConfigError, match="model = cnn: its first layer is not a dense one"):
+        FirstLayer.of(layout_of_module(build_model("cnn", (1, 16, 16), 10)), "cnn", (1, 16, 16))
+
+
+# For an encoder
+
+
+def test_without_usable_weights_an_encoder_gets_public_ones_of_equal_importance() -> None:
+    told = Broadcast(round=1, weights=np.linspace(-1, 1, 650).astype(np.float32))
+    one, all_of_them = told.weights.copy(), np.full(650, np.inf, np.float32)
+    one[3] = np.nan
+    for update in (None, Ranked(one, np.arange(64.0)), Ranked(all_of_them, np.arange(64.0))):
+        ranked = open_ranked(Sensitive(update), told, 64)
+        np.testing.assert_array_equal(ranked.weights, told.weights)
+        np.testing.assert_array_equal(ranked.importance, np.zeros(64))
+    good = Ranked(told.weights + 1, np.arange(64.0))
+    assert open_ranked(Sensitive(good), told, 64) is good

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from torch import nn
 
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError, RunError
-from fedldp.parts.feature_net import Architecture, FeatureNet, state_of, train
+from fedldp.parts.architecture import Architecture
+from fedldp.parts.feature_net import FeatureNet, build, restore, state_of, train
 from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
+from fedldp.parts.sides import Draw
 from fedldp.randomness import Stream
+from fedldp.server.keys import draws_of_seed
 from fedldp.wire import Broadcast
 
 CPU = torch.device("cpu")
@@ -42,21 +46,21 @@ def test_the_features_are_as_many_as_in_the_paper(
     shape: tuple[int, ...], channels: tuple[int, ...], padding: bool, features: int
 ) -> None:
     architecture = Architecture(shape, 10, channels, padding)
-    net = architecture.build(draw("weights"))
+    net = build(architecture, draw("weights"))
     assert architecture.num_features == features
     assert net.features(np.zeros((2, *shape), np.float32), CPU).shape == (2, features)
     assert net(torch.zeros(2, *shape)).shape == (2, 10)
 
 
 def test_an_activation_and_a_norm_follow_every_convolution() -> None:
-    kinds = [type(layer) for layer in SMALL.build(draw("weights")).body]
+    kinds = [type(layer) for layer in build(SMALL, draw("weights")).body]
     block = [nn.Conv2d, nn.ELU, nn.BatchNorm2d] * 2 + [nn.MaxPool2d, nn.Dropout]
     assert kinds == [*block, *block, nn.Flatten]
 
 
 def test_its_weights_come_from_the_stream_and_no_global_draw_is_made() -> None:
     before = torch.random.get_rng_state()
-    one, again, other = (SMALL.build(draw("weights", seed)) for seed in (0, 0, 1))
+    one, again, other = (build(SMALL, draw("weights", seed)) for seed in (0, 0, 1))
     for mine, same in zip(one.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(mine, same, rtol=0, atol=0)
     assert not torch.equal(one.body[0].weight, other.body[0].weight)  # type: ignore[arg-type]
@@ -64,9 +68,9 @@ def test_its_weights_come_from_the_stream_and_no_global_draw_is_made() -> None:
 
 
 def trained(seed: int = 0, **settings: Any) -> FeatureNet:
-    net = SMALL.build(draw("weights"))
+    net = build(SMALL, draw("weights"))
     options = {"epochs": 3, "draw": lambda purpose: draw(purpose, seed), "device": CPU}
-    train(net, digits(), **{**options, **settings})
+    assert train(net, digits(), **{**options, **settings})
     return net
 
 
@@ -82,18 +86,18 @@ def test_training_is_the_same_for_the_same_streams_and_it_learns() -> None:
     once, again, other = trained(), trained(), trained(seed=1)
     np.testing.assert_array_equal(once.features(images, CPU), again.features(images, CPU))
     assert not np.array_equal(once.features(images, CPU), other.features(images, CPU))
-    assert accuracy(trained(epochs=25)) > 0.5 > 0.3 > accuracy(SMALL.build(draw("weights")))
+    assert accuracy(trained(epochs=25)) > 0.5 > 0.3 > accuracy(build(SMALL, draw("weights")))
 
 
 def test_a_network_comes_back_from_its_state() -> None:
     net, images = trained(), digits().features
-    back = SMALL.restore(state_of(net))
+    back = restore(SMALL, state_of(net))
     np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
 
 
 def test_another_networks_state_is_refused() -> None:
     with pytest.raises(RunError, match="encoder"):
-        Architecture((1, 8, 8), 10, (4, 7), True).restore(state_of(trained()))
+        restore(Architecture((1, 8, 8), 10, (4, 7), True), state_of(trained()))
 
 
 @pytest.mark.parametrize("size", [0, 1, 499, 501])
@@ -109,7 +113,7 @@ def test_features_do_not_depend_on_who_is_computed_together(size: int) -> None:
 
 def test_an_example_that_overflows_has_features_like_any_other() -> None:
     """A refusal would tell of it."""
-    net = SMALL.build(draw("weights"))
+    net = build(SMALL, draw("weights"))
     examples = digits(3).features.copy()
     few = net.features(examples, CPU)
     examples[1] *= np.float32(3e38)
@@ -120,11 +124,24 @@ def test_an_example_that_overflows_has_features_like_any_other() -> None:
     np.testing.assert_array_equal(found[0], few[0])
 
 
-def test_training_that_diverges_is_refused() -> None:
-    examples = Examples(digits().features * np.float32(3e38), digits().labels)
-    net = SMALL.build(draw("weights"))
-    with pytest.raises(RunError, match="became NaN or infinite; scale the features down"):
-        train(net, examples, epochs=1, draw=draw, device=CPU)
+def diverging() -> Examples:
+    return Examples(digits().features * np.float32(3e38), digits().labels)
+
+
+def test_training_that_diverges_is_told_to_whoever_asked_for_it() -> None:
+    net = build(SMALL, draw("weights"))
+    assert not train(net, diverging(), epochs=1, draw=draw, device=CPU)
+
+
+def test_a_blank_network_gives_zeros_for_every_example() -> None:
+    net = build(SMALL, draw("weights"))
+    train(net, diverging(), epochs=1, draw=draw, device=CPU)
+    net.blank()
+    for images in (digits().features, diverging().features):
+        found = net.features(images, CPU)
+        assert found.shape == (len(images), SMALL.num_features)
+        assert not found.any()
+    assert not restore(SMALL, state_of(net)).features(digits().features, CPU).any()
 
 
 @pytest.mark.parametrize(
@@ -142,23 +159,37 @@ def test_what_is_no_image_or_too_small_is_refused(
 
 
 def public(dataset: str | None = None, **changes: Any) -> PublicEncoder:
-    settings = {"architecture": SMALL, "epochs": 1, "seed": 0, "data_dir": None}
+    settings = {"architecture": SMALL, "epochs": 1, "data_dir": None}
     return PublicEncoder(dataset=dataset, **{**settings, **changes})
+
+
+def of_server(seed: int = 0) -> Draw:
+    return draws_of_seed(seed)(0)
 
 
 def test_a_random_encoder_gives_features_of_useful_size() -> None:
     noise = np.random.default_rng(5).random((200, 1, 8, 8), np.float32)
-    features = public().build(CPU).features(noise, CPU)
+    features = public().build(of_server()).features(noise, CPU)
     assert 0.3 < features.std() < 3
-    seven = public(seed=7).build(CPU).features(noise, CPU)
+    seven = public().build(of_server(7)).features(noise, CPU)
     assert not np.array_equal(features, seven)
 
 
 def test_a_public_encoder_travels_in_the_broadcast() -> None:
-    net, images = public("digits").build(CPU), digits().features
+    net, images = public("digits").build(of_server()), digits().features
     broadcast = Broadcast(round=1, weights=np.zeros(3, np.float32), public=to_public(net))
     back = from_public(broadcast, SMALL)
     np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
+
+
+def test_a_public_encoder_that_diverges_ends_the_run_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing private is in it: here whoever starts the run is to know."""
+    data = replace(load_dataset("digits"), train=diverging())
+    monkeypatch.setattr("fedldp.parts.public_encoder.load_dataset", lambda *_, **__: data)
+    with pytest.raises(RunError, match=r"^[^\n]*became NaN or infinite; scale the features down"):
+        public("digits").build(of_server())
 
 
 def test_a_broadcast_without_an_encoder_is_refused() -> None:
@@ -169,7 +200,7 @@ def test_a_broadcast_without_an_encoder_is_refused() -> None:
 def test_public_examples_of_another_shape_are_refused() -> None:
     large = Architecture((1, 28, 28), 10, (4, 6), True)
     with pytest.raises(ConfigError, match="public_dataset = digits"):
-        public("digits", architecture=large).build(CPU)
+        public("digits", architecture=large)
 
 
 @pytest.mark.parametrize(

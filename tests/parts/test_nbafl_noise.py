@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.nbafl import NbaflNoise, NoisyAverage, smallest_share
+from fedldp.parts.sides import State
 from fedldp.randomness import Stream
-from fedldp.wire import Broadcast, Report
+from fedldp.server.keys import draws_of_secret, draws_of_seed
+from fedldp.wire import Report
 
 
 def noise(**changes: Any) -> NbaflNoise:
@@ -124,12 +126,18 @@ def reports(vectors: np.ndarray, weights: list[float | None]) -> list[Report]:
     ]
 
 
+def averaged(server: NoisyAverage, sent: list[Report], *, round: int = 3, seed: int = 0) -> State:
+    state = State(round=round, weights=START)
+    following, metrics = server(state, sent, draws_of_seed(seed)(round))
+    assert metrics == {}
+    return following
+
+
 @pytest.mark.parametrize("weights", [[None] * 4, [1.0, 2.0, 3.0, 10.0]])
 @pytest.mark.parametrize("send", ["weights", "update"])
 def test_the_mean_by_weights(weights: list[float | None], send: Any) -> None:
     vectors = np.random.default_rng(0).normal(size=(4, SIZE))
-    server = NoisyAverage(QUIET, send, 0.0, 0)
-    following = server(Broadcast(round=3, weights=START), reports(vectors, weights))
+    following = averaged(NoisyAverage(QUIET, send, 0.0), reports(vectors, weights))
     mean = np.average(vectors, axis=0, weights=[w or 1.0 for w in weights])
     expected = mean + START if send == "update" else mean
     np.testing.assert_allclose(following.weights, expected, atol=3e-6)
@@ -137,11 +145,9 @@ def test_the_mean_by_weights(weights: list[float | None], send: Any) -> None:
 
 
 def test_the_servers_noise() -> None:
-    vectors = np.zeros((3, SIZE))
+    sent = reports(np.zeros((3, SIZE)), [None] * 3)
     drawn = [
-        NoisyAverage(QUIET, "weights", sigma, seed)(
-            Broadcast(round=round, weights=START), reports(vectors, [None] * 3)
-        ).weights
+        averaged(NoisyAverage(QUIET, "weights", sigma), sent, round=round, seed=seed).weights
         for sigma, seed, round in ((0.25, 0, 3), (0.25, 0, 4), (0.25, 1, 3), (4.0, 0, 3))
     ]
     # 2,000 draws: a relative standard error of 1.6 %.
@@ -151,15 +157,25 @@ def test_the_servers_noise() -> None:
 
 def test_a_round_without_reports_is_refused() -> None:
     with pytest.raises(RunError, match="no report came in"):
-        NoisyAverage(QUIET, "weights", 0.0, 0)(Broadcast(round=1, weights=START), [])
+        averaged(NoisyAverage(QUIET, "weights", 0.0), [])
 
 
 def test_the_same_seed_draws_the_same_noise() -> None:
-    server = NoisyAverage(QUIET, "weights", 1.0, 5)
-    broadcast = Broadcast(round=2, weights=START)
+    server = NoisyAverage(QUIET, "weights", 1.0)
     sent = reports(np.ones((2, SIZE)), [None, None])
-    np.testing.assert_array_equal(server(broadcast, sent).weights, server(broadcast, sent).weights)
+    first, again = (averaged(server, sent, round=2, seed=5).weights for _ in range(2))
+    np.testing.assert_array_equal(first, again)
     stream = Stream.simulation(seed=5, round=2, client=-1, purpose="downlink noise")
     own = Gaussian(1.0, 1.0)
     expected = 1.0 + own.noise(SIZE, stream) * own.ball.step
-    np.testing.assert_allclose(server(broadcast, sent).weights, expected, atol=3e-6)
+    np.testing.assert_allclose(first, expected, atol=3e-6)
+
+
+def test_a_real_servers_noise_comes_from_its_secret() -> None:
+    server, state = NoisyAverage(QUIET, "weights", 1.0), State(round=2, weights=START)
+    sent = reports(np.ones((2, SIZE)), [None, None])
+    draws = [draws_of_secret(bytes([key]) * 32, run) for key, run in ((1, "a"), (1, "b"), (2, "a"))]
+    found = [server(state, sent, draw(2))[0].weights for draw in (draws[0], *draws)]
+    np.testing.assert_array_equal(found[0], found[1])
+    others = [*found[1:], averaged(server, sent, round=2, seed=0).weights]
+    assert np.abs(np.corrcoef(others) - np.eye(4)).max() < 0.1

@@ -63,6 +63,20 @@ def test_the_norm_is_one_or_the_image_has_no_slope() -> None:
     np.testing.assert_array_equal(found[-1], 0)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [(0, 0, 0), (1, 4, 3), (0, 8, 6)])
+def test_an_image_that_is_not_finite_gives_zeros_and_spoils_no_other(
+    value: float, place: tuple[int, int, int]
+) -> None:
+    """A refusal would tell of it."""
+    encoder = OrientedGradients((2, 9, 7), 3, 8)
+    images = IMAGES.copy()
+    images[(2, *place)] = value
+    found, others = encoder(images), [0, 1, 3, 4]
+    np.testing.assert_array_equal(found[2], 0)
+    np.testing.assert_array_equal(found[others], encoder(IMAGES)[others])
+
+
 def test_images_do_not_depend_on_each_other() -> None:
     encoder = OrientedGradients((1, 8, 8), 4, 8)
     many = RANDOM.random((2_300, 1, 8, 8)).astype(np.float32)

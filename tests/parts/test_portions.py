@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from clients import client_of
 from sklearn.linear_model import SGDClassifier
 from torch import nn
 
+from fedldp.client.keys import SecretKeys
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError, RunError
 from fedldp.models import build_model
@@ -68,6 +71,31 @@ def test_every_example_is_in_the_portion_of_exactly_one_round(count: int, rounds
     assert sorted(number for portion in found for number in portion) == list(range(count))
     assert {len(portion) for portion in found} <= {count // rounds, -(-count // rounds)}
     assert found != [sampled(portions(rounds), count, r, seed=1) for r in range(1, rounds + 1)]
+
+
+def test_a_real_client_uses_no_example_in_two_rounds_also_if_it_is_started_anew() -> None:
+    """Its noise is fresh, but the order of its examples comes from its secret."""
+    step = portions(7)
+
+    def of_run(run: str) -> list[list[int]]:
+        found = []
+        for round in range(1, 8):
+            keys = SecretKeys(bytes(range(32)), run)
+            fresh = partial(keys.fresh, round, 0)
+            client = replace(client_of(numbered(40)), fresh=fresh, kept=keys.kept)
+            found.append([int(v) for v in step.sample(client, round).features[:, 0]])
+        return found
+
+    first, again, other = of_run("run"), of_run("run"), of_run("another run")
+    assert sorted(number for portion in first for number in portion) == list(range(40))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("round", [-1, 0, 8])
+def test_a_round_that_is_none_of_the_run_has_no_portion(round: int) -> None:
+    """Counted from the end, round 0 would be the last one, under a name of its own."""
+    with pytest.raises(RunError, match=f"round {round}: .* rounds 1 to 7 only"):
+        sampled(portions(7), 40, round)
 
 
 def test_a_sample_keeps_each_example_with_its_probability() -> None:

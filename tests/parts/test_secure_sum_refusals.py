@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,10 @@ def unmask(run: Run, client: int, *alive: int) -> bytes:
     return run.clients[client].unmask(run.keys, run.shares, survivors(*alive))
 
 
+def masked(client: SecureSumClient, keys: bytes, shares: bytes, values: Any = VALUES) -> bytes:
+    return client.masked_input(keys, shares, lambda: values)
+
+
 # Both shares of one client
 
 
@@ -65,7 +70,7 @@ def test_whatever_is_asked_never_both(asked: list[list[int]]) -> None:
 
 
 def test_the_two_answers_would_have_told_both() -> None:
-    # Two clients made from one stream, which deployment must not do: what the refusal is for.
+    # Two clients made from one stream, without what the first was asked: what the refusal is for.
     setup = make_setup(N, T, D)
     run = Run(setup, {u: np.array([u, -u]) for u in range(N)})
     run.to_shares()
@@ -81,6 +86,37 @@ def test_the_two_answers_would_have_told_both() -> None:
     assert [one[16 * u : 16 * u + 16] == other[16 * u : 16 * u + 16] for u in range(N)] == [
         True, True, True, False, False,
     ]  # fmt: skip
+
+
+def test_a_client_that_is_made_anew_refuses_by_what_it_remembers(run: Run) -> None:
+    memory: dict[str, bytes] = {}
+
+    def anew() -> SecureSumClient:
+        stream = Stream.simulation(seed=7, round=1, client=0, purpose="secure sum")
+        return SecureSumClient(run.setup, 1, 0, stream, memory.setdefault)
+
+    alive, boxes = survivors(*range(N)), unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    first = [
+        anew().share_keys(run.keys),
+        masked(anew(), run.keys, run.shares),
+        anew().unmask(run.keys, run.shares, alive),
+    ]
+    assert sorted(memory) == ["keys", "shares", "survivors", "values"]
+    fewer = pack(Kind.ALL_SHARES, 1, {u: boxes[u] for u in range(N - 1)})
+    for ask in (
+        lambda: anew().share_keys(keys_with(run, {4: bytes(range(64))})),
+        lambda: masked(anew(), run.keys, fewer),
+        lambda: masked(anew(), run.keys, run.shares, -VALUES),
+        lambda: anew().unmask(run.keys, fewer, survivors(*range(N - 1))),
+        lambda: anew().unmask(run.keys, run.shares, survivors(*range(N - 1))),
+    ):
+        with pytest.raises(PrivacyError, match="another answer"):
+            ask()
+    assert first == [
+        anew().share_keys(run.keys),
+        masked(anew(), run.keys, run.shares),
+        anew().unmask(run.keys, run.shares, alive),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -105,20 +141,33 @@ def test_a_survivor_must_have_shared_its_keys() -> None:
 
 def test_a_second_vector_under_the_same_masks_is_refused(run: Run) -> None:
     client = run.clients[0]
-    first = client.masked_input(run.keys, run.shares, VALUES)
-    assert client.masked_input(run.keys, run.shares, VALUES) == first
+    first = masked(client, run.keys, run.shares)
+    assert masked(client, run.keys, run.shares) == first
     with pytest.raises(PrivacyError, match="another answer"):
-        client.masked_input(run.keys, run.shares, -VALUES)
+        masked(client, run.keys, run.shares, -VALUES)
+
+
+def test_a_client_that_refuses_does_not_ask_what_it_would_mask(run: Run) -> None:
+    """What a client keeps of earlier rounds goes when it keeps its vector of this one."""
+
+    def never() -> Any:
+        raise AssertionError("nothing of it is sent")
+
+    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    few = pack(Kind.ALL_SHARES, 1, {u: rows[u] for u in (0, 1)})
+    for keys, shares in [(b"", b""), (run.keys, b""), (b"", run.shares), (run.keys, few)]:
+        with pytest.raises((PrivacyError, RunError)):
+            run.clients[0].masked_input(keys, shares, never)
 
 
 def test_so_are_other_peers_for_the_same_vector(run: Run) -> None:
     # The difference of the two would be one pair's mask.
     client = run.clients[0]
-    client.masked_input(run.keys, run.shares, VALUES)
+    masked(client, run.keys, run.shares)
     rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
     del rows[4]
     with pytest.raises(PrivacyError, match="another answer"):
-        client.masked_input(run.keys, pack(Kind.ALL_SHARES, 1, rows), VALUES)
+        masked(client, run.keys, pack(Kind.ALL_SHARES, 1, rows))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +177,7 @@ def test_so_are_other_peers_for_the_same_vector(run: Run) -> None:
 )  # fmt: skip
 def test_what_is_no_finite_vector_is_refused(run: Run, values: Any) -> None:
     with pytest.raises(PrivacyError):
-        run.clients[0].masked_input(run.keys, run.shares, values)
+        masked(run.clients[0], run.keys, run.shares, values)
 
 
 # Keys
@@ -185,7 +234,7 @@ def test_clients_that_were_told_different_keys_do_not_open_each_others_shares() 
     rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
     told = unpack(Kind.CLIENT_SHARES, 1, run.clients[4].share_keys(lie), N * SEALED_BYTES)
     with pytest.raises(PrivacyError, match="altered"):
-        run.clients[1].masked_input(run.keys, pack(Kind.ALL_SHARES, 1, rows | told), VALUES)
+        masked(run.clients[1], run.keys, pack(Kind.ALL_SHARES, 1, rows | told))
 
 
 # Sealed shares
@@ -202,11 +251,13 @@ def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int, late: bool
     row[recipient * SEALED_BYTES + bit // 8] ^= 1 << bit % 8
     shares = pack(Kind.ALL_SHARES, 1, rows | {sender: bytes(row)})
     client = make_client(run.setup, recipient)
-    question = survivors(*range(N)) if late else VALUES
+    ask = (
+        partial(client.unmask, survivors=survivors(*range(N))) if late else partial(masked, client)
+    )
     with pytest.raises(PrivacyError, match="altered"):
-        (client.unmask if late else client.masked_input)(run.keys, shares, question)
+        ask(keys=run.keys, shares=shares)
     client = make_client(run.setup, recipient + 1)  # boxes for others are not its business
-    assert client.masked_input(run.keys, shares, VALUES)
+    assert masked(client, run.keys, shares)
 
 
 @settings(max_examples=25, deadline=None)
@@ -226,7 +277,7 @@ def test_a_box_in_another_place_is_refused(taken: tuple[int, int], given_as: int
     row[recipient * SEALED_BYTES : (recipient + 1) * SEALED_BYTES] = box
     shares = pack(Kind.ALL_SHARES, 1, rows | {given_as: bytes(row)})
     with pytest.raises(PrivacyError, match="altered"):
-        make_client(run.setup, recipient).masked_input(run.keys, shares, VALUES)
+        masked(make_client(run.setup, recipient), run.keys, shares)
 
 
 def test_too_few_shares_or_not_the_clients_own_are_refused(run: Run) -> None:
@@ -234,7 +285,7 @@ def test_too_few_shares_or_not_the_clients_own_are_refused(run: Run) -> None:
     for clients, reason in [((0, 1), "U2 has 2 clients"), ((1, 2, 3), "lacks this client")]:
         shares = pack(Kind.ALL_SHARES, 1, {u: rows[u] for u in clients})
         with pytest.raises(PrivacyError, match=reason):
-            run.clients[0].masked_input(run.keys, shares, VALUES)
+            masked(run.clients[0], run.keys, shares)
 
 
 @pytest.mark.parametrize("change", [{"clip": 2.0}, {"bits": 17}, {"threshold": 4}, {"size": 3}])
@@ -246,7 +297,7 @@ def test_clients_with_other_parameters_do_not_open_each_others_shares(
     rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
     rows |= unpack(Kind.CLIENT_SHARES, 1, odd.share_keys(run.keys), N * SEALED_BYTES)
     with pytest.raises(PrivacyError, match="altered"):
-        run.clients[0].masked_input(run.keys, pack(Kind.ALL_SHARES, 1, rows), VALUES)
+        masked(run.clients[0], run.keys, pack(Kind.ALL_SHARES, 1, rows))
 
 
 # Other rounds
@@ -267,7 +318,7 @@ def test_a_message_of_another_round_is_refused(run: Run) -> None:
     keys = server.collect_keys([client.advertise() for client in later.values()])
     shares = server.collect_shares([client.share_keys(keys) for client in later.values()])
     with pytest.raises(RunError, match="not a message ALL_SHARES"):
-        later[0].masked_input(keys, run.shares, VALUES)
+        masked(later[0], keys, run.shares)
     with pytest.raises(RunError, match="not a message ALL_SURVIVORS"):
         later[0].unmask(keys, shares, survivors(*range(N)))
 
@@ -278,7 +329,7 @@ def test_a_replay_under_the_number_of_this_round_is_refused_too(run: Run) -> Non
     keys = in_round(run.keys, 2)
     later[0].share_keys(keys)
     with pytest.raises(PrivacyError, match="altered"):
-        later[0].masked_input(keys, in_round(run.shares, 2), VALUES)
+        masked(later[0], keys, in_round(run.shares, 2))
 
 
 def test_other_rounds_have_other_masks(run: Run) -> None:
@@ -287,8 +338,8 @@ def test_other_rounds_have_other_masks(run: Run) -> None:
     keys = server.collect_keys([client.advertise() for client in later.values()])
     shares = server.collect_shares([client.share_keys(keys) for client in later.values()])
     for u in range(N):
-        second = later[u].masked_input(keys, shares, VALUES)
-        first = run.clients[u].masked_input(run.keys, run.shares, VALUES)
+        second = masked(later[u], keys, shares)
+        first = masked(run.clients[u], run.keys, run.shares)
         differ = np.frombuffer(first[13:], np.uint8) != np.frombuffer(second[13:], np.uint8)
         assert differ.sum() > 4  # of 8 bytes
 

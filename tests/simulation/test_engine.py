@@ -4,29 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from clients import Halves
 from torch import nn
 from torch.nn import functional
 from workers import forked_workers
 
 import fedldp
+from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.data import Dataset
-from fedldp.errors import ConfigError
+from fedldp.errors import ConfigError, PrivacyError
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.models import build_model
 from fedldp.randomness import Stream
-from fedldp.reporting.record import Round
+from fedldp.server.keys import draws_of_seed
+from fedldp.server.loop import Round
+from fedldp.simulation import participation
 from fedldp.simulation.engine import Result
-from fedldp.simulation.participation import participants
+from fedldp.simulation.executors import Serial
+from fedldp.simulation.population import Population
 from fedldp.systems import Problem, SystemConfig
 from fedldp.systems.fedavg import FedAvgConfig
 from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.transport.in_process import InProcess
-from fedldp.wire import Broadcast, Report
+from fedldp.wire import (
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    pack_question,
+    read_answer_to,
+)
 
 FEATURES, CLASSES = 5, 3
 
@@ -55,6 +69,42 @@ def ldp_fl(**settings: Any) -> LdpFlConfig:
     shared = fedavg(**{k: v for k, v in settings.items() if k in SystemConfig.model_fields})
     known = shared.model_dump(exclude={"system", "weighting"})
     return LdpFlConfig(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
+
+
+class Clients:
+    """Simulated clients with given examples, whom this process asks."""
+
+    def __init__(
+        self, config: SystemConfig, data: Dataset, members: Sequence[np.ndarray], folder: Path
+    ) -> None:
+        problem = Problem(data.input_shape, data.num_classes, len(data.train))
+        self.halves = Halves(config, problem)
+        self.population = Population(
+            config=config,
+            problem=problem,
+            dataset=data,
+            members=members,
+            device=torch.device("cpu"),
+            folder=folder,
+            lasting=False,
+            run="run",
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was answered."""
+        self.executor = Serial(self.population, MemoryLedger())
+
+    def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
+        """Return what clients answer, in their order."""
+        question = Question(run="run", exchange=0, broadcast=broadcast)
+        deliveries = list(InProcess(self.executor.answers).exchange(question, clients))
+        assert [client for client, _ in deliveries] == list(clients)
+        return [content for _, content in deliveries]
+
+
+def participants(config: SystemConfig, round: int) -> list[int]:
+    return list(participation.participants(config, round, draws_of_seed(config.seed)))
 
 
 def without_seconds(rounds: Sequence[Round]) -> list[Round]:
@@ -136,7 +186,7 @@ def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
     result = fedldp.run(config, dataset=data)
     torch.manual_seed(0)
     model = build_model("mlp", (FEATURES,), CLASSES)
-    start = config.build(Problem((FEATURES,), CLASSES, 100), device=torch.device("cpu")).initial()
+    start = Halves(config, Problem((FEATURES,), CLASSES, 100)).first
     nn.utils.vector_to_parameters(torch.from_numpy(start.weights.copy()), model.parameters())
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     features, labels = torch.tensor(data.train.features), torch.tensor(data.train.labels)
@@ -152,15 +202,16 @@ def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
-def test_fedavg_weights_its_clients_as_it_says(weighting: Any) -> None:
+def test_fedavg_weights_its_clients_as_it_says(weighting: Any, tmp_path: Path) -> None:
     data = small_data()
     members = [np.arange(0, 5), np.arange(5, 20), np.arange(20, 60)]
     config = fedavg(num_clients=3, local_epochs=2, weighting=weighting)
-    with InProcess(config, data, members, device=torch.device("cpu"), workers=1) as clients:
-        system = clients.population.system
-        broadcast = system.initial()
-        for _ in range(2):
-            broadcast = system.server_step(broadcast, clients.exchange(broadcast, [0, 1, 2]))
+    clients = Clients(config, data, members, tmp_path)
+    halves = clients.halves
+    state = halves.first
+    for _ in range(2):
+        reports = clients.ask(halves.server.publish(state), [0, 1, 2])
+        state, _ = halves.aggregate(reports, state)
     shares = np.array([5, 15, 40]) / 60 if weighting == "examples" else np.full(3, 1 / 3)
     weight, bias = np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES)
     for _ in range(2):
@@ -170,12 +221,12 @@ def test_fedavg_weights_its_clients_as_it_says(weighting: Any) -> None:
         ]
         weight = sum(s * t[0] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
         bias = sum(s * t[1] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
-    assert_close(system.layout.split(broadcast.weights), weight, bias)
+    assert_close(halves.layout.split(state.weights), weight, bias)
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0, 1437.0])
 def test_fedavg_averages_in_double_precision(weight: float) -> None:
-    system = fedavg().build(Problem((FEATURES,), CLASSES, 100), device=torch.device("cpu"))
+    halves = Halves(fedavg(), Problem((FEATURES,), CLASSES, 100))
     generator = np.random.default_rng(0)
     sent = generator.normal(size=(50, 18)).astype(np.float32)
     sent[:, 0] *= 1e37  # a float32 product with the example count would overflow
@@ -184,7 +235,7 @@ def test_fedavg_averages_in_double_precision(weight: float) -> None:
         Report(round=1, size=18, payload=row.tobytes(), chunk=18, weight=float(w))
         for row, w in zip(sent, weights, strict=True)
     ]
-    found = system.server_step(system.initial(), iter(reports)).weights
+    found = halves.aggregate(iter(reports))[0].weights
     expected = (weights[:, None] * sent.astype(np.float64)).sum(0) / weights.sum()
     np.testing.assert_array_equal(found, expected.astype(np.float32))
 
@@ -194,7 +245,9 @@ def test_fedavg_averages_in_double_precision(weight: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [2.0, [0.5, 8.0, 2.0, 8.0]])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_round_of_ldp_fl_against_the_equations(epsilon: Any, shuffle: bool) -> None:
+def test_a_round_of_ldp_fl_against_the_equations(
+    epsilon: Any, shuffle: bool, tmp_path: Path
+) -> None:
     data, radius = small_data(), 0.5
     config = ldp_fl(
         rounds=1, local_epochs=2, epsilon=epsilon, shuffle=shuffle, range_center=0.1,
@@ -202,9 +255,9 @@ def test_a_round_of_ldp_fl_against_the_equations(epsilon: Any, shuffle: bool) ->
     )  # fmt: skip
     result = fedldp.run(config, dataset=data)
     members = [np.arange(n, 60, 4) for n in range(4)]
-    with InProcess(config, data, members, device=torch.device("cpu"), workers=1) as clients:
-        broadcast = clients.population.system.initial()
-        reports = list(clients.exchange(broadcast, range(4)))
+    clients = Clients(config, data, members, tmp_path)
+    broadcast = clients.halves.broadcast
+    reports = clients.ask(broadcast, range(4))
     assert broadcast.weights.tolist() == [0.0] * 18
     epsilons = epsilon if isinstance(epsilon, list) else [epsilon] * 4
     sent = []
@@ -224,8 +277,7 @@ def test_a_round_of_ldp_fl_against_the_equations(epsilon: Any, shuffle: bool) ->
         np.testing.assert_array_equal(bits[clear], (uniform < probability)[clear])
         sent.append(0.1 + radius * k * (2.0 * bits - 1))
     # The run itself has another partition; its weights lie on the same grid of means.
-    system = clients.population.system
-    found = system.server_step(broadcast, iter(reports)).weights
+    found = clients.halves.aggregate(iter(reports))[0].weights
     np.testing.assert_allclose(found, np.mean(sent, axis=0), rtol=1e-5, atol=1e-6)
     assert result.rounds[0].clients == 4
 
@@ -250,8 +302,8 @@ def test_the_noise_of_the_mean_falls_with_the_number_of_clients() -> None:
             num_clients=clients, rounds=1, epsilon=1.0, learning_rate=1e-6, model="mlp",
             range_radius=radius,
         )  # fmt: skip
-        system = config.build(Problem((FEATURES,), CLASSES, 100), device=torch.device("cpu"))
-        start = system.layout.split(system.initial().weights)
+        halves = Halves(config, Problem((FEATURES,), CLASSES, 100))
+        start = halves.layout.split(halves.first.weights)
         result = fedldp.run(config, dataset=data)
         noise = np.concatenate([(result.weights[n] - start[n]).reshape(-1) for n in start])
         variance, size = float((noise**2).mean()), noise.size
@@ -363,19 +415,48 @@ def test_speed_settings_of_the_time_model_change_no_weights() -> None:
             assert weights.tobytes() == other.weights[name].tobytes()
 
 
-def test_the_server_and_the_client_work_from_the_broadcast_alone() -> None:
+def test_the_server_and_the_client_work_from_the_broadcast_alone(tmp_path: Path) -> None:
     # The same broadcast gives the same reports again, whatever was trained in between.
     data, config = small_data(), fedavg(model="mlp")
     members = [np.arange(n, 60, 4) for n in range(4)]
-    with InProcess(config, data, members, device=torch.device("cpu"), workers=1) as clients:
-        system = clients.population.system
-        first = system.initial()
-        reports = list(clients.exchange(first, range(4)))
-        later = Broadcast(round=2, weights=first.weights + 1)
-        list(clients.exchange(later, range(4)))
-        clients.evaluate(later)
-        assert list(clients.exchange(first, [2])) == [reports[2]]
-        assert list(clients.exchange(first, [3, 1])) == [reports[3], reports[1]]
+    clients = Clients(config, data, members, tmp_path)
+    first = clients.halves.broadcast
+    reports = clients.ask(first, range(4))
+    assert clients.ask(first, range(4)) == reports  # paid for already
+    later = Broadcast(round=2, weights=first.weights + 1)
+    clients.ask(later, range(4))
+    list(clients.executor.scores(later))
+    assert clients.ask(first, [2]) == [Refusal(1, Reason.NOT_KEPT)]
+    clients.begin()
+    assert clients.ask(first, [2]) == [reports[2]]
+    assert clients.ask(first, [3, 1]) == [reports[3], reports[1]]
+
+
+def together(clients: Clients, asked: Sequence[int]) -> list[Any]:
+    """Return what clients answer that train at once, as on a GPU; here on the processor."""
+    question = Question(run="run", exchange=0, broadcast=clients.halves.broadcast)
+    packed = clients.population.answers_together(pack_question(question), asked, MemoryLedger())
+    return [read_answer_to(question, answer) for answer in packed]
+
+
+def test_clients_that_train_at_once_answer_as_each_does_alone(tmp_path: Path) -> None:
+    members = [np.arange(n, 60, 4) for n in range(4)]
+    clients = Clients(fedavg(model="mlp", batch_size=7), small_data(), members, tmp_path)
+    alone = clients.ask(clients.halves.broadcast, [0, 2, 3])
+    for one, other in zip(alone, together(clients, [0, 2, 3]), strict=True):
+        assert replace(one, payload=b"") == replace(other, payload=b"")
+        found, expected = (np.frombuffer(report.payload, "<f4") for report in (other, one))
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_clients_that_train_at_once_name_the_one_that_fails(tmp_path: Path) -> None:
+    data = small_data()
+    data.train.features[2] = 3e38
+    members = [np.arange(n, 60, 4) for n in range(4)]
+    clients = Clients(fedavg(model="mlp"), data, members, tmp_path)
+    assert len(together(clients, [0, 1, 3])) == 3
+    with pytest.raises(PrivacyError, match=r"^round 1, client 2: .*NaN"):
+        together(clients, range(4))
 
 
 def test_read_only_data_are_taken_without_a_warning() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,13 @@ from folders import assert_same_run, metrics, quick
 from workers import forked_workers
 
 import fedldp
-from fedldp.errors import RunError
+from fedldp.errors import PrivacyError, RunError
 from fedldp.reporting.record import RunFolder
+from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.executors import Serial
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.participation import participants
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -46,17 +52,19 @@ def test_nan_in_the_first_round_leaves_no_folder(
     assert not (tmp_path / "run").exists()
 
 
-def test_nan_in_a_later_round_keeps_the_earlier_ones(tmp_path: Path, fedldp_command: Any) -> None:
+def test_weights_too_large_in_a_later_round_keep_the_earlier_ones(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
     outcome = fedldp_command(
         "run", "fedavg-quickstart", "--set", "num_clients=3", "--set", "model=mlp",
-        "--set", "learning_rate=1e12", "--set", "batch_size=10000", "--set", "local_epochs=1",
+        "--set", "learning_rate=1e4", "--set", "batch_size=10000", "--set", "local_epochs=1",
         "--workers", 1, "--rounds", 9, "--out", tmp_path / "run",
     )  # fmt: skip
     assert outcome.status == 2
     last = outcome.err.splitlines()[-1]
     kept = metrics(tmp_path / "run")
     assert len(kept) >= 1
-    assert last.startswith(f"error: round {len(kept) + 1}")
+    assert last.startswith(f"error: round {len(kept) + 1}: a number to publish is beyond 1e+09")
     saved = RunFolder(tmp_path / "run").read_checkpoint()
     assert saved is not None
     assert saved[0].round == len(kept) + 1
@@ -65,6 +73,29 @@ def test_nan_in_a_later_round_keeps_the_earlier_ones(tmp_path: Path, fedldp_comm
     assert again.status == 2
     assert again.err.splitlines()[-1] == last
     assert metrics(tmp_path / "run") == kept
+
+
+def test_nan_of_one_client_in_a_later_round_keeps_the_earlier_ones(tmp_path: Path) -> None:
+    digits = fedldp.data.load_dataset("digits")
+    config = quick(standardise=False, model="mlp", clients_per_round=1, rounds=30)
+    draws = draws_of_seed(config.seed)
+    turns = [participants(config, round, draws)[0] for round in range(1, 31)]
+    first = next(round for round in range(2, 31) if turns[round - 1] != turns[0])
+    client = turns[first - 1]
+    features = digits.train.features.copy()
+    # Whoever has such an example trains to NaN.
+    features[Inputs.of(config, digits, None).members[client][0]] = 3e38
+    broken = fedldp.Dataset.from_arrays(
+        features, digits.train.labels,
+        test_features=digits.test.features, test_labels=digits.test.labels,
+    )  # fmt: skip
+    with pytest.raises(PrivacyError, match=rf"^round {first}, client {client}: .*NaN"):
+        simulate(config, dataset=broken, out=tmp_path / "run")
+    assert [record["round"] for record in metrics(tmp_path / "run")] == list(range(1, first))
+    saved = RunFolder(tmp_path / "run").read_checkpoint()
+    assert saved is not None
+    assert saved[0].round == first
+    assert np.isfinite(saved[0].weights).all()
 
 
 def test_a_folder_of_the_users_own_outlives_a_run_that_fails_in_it(tmp_path: Path) -> None:
@@ -118,6 +149,21 @@ def test_a_folder_that_vanishes_on_the_way_is_one_error(tmp_path: Path) -> None:
         simulate(
             quick(), out=tmp_path / "run", after_round=lambda _: shutil.rmtree(tmp_path / "run")
         )
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_workers_that_die_are_not_taken_for_clients_that_stay_away(
+    monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    answers = Serial.answers
+
+    def dying(self: Serial, message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        yield from itertools.islice(answers(self, message, clients), after)
+        raise RunError("a worker process died")
+
+    monkeypatch.setattr(Serial, "answers", dying)
+    with pytest.raises(RunError, match=r"^a worker process died$"):
+        fedldp.run(quick())
 
 
 # Signals, as a user sends them

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from folders import FILES, assert_same_run, cut, metrics, quick
-from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
 import fedldp
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.reporting.record import Round, RunFolder
+from fedldp.errors import RunError
+from fedldp.parts.sides import State
+from fedldp.reporting.record import RunFolder
+from fedldp.server.loop import Round
 from fedldp.simulation.engine import simulate
-from fedldp.wire import Broadcast
+from fedldp.wire import pack_arrays, read_arrays
 
 SETTINGS = {
     "plain": {},
@@ -92,16 +96,17 @@ def test_the_summary_says_where_the_run_lies(copy: Path) -> None:
 
 
 def test_a_checkpoint_holds_arrays_however_they_lie_in_memory(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
+    folder = RunFolder.create(tmp_path / "run", {}, {})
     square = np.arange(16, dtype=np.float32).reshape(4, 4)
-    public = {"transposed": square.T, "every second": square[::2], "count": np.array(3)}
-    broadcast = Broadcast(round=1, weights=square.reshape(-1)[::-1], public=public)
-    folder.write_round(broadcast, [], MemoryLedger())
+    arrays = {"transposed": square.T, "every second": square[::2], "count": np.array(3)}
+    state = State(weights=square.reshape(-1)[::-1], arrays=arrays)
+    folder.write_round(state, [], MemoryLedger())
     saved = folder.read_checkpoint()
     assert saved is not None
-    np.testing.assert_array_equal(saved[0].weights, broadcast.weights)
-    for name, value in public.items():
-        np.testing.assert_array_equal(saved[0].public[name], value)
+    np.testing.assert_array_equal(saved[0].weights, state.weights)
+    assert saved[0].arrays.keys() == arrays.keys()
+    for name, value in arrays.items():
+        np.testing.assert_array_equal(saved[0].arrays[name], value)
 
 
 def test_the_final_weights_are_those_of_the_result(tmp_path: Path) -> None:
@@ -109,6 +114,49 @@ def test_the_final_weights_are_those_of_the_result(tmp_path: Path) -> None:
     stored = load_file(tmp_path / "run" / "model.safetensors")
     assert stored.keys() == result.weights.keys()
     assert all(np.array_equal(stored[name], result.weights[name]) for name in stored)
+
+
+# What clients keep for later rounds, each on its own
+
+
+def kept_by_clients(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Return what lies in the clients' folders, and when it was written."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*.safetensors")
+    }
+
+
+def test_clients_keep_what_they_need_in_the_run_folder(tmp_path: Path) -> None:
+    config = fedldp.recipe("ldpfl-sound-digits", rounds=3)
+    whole = simulate(config)
+    cut(config, tmp_path / "run", 1)
+    clients = tmp_path / "run" / "clients"
+    names = {f"client-{client}" for client in range(config.num_clients)}
+    assert {path.name for path in clients.iterdir()} == names
+    tests = {name: kept for name, kept in kept_by_clients(clients).items() if "test" in name}
+    assert len(tests) == config.num_clients
+    resumed = fedldp.resume(tmp_path / "run")
+    after = kept_by_clients(clients)
+    assert {name: after[name] for name in tests} == tests  # neither drawn nor written again
+    for name, weights in whole.weights.items():
+        np.testing.assert_array_equal(resumed.weights[name], weights)
+
+
+def test_a_client_that_lost_what_it_drew_once_draws_nothing_again(tmp_path: Path) -> None:
+    """Its ledger says that it was paid for: another draw would be free."""
+    cut(fedldp.recipe("ldpfl-sound-digits", rounds=3), tmp_path / "run", 2)
+    shutil.rmtree(tmp_path / "run" / "clients")
+    with pytest.raises(RunError, match="4 refused: not-kept"):
+        fedldp.resume(tmp_path / "run")
+
+
+def test_without_a_run_folder_nothing_that_clients_keep_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    simulate(fedldp.recipe("ldpfl-sound-digits", rounds=1))
+    assert list(tmp_path.iterdir()) == []
 
 
 # Killed between two files: every state that the order of writing allows
@@ -175,16 +223,31 @@ def test_a_run_killed_between_two_files_on_the_way_is_resumed(
 # Damage
 
 
-def checkpoint_with(path: Path, metadata: dict[str, str] | None = None, **tensors: Any) -> None:
-    """Write a checkpoint again with some of its content changed."""
-    with safe_open(path, framework="numpy") as file:
-        old = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        known = file.metadata()
-    path.write_bytes(save({**old, **tensors}, {**known, **(metadata or {})}))
+def rewritten(changes: Mapping[str, Any] | None = None, **arrays: Any) -> Callable[[Path], object]:
+    """Return what changes some arrays of a checkpoint, and entries of its document."""
+
+    def act(path: Path) -> None:
+        old = dict(read_arrays(path.read_bytes()))
+        document = {**json.loads(old["document"].tobytes()), **(changes or {})}
+        old["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+        path.write_bytes(pack_arrays({**old, **arrays}))
+
+    return act
 
 
-def rewritten(metadata: dict[str, str] | None = None, **tensors: Any) -> Callable[[Path], None]:
-    return lambda path: checkpoint_with(path, metadata, **tensors)
+def without(name: str) -> Callable[[Path], object]:
+    """Return what leaves out an array of a checkpoint, or an entry of its document."""
+
+    def act(path: Path) -> None:
+        arrays = dict(read_arrays(path.read_bytes()))
+        document = json.loads(arrays["document"].tobytes())
+        for place in (arrays, document):
+            place.pop(name, None)
+        if name != "document":
+            arrays["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+        path.write_bytes(pack_arrays(arrays))
+
+    return act
 
 
 def written(content: Callable[[bytes], bytes]) -> Callable[[Path], object]:
@@ -205,19 +268,33 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "zeros": written(lambda old: bytes(len(old))),
     "a folder": become_a_folder,
     "another file": written(lambda old: save({"weights": np.zeros(650, np.float32)})),
+    "arrays of something else": written(
+        lambda old: pack_arrays({"weights": np.zeros(650, np.float32)})
+    ),
+    "no weights": without("weights"),
+    "no document": without("document"),
+    "a document that is no JSON": rewritten(document=np.frombuffer(b"{not", np.uint8)),
+    "a document that is a list": rewritten(document=np.frombuffer(b"[]", np.uint8)),
     "too few weights": rewritten(weights=np.zeros(649, np.float32)),
     "too many weights": rewritten(weights=np.zeros(651, np.float32)),
     "weights in two axes": rewritten(weights=np.zeros((65, 10), np.float32)),
     "weights of another type": rewritten(weights=np.zeros(650, np.int64)),
     "weights NaN": rewritten(weights=np.full(650, np.nan, np.float32)),
-    "radii zero": rewritten(radii=np.zeros(2)),
-    "no round": rewritten({"round": "two"}),
-    "a round beyond": rewritten({"round": "99", "rounds": "[]"}),
-    "fewer records than rounds": rewritten({"rounds": "[]"}),
-    "records of nothing": rewritten({"rounds": "[{}]"}),
-    "records no list": rewritten({"rounds": "3"}),
-    "sizes of another model": rewritten({"sizes": "[1, 2]"}),
-    "sizes no list": rewritten({"sizes": "7"}),
+    "an array that is of no state": rewritten(radii=np.zeros(2)),
+    "no round": without("round"),
+    "a round that is text": rewritten({"round": "two"}),
+    "a round beyond": rewritten({"round": 99, "rounds": []}),
+    "fewer records than rounds": rewritten({"rounds": []}),
+    "no records": without("rounds"),
+    "records of nothing": rewritten({"rounds": [{}] * 4}),
+    "records no list": rewritten({"rounds": 3}),
+    "no ledger": without("ledger"),
+    "a ledger that is a number": rewritten({"ledger": 3}),
+    "a ledger of nothing": rewritten({"ledger": {}}),
+    "a ledger of an unknown event": rewritten({"ledger": {"events": [{"event": "x"}], "runs": []}}),
+    "a ledger of other rounds": rewritten({"ledger": {"events": [], "runs": []}}),
+    "no configuration": without("config"),
+    "another configuration": rewritten({"config": "0" * 64}),
 }
 
 
@@ -230,6 +307,63 @@ def test_a_damaged_checkpoint_is_one_line(
     line = fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
     assert "checkpoint" in line
     assert sorted(path.name for path in copy.iterdir()) == before  # nothing removed
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "the seed": {"seed": 1},
+    "a budget": {"epsilon": 0.5},
+    "more rounds": {"rounds": 8},
+    "another partition": {"partition": "dirichlet:0.5"},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
+def test_a_run_is_not_continued_with_another_configuration(
+    tmp_path: Path, fedldp_command: Any, changes: dict[str, Any]
+) -> None:
+    """Who changes the seed half-way gets noise that was drawn before, or a false record."""
+    cut(quick(), tmp_path / "run", 2)
+    path, checkpoint = tmp_path / "run" / "config.json", tmp_path / "run" / "checkpoint"
+    untouched, saved = path.read_text(), checkpoint.read_bytes()
+    document = json.loads(untouched)
+    document["config"] |= changes
+    path.write_text(json.dumps(document, indent=2))
+    line = fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1).assert_refused()
+    assert "it is of another configuration than config.json" in line
+    assert checkpoint.read_bytes() == saved
+    path.write_text(untouched)
+    fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1)
+    assert len(metrics(tmp_path / "run")) == 4
+
+
+def test_a_configuration_that_is_changed_while_the_run_goes_on_is_found(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
+    path = tmp_path / "run" / "config.json"
+
+    def change(record: Round) -> None:
+        if record.round == 1:
+            path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+
+    simulate(quick(), recipe="quickstart", out=tmp_path / "run", after_round=change)
+    assert '"seed": 1' in path.read_text()
+    line = fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1).assert_refused()
+    assert "it is of another configuration than config.json" in line
+
+
+def test_a_checkpoint_of_another_run_is_not_continued(copy: Path, fedldp_command: Any) -> None:
+    """Two folders of one configuration but for the seed: one's checkpoint in the other."""
+    simulate(quick(seed=1), recipe="quickstart", out=copy.parent / "other")
+    shutil.copy(copy.parent / "other" / "checkpoint", copy / "checkpoint")
+    line = fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
+    assert "another configuration" in line
+
+
+def test_a_checkpoint_names_its_configuration_by_a_digest(finished: Path) -> None:
+    arrays = read_arrays((finished / "checkpoint").read_bytes())
+    document = json.loads(arrays["document"].tobytes())
+    config = (finished / "config.json").read_bytes()
+    assert document["config"] == hashlib.sha256(config).hexdigest()
 
 
 CONFIGS = ["", "[]", "3", "null", "{}", '{"recipe": null}', '{"config": {}}',

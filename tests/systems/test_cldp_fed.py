@@ -6,58 +6,54 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 
 import fedldp
-from fedldp.data import Examples
 from fedldp.errors import ConfigError
+from fedldp.parts.sides import State, publish_weights
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, System
-from fedldp.wire import Broadcast, Report, Sensitive
+from fedldp.systems import Problem
+from fedldp.wire import Report
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
-NOTHING = Examples(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))
-START = Broadcast(round=1, weights=np.linspace(-1, 1, 650).astype(np.float32))
+START = State(weights=np.linspace(-1, 1, 650).astype(np.float32))
 
 
-def built(**settings: Any) -> System:
-    config = fedldp.recipe("cldp-fed-digits", **settings)
-    return config.build(PROBLEM, device=torch.device("cpu"))
+def halves(**settings: Any) -> Halves:
+    return Halves(fedldp.recipe("cldp-fed-digits", **settings), PROBLEM)
 
 
-def reports_of(system: System, updates: np.ndarray) -> list[Report]:
+def reports_of(both: Halves, updates: np.ndarray) -> list[Report]:
+    told = publish_weights(START)
     return [
-        system.encoder(
-            Sensitive((START.weights + update).astype(np.float32)), START, client_of(NOTHING, index)
-        )
+        both.encode((START.weights + update).astype(np.float32), told, sender_of(1, index))
         for index, update in enumerate(updates)
     ]
 
 
-def added(system: System, updates: np.ndarray) -> np.ndarray:
-    following = system.server_step(START, reports_of(system, updates))
+def added(both: Halves, updates: np.ndarray) -> np.ndarray:
+    following, _ = both.aggregate(reports_of(both, updates), START)
     return following.weights - START.weights.astype(np.float64)
 
 
 def test_at_the_papers_settings_a_round_adds_the_mean_change_with_next_to_no_noise() -> None:
     """alpha 1 with ten digits: noise of some 1e-10."""
     updates = np.random.default_rng(0).normal(0, 0.01, (4, 650))
-    system = built(alpha=1.0, clip=1.0, precision=10)
-    np.testing.assert_allclose(added(system, updates), updates.mean(axis=0), atol=1e-6)
+    both = halves(alpha=1.0, clip=1.0, precision=10)
+    np.testing.assert_allclose(added(both, updates), updates.mean(axis=0), atol=1e-6)
 
 
 def test_changes_are_clipped_coordinate_by_coordinate() -> None:
     updates = np.random.default_rng(0).normal(0, 1, (4, 650))
-    system = built(alpha=1.0, clip=0.25, precision=10)
+    both = halves(alpha=1.0, clip=0.25, precision=10)
     expected = np.clip(updates, -0.25, 0.25).mean(axis=0)
-    np.testing.assert_allclose(added(system, updates), expected, atol=1e-6)
+    np.testing.assert_allclose(added(both, updates), expected, atol=1e-6)
 
 
 def test_numbers_are_replaced_as_by_the_exponential_mechanism() -> None:
     """P(v'|v) = e^(-alpha |v - v'|/2)/(their sum over v'), for v = 1 in steps of 0.1, c = 0.3."""
-    system = built(alpha=1.0, clip=0.3, precision=1)
-    reports = reports_of(system, np.full((80, 650), 0.1))
+    both = halves(alpha=1.0, clip=0.3, precision=1)
+    reports = reports_of(both, np.full((80, 650), 0.1))
     numbers = np.concatenate([np.frombuffer(r.payload, np.uint8).astype(int) - 3 for r in reports])
     weights = np.exp(-np.abs(np.arange(-3, 4) - 1) / 2)
     expected = weights / weights.sum() * numbers.size

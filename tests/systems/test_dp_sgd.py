@@ -19,9 +19,10 @@ import fedldp
 from fedldp.accounting.subsampled import poisson_gaussian_epsilon
 from fedldp.data import Examples
 from fedldp.errors import ConfigError, PrivacyError
-from fedldp.models import build_model
-from fedldp.parts.local_sgd import layout_of, load_weights, read_weights
-from fedldp.parts.private_sgd import PIECE, NoisySums, PrivateSgd, sampling_rate
+from fedldp.models import build_model, layout_of_module
+from fedldp.parts.local_sgd import load_weights, read_weights
+from fedldp.parts.noisy_sums import NoisySums, sampling_rate
+from fedldp.parts.private_sgd import PIECE, PrivateSgd
 from fedldp.randomness import Stream
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import SystemConfig
@@ -50,7 +51,7 @@ def change(step: PrivateSgd, examples: Examples, *, seed: int = 0) -> NDArray[np
     """Return what one round of a client adds to its weights."""
     start = Broadcast(round=1, weights=read_weights(step.model).copy())
     trained = step(start, client_of(examples, seed=seed)).open()
-    load_weights(step.model, layout_of(step.model), start.weights)
+    load_weights(step.model, layout_of_module(step.model), start.weights)
     return trained.astype(np.float64) - start.weights
 
 
@@ -95,6 +96,19 @@ def test_large_samples_are_added_up_in_pieces() -> None:
     expected = -0.1 / 8 * sum_of_clipped(model, examples, 0.5)
     found = change(PrivateSgd(model, SUMS, 0.1, CPU), examples)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_sample_in_pieces_gets_its_noise_once() -> None:
+    sums = NoisySums(steps=1, sampling_rate=1.0, batch_size=8, clip=1e-6, noise_multiplier=3.0)
+    torch.manual_seed(0)
+    step = PrivateSgd(build_model("mlp", (1, 8, 8), 10), sums, 1e3, CPU)
+    drawn = np.random.default_rng(0)
+    size = 3 * PIECE + 1
+    features = drawn.normal(size=(size, 1, 8, 8)).astype(np.float32)
+    start = Broadcast(round=1, weights=read_weights(step.model).copy())
+    trained = step(start, client_of(Examples(features, drawn.integers(0, 10, size)))).open()
+    # All gradients together move a weight by less than the noise: 769 clips over 5,000 weights.
+    assert np.std(trained - start.weights) == pytest.approx(3.0 * 1e-6 * 1e3 / 8, rel=0.05)
 
 
 def test_opacus_s_own_gradients_add_up_to_the_same() -> None:
@@ -190,7 +204,7 @@ def test_larger_batches_than_clients_have_examples_are_refused() -> None:
 
 def test_it_is_for_simulation_only() -> None:
     step = PrivateSgd(model_of("logistic"), SUMS, 0.1, CPU)
-    client = replace(client_of(examples_of(5)), stream=lambda purpose: Stream.fresh())
+    client = replace(client_of(examples_of(5)), fresh=lambda purpose: Stream.fresh())
     with pytest.raises(PrivacyError, match="simulation only"):
         step(Broadcast(round=1, weights=read_weights(step.model)), client)
 

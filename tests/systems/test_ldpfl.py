@@ -11,19 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import Halves, client_of
 from torch.nn import functional
 
 from fedldp.accounting.bits import bits_epsilon
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
-from fedldp.parts import Client
+from fedldp.parts.averaging import SendPlain
+from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.feature_net import train
 from fedldp.parts.public_encoder import from_public
+from fedldp.parts.sides import Client
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, System
-from fedldp.systems.ldpfl import Codes, LdpflConfig, TrainOnBits
+from fedldp.systems import Problem
+from fedldp.systems.ldpfl import LdpflConfig
+from fedldp.wire import Report
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -40,10 +43,8 @@ def config(**changes: Any) -> LdpflConfig:
     return LdpflConfig(**{**settings, **changes})
 
 
-def built(settings: LdpflConfig) -> tuple[System, Codes]:
-    system = settings.build(PROBLEM, device=CPU)
-    assert isinstance(system.client_step, TrainOnBits)
-    return system, system.client_step.codes
+def built(settings: LdpflConfig) -> tuple[Halves, Codes]:
+    return Halves(settings, PROBLEM), settings.codes(PROBLEM, CPU)
 
 
 def unpacked(settings: LdpflConfig, packed: np.ndarray) -> np.ndarray:
@@ -67,8 +68,8 @@ def test_bits_are_the_codes_of_the_encoders_features_where_nothing_flips(
 ) -> None:
     # At so large a budget the symmetric variant flips a bit with probability e^-32.
     settings = config(encoder="public", randomisation="symmetric", epsilon=1e9)
-    system, codes = built(settings)
-    broadcast = system.initial()
+    both, codes = built(settings)
+    broadcast = both.broadcast
     kept = codes.for_training(broadcast, client())
     net = from_public(broadcast, settings.architecture(PROBLEM))
     expected = settings.code.encode(net.features(OWN.features, CPU))
@@ -84,8 +85,8 @@ def test_bits_are_the_codes_of_the_encoders_features_where_nothing_flips(
 def test_bits_flip_as_often_as_theorem_2_says(client: Callable[..., Client], alpha: float) -> None:
     quiet = config(encoder="public", randomisation="symmetric", epsilon=1e9)
     noisy = config(encoder="public", alpha=alpha)
-    system, codes = built(quiet)
-    broadcast, one, other = system.initial(), client(0), client(1)
+    both, codes = built(quiet)
+    broadcast, one, other = both.broadcast, client(0), client(1)
     true = unpacked(quiet, codes.for_training(broadcast, one)["bits"])
     same = replace(one, store=other.store)  # the same client with an empty disk
     found = unpacked(noisy, built(noisy)[1].for_training(broadcast, same)["bits"])
@@ -101,8 +102,8 @@ def test_bits_flip_as_often_as_theorem_2_says(client: Callable[..., Client], alp
 def test_a_client_draws_once_and_trains_an_encoder_of_its_own(
     client: Callable[..., Client], tmp_path: Path
 ) -> None:
-    system, codes = built(config(label_epsilon=2.0))
-    broadcast = system.initial()
+    both, codes = built(config(label_epsilon=2.0))
+    broadcast = both.broadcast
     assert broadcast.public == {}
     first = codes.for_training(broadcast, client(round=1))
     later = codes.for_training(replace(broadcast, round=2), client(round=2))
@@ -110,7 +111,8 @@ def test_a_client_draws_once_and_trains_an_encoder_of_its_own(
         np.testing.assert_array_equal(first[name], later[name])
     other = codes.for_training(broadcast, client(1))
     assert not np.array_equal(first["bits"], other["bits"])
-    kept = sorted(path.name for path in (tmp_path / "client-0").iterdir())
+    (own,) = (tmp_path / "client-0").iterdir()  # of this run
+    kept = sorted(path.name for path in own.iterdir())
     assert kept == ["encoder.safetensors", "training.safetensors"]
 
 
@@ -119,14 +121,14 @@ def test_the_encoder_is_trained_on_nine_tenths_and_never_on_the_test(
 ) -> None:
     seen: list[Examples] = []
 
-    def watch(net: Any, examples: Examples, **options: Any) -> None:
+    def watch(net: Any, examples: Examples, **options: Any) -> bool:
         seen.append(examples)
-        train(net, examples, **options)
+        return train(net, examples, **options)
 
-    monkeypatch.setattr("fedldp.systems.ldpfl.train", watch)
-    system, codes = built(config())
-    codes.for_training(system.initial(), client())
-    codes.for_test(system.initial(), client(), DIGITS.test)
+    monkeypatch.setattr("fedldp.parts.feature_net.train", watch)
+    both, codes = built(config())
+    codes.for_training(both.broadcast, client())
+    codes.for_test(both.broadcast, client(), DIGITS.test)
     (trained,) = seen
     assert len(trained) == 180
     rows = {row.tobytes() for row in trained.features}
@@ -134,11 +136,27 @@ def test_the_encoder_is_trained_on_nine_tenths_and_never_on_the_test(
     assert len(rest) == 20
 
 
+def test_an_own_encoder_that_diverges_gives_features_of_zeros(
+    client: Callable[..., Client],
+) -> None:
+    """A refusal would tell of the examples: so would anything that no other example gives."""
+    settings = config(randomisation="symmetric", epsilon=1e9)
+    both, codes = built(settings)
+    own = client(examples=Examples(OWN.features * np.float32(3e38), OWN.labels))
+    for kept in (
+        codes.for_training(both.broadcast, own),
+        codes.for_test(both.broadcast, own, DIGITS.test),
+    ):
+        assert kept["bits"].size
+        assert not unpacked(settings, kept["bits"]).any()
+    assert np.isfinite(both.step(both.broadcast, own).open()).all()
+
+
 def test_labels_are_true_without_a_budget_and_randomised_with_one(
     client: Callable[..., Client],
 ) -> None:
     plain, noisy = config(encoder="public"), config(encoder="public", label_epsilon=1.0)
-    broadcast = built(plain)[0].initial()
+    broadcast = built(plain)[0].broadcast
     one, same = client(0), replace(client(0), store=client(1).store)
     true = built(plain)[1].for_training(broadcast, one)["labels"]
     found = built(noisy)[1].for_training(broadcast, same)["labels"]
@@ -155,18 +173,18 @@ def test_training_is_that_of_the_optimizer_on_the_kept_bits(
     client: Callable[..., Client], optimizer: str
 ) -> None:
     settings = config(encoder="public", local_epochs=2, optimizer=optimizer)
-    system, codes = built(settings)
-    broadcast = system.initial()
+    both, codes = built(settings)
+    broadcast = both.broadcast
     own = client()
-    found = system.client_step(broadcast, own).open()
+    found = both.step(broadcast, own).open()
     kept = codes.for_training(broadcast, own)
     inputs = torch.from_numpy(unpacked(settings, kept["bits"]).astype(np.float32))
     labels = torch.from_numpy(kept["labels"])
-    weights = [torch.tensor(w) for w in system.layout.split(broadcast.weights).values()]
+    weights = [torch.tensor(w) for w in both.layout.split(broadcast.weights).values()]
     for weight in weights:
         weight.requires_grad_()
     method = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](weights, lr=0.05)
-    generator = own.stream("batches").generator()
+    generator = own.fresh("batches").generator()
     for _ in range(2):
         for places in torch.from_numpy(generator.permutation(180)).split(32):
             hidden = functional.relu(inputs[places] @ weights[0].T + weights[1])
@@ -181,10 +199,10 @@ def test_training_is_that_of_the_optimizer_on_the_kept_bits(
 def test_a_report_holds_the_global_networks_weights_and_nothing_else(
     client: Callable[..., Client],
 ) -> None:
-    system, _ = built(config())
-    report = system.report(system.initial(), client())
+    both, _ = built(config())
+    report = both.report(both.broadcast, client())
     size = 240 * 64 + 64 + 640 + 10
-    assert system.layout.size == report.size == size
+    assert both.layout.size == report.size == size
     assert report.uplink_bits == 32 * size
     assert (report.weight, report.epsilon, report.client) == (None, None, None)
 
@@ -193,13 +211,10 @@ def test_a_report_holds_the_global_networks_weights_and_nothing_else(
 
 
 def scores(settings: LdpflConfig, client: Callable[..., Client]) -> list[Any]:
-    system, _ = built(settings)
-    broadcast = system.initial()
-    assert system.tester is not None
-    return [
-        system.tester(broadcast, client(index), DIGITS.test)
-        for index in range(settings.num_clients)
-    ]
+    both, _ = built(settings)
+    broadcast = both.broadcast
+    tester = settings.tester(PROBLEM, CPU)
+    return [tester(broadcast, client(index), DIGITS.test) for index in range(settings.num_clients)]
 
 
 def test_a_common_test_takes_every_example_of_the_test_set_once(
@@ -220,7 +235,7 @@ def test_clients_test_on_their_own_share(
 
 def test_test_bits_are_randomised_where_that_is_asked_for(client: Callable[..., Client]) -> None:
     noisy, quiet = config(encoder="public"), config(encoder="public", randomise_tests=False)
-    broadcast = built(noisy)[0].initial()
+    broadcast = built(noisy)[0].broadcast
     one, same = client(0), replace(client(0), store=client(1).store)
     net = from_public(broadcast, noisy.architecture(PROBLEM))
     kept = built(quiet)[1].for_test(broadcast, one, DIGITS.test)
@@ -257,7 +272,7 @@ def test_a_public_data_set_is_read_from_the_data_folder_of_the_run(tmp_path: Pat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedldp.parts.public_encoder.load_dataset", spy)
-        broadcast = settings.build(problem, device=CPU).initial()
+        broadcast = Halves(settings, problem).broadcast
     assert seen == [tmp_path]
     assert all(name.startswith("encoder.") for name in broadcast.public)
 
@@ -363,11 +378,53 @@ def test_a_whole_client_costs_all_of_its_training_records() -> None:
         assert lines(settings)[unit]["epsilon"] == pytest.approx(27_000 * per_record, rel=1e-12)
 
 
-def test_an_own_encoder_spreads_one_record_over_all_bits_but_not_over_labels() -> None:
-    own = lines(config(**COMMON, label_epsilon=1.0))
-    expected = 27_000 * 34884.836349495786 + 1.0
-    assert own["record"]["epsilon"] == pytest.approx(expected, rel=1e-12)
-    assert own["client-run"]["epsilon"] > own["record"]["epsilon"]
+@pytest.mark.parametrize("evaluation", ["clients", "common"])
+@pytest.mark.parametrize("label_epsilon", [None, 1.0])
+def test_an_own_encoder_has_no_finite_line_whatever_scores_are_of(
+    evaluation: str, label_epsilon: float | None
+) -> None:
+    own = lines(config(**PAPER, evaluation=evaluation, label_epsilon=label_epsilon))
+    assert set(own) == {"record", "client-round", "client-run"}
+    for line in own.values():
+        assert (line["kind"], line["epsilon"]) == ("none", None)
+        assert "an encoder trained on" in line["method"]
+
+
+@pytest.mark.parametrize("encoder", ["own", "public"])
+def test_scores_through_an_own_encoder_tell_neighbours_apart_that_send_the_same(
+    encoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At so small a budget a bit is as likely 1 whatever it was, but for 1e-9.
+    settings = config(
+        encoder=encoder, evaluation="common", label_epsilon=0.1, randomise_tests=False,
+        randomisation="theorem_1", epsilon=1e-6, rounds=1,
+    )  # fmt: skip
+    features = OWN.features.copy()
+    features[7] = 1 - features[7]
+    neighbours = [replace(DIGITS, train=train) for train in (OWN, Examples(features, OWN.labels))]
+    sent: list[list[bytes]] = []
+    encode = SendPlain.__call__
+
+    def watch(self: SendPlain, *given: Any) -> Report:
+        report = encode(self, *given)
+        sent[-1].append(report.payload)
+        return report
+
+    monkeypatch.setattr(SendPlain, "__call__", watch)
+    losses = []
+    for data in neighbours:
+        sent.append([])
+        result = simulate(settings, dataset=data)
+        losses.append(result.rounds[0].loss)
+    assert sent[0] == sent[1]
+    assert len(sent[0]) == 4
+    found = {line["unit"]: line["epsilon"] for line in result.privacy["guarantees"]}
+    if encoder == "public":
+        assert losses[0] == losses[1]
+        assert found["record"] < 0.2
+    else:
+        assert losses[0] != losses[1]
+        assert set(found.values()) == {None}
 
 
 def test_how_many_examples_a_client_has_is_no_secret_that_anything_protects() -> None:
@@ -411,11 +468,11 @@ def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:
         common = {"evaluation": "common", "label_epsilon": 1.0}
         settings = config(num_clients=clients, encoder="public", **common)
         problem = replace(PROBLEM, num_examples=total)
-        event = settings.release(0, 1, problem)
+        event = settings.client_encoder(problem, 0).event()
         sizes = [len(part) for part in np.array_split(np.arange(total), clients)]
         groups = dict(event.client.drawn.groups)  # type: ignore[attr-defined]
         label = settings.label_mechanism(10)
         assert label is not None
         ((epsilon, _),) = label.event(1).groups
-        assert groups[epsilon] == max(settings.num_trained(size) for size in sizes)
-        assert all(1 <= settings.num_trained(size) <= size for size in sizes)
+        assert groups[epsilon] == max(num_trained(size, settings.test_share) for size in sizes)
+        assert all(1 <= num_trained(size, settings.test_share) <= size for size in sizes)

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import Halves, client_of
 from torch.nn import functional
 
 from fedldp.data import Examples, load_dataset
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.errors import ConfigError
 from fedldp.mechanisms import mechanisms
-from fedldp.parts import Client
+from fedldp.parts.sides import Client
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, System
+from fedldp.systems import Problem
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
 from fedldp.wire import Broadcast
 
@@ -39,8 +39,8 @@ def config(**changes: Any) -> LdpflSoundConfig:
     return LdpflSoundConfig(**{**settings, **changes})
 
 
-def built(settings: LdpflSoundConfig) -> System:
-    return settings.build(PROBLEM, device=torch.device("cpu"))
+def built(settings: LdpflSoundConfig) -> Halves:
+    return Halves(settings, PROBLEM)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def broadcast(settings: LdpflSoundConfig, round: int = 1) -> Broadcast:
 
 
 def trained(settings: LdpflSoundConfig, own: Client, *, round: int = 1) -> np.ndarray:
-    return built(settings).client_step(broadcast(settings, round), own).open()
+    return built(settings).step(broadcast(settings, round), own).open()
 
 
 def moved(place: int) -> Examples:
@@ -103,14 +103,14 @@ def test_every_example_is_randomised_once_in_the_run(
         def aggregate(self, size: int) -> Any:
             return mechanism.aggregate(size)
 
-    step = built(settings).client_step
+    step = built(settings).step
     with monkeypatch.context() as patch:
         patch.setattr(LdpflSoundConfig, "randomiser", lambda *_: Watching())
         for round in (1, 2, 3):
             step(replace(start, round=round), client(round=round))
     assert len(seen) == len(OWN)
     # A gradient is (p - label) x features, so its features say whose it is.
-    rows = settings.encoder(PROBLEM)(OWN.features)
+    rows = settings.features(PROBLEM)(OWN.features)
     owners = []
     for values in seen:
         gradient = values.reshape(10, 128)
@@ -123,17 +123,26 @@ def test_a_round_that_is_asked_for_again_is_answered_the_same(
     client: Callable[..., Client],
 ) -> None:
     settings, own = config(), client()
-    step = built(settings).client_step
+    step = built(settings).step
     first = step(broadcast(settings), own).open()
     other = replace(broadcast(settings), weights=np.zeros(1280, np.float32))
     np.testing.assert_array_equal(step(other, own).open(), first)
 
 
+def test_what_is_kept_of_a_round_goes_with_the_next(tmp_path: Path) -> None:
+    settings, seen = config(rounds=3), []
+    for round in (1, 2, 3):
+        own = client_of(OWN, round=round, folder=tmp_path)
+        built(settings).step(broadcast(settings, round), own)
+        seen.append(sorted(path.parent.name for path in tmp_path.rglob("trained.safetensors")))
+    assert seen == [["round-1"], ["round-2"], ["round-3"]]
+
+
 def test_without_noise_it_is_clipped_gradient_descent(client: Callable[..., Client]) -> None:
     settings = config(epsilon=ALMOST_NONE, clip=0.5, rounds=1, batch_size=10)
     found = trained(settings, client())
-    features = torch.from_numpy(settings.encoder(PROBLEM)(OWN.features))
-    order = client().setup("portions").generator().permutation(len(OWN))
+    features = torch.from_numpy(settings.features(PROBLEM)(OWN.features))
+    order = client().kept("portions").generator().permutation(len(OWN))
     weights = torch.from_numpy(broadcast(settings).weights.reshape(10, 128).copy())
     for places in torch.from_numpy(order).split(10):
         steps = torch.zeros_like(weights)
@@ -150,21 +159,30 @@ def test_without_noise_it_is_clipped_gradient_descent(client: Callable[..., Clie
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_nothing_is_released_of_examples_that_are_not_finite(
+def test_an_example_that_is_not_finite_is_used_like_one_without_a_slope(
     client: Callable[..., Client], value: float
 ) -> None:
-    features = OWN.features.copy()
+    """A refusal would tell of it; and it spoils none of the others' features."""
+    features, flat = OWN.features.copy(), OWN.features.copy()
     features[3, 0, 2, 2] = value
-    own = client(Examples(features, OWN.labels))
-    with pytest.raises(PrivacyError, match="nothing was released"):
-        trained(config(rounds=1), own)
+    flat[3] = 0.25
+    for model in ("linear", "mlp_64"):
+        settings = config(rounds=1, model=model)
+        told = built(settings).broadcast
+        found, expected = (
+            built(settings).step(told, client(Examples(images, OWN.labels))).open()
+            for images in (features, flat)
+        )
+        assert np.isfinite(found).all()
+        assert not np.array_equal(found, told.weights)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_any_model_of_the_features_can_be_trained(client: Callable[..., Client]) -> None:
     settings = config(model="mlp_64", rounds=1)
-    system = built(settings)
-    report = system.report(system.initial(), client())
-    assert report.size == system.layout.size == 128 * 64 + 64 + 640 + 10
+    both = built(settings)
+    report = both.report(both.broadcast, client())
+    assert report.size == both.layout.size == 128 * 64 + 64 + 640 + 10
 
 
 # The test
@@ -172,14 +190,13 @@ def test_any_model_of_the_features_can_be_trained(client: Callable[..., Client])
 
 def test_the_test_set_is_shared_out_among_the_clients(tmp_path: Path) -> None:
     settings = config()
-    system = built(settings)
-    assert system.tester is not None
+    tester = settings.tester(PROBLEM, torch.device("cpu"))
     found = [
-        system.tester(broadcast(settings), client_of(OWN, i, folder=tmp_path / str(i)), DIGITS.test)
+        tester(broadcast(settings), client_of(OWN, i, folder=tmp_path / str(i)), DIGITS.test)
         for i in range(4)
     ]
     assert sum(score.total for score in found) == len(DIGITS.test)
-    features = settings.encoder(PROBLEM)(DIGITS.test.features)
+    features = settings.features(PROBLEM)(DIGITS.test.features)
     logits = features @ broadcast(settings).weights.reshape(10, 128).T
     assert sum(score.right for score in found) == (logits.argmax(1) == DIGITS.test.labels).sum()
 

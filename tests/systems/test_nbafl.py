@@ -7,23 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 
 import fedldp
 from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.accounting.guarantees import DISCRETE
-from fedldp.data import Examples
 from fedldp.errors import ConfigError
+from fedldp.parts.sides import State
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, System
+from fedldp.systems import Problem
 from fedldp.systems.nbafl import NbaflConfig
-from fedldp.wire import Broadcast, Report, Sensitive
+from fedldp.wire import Broadcast, Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 MNIST = Problem((1, 28, 28), 10, 33_600)
 SIZE = 650
-EXAMPLES = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
 START = np.linspace(-1, 1, SIZE).astype(np.float32)
 
 
@@ -33,16 +31,13 @@ def config_of(**settings: Any) -> NbaflConfig:
     return config
 
 
-def built(config: NbaflConfig) -> System:
-    return config.build(DIGITS, device=torch.device("cpu"))
+def halves(config: NbaflConfig) -> Halves:
+    return Halves(config, DIGITS)
 
 
 def report_of(config: NbaflConfig, weights: np.ndarray, *, index: int = 0) -> Report:
-    return built(config).encoder(
-        Sensitive(weights.astype(np.float32)),
-        Broadcast(round=1, weights=START),
-        client_of(EXAMPLES, index),
-    )
+    told = Broadcast(round=1, weights=START)
+    return halves(config).encode(weights.astype(np.float32), told, sender_of(7, index))
 
 
 def values_of(config: NbaflConfig, report: Report) -> np.ndarray:
@@ -74,29 +69,17 @@ def test_the_vector_is_clipped_to_norm_c_and_gets_the_published_noise(
 
 def test_the_server_averages_and_adds_its_own_noise() -> None:
     config = config_of(exposures=1, epsilon=1.0, num_clients=3, rounds=10)
-    system = built(config)
     reports = [report_of(config, START * k, index=k) for k in range(3)]
     sent = np.mean([values_of(config, report) for report in reports], axis=0)
-    following = system.server_step(Broadcast(round=1, weights=START), reports)
+    following, _ = halves(config).aggregate(reports, State(weights=START))
     scale = math.sqrt(2 * math.log(1.25 / 0.01)) * 2 * 2.0 / 479  # 479 = 1437 // 3
     sigma = scale * math.sqrt(100 - 3) / 3
     assert np.std(following.weights - sent) == pytest.approx(sigma, rel=0.1)
-    quiet = built(config.changed(exposures=10))
+    quiet = config.changed(exposures=10)
+    reports = [report_of(quiet, START, index=k) for k in range(3)]
     np.testing.assert_allclose(
-        quiet.server_step(
-            Broadcast(round=1, weights=START),
-            [report_of(config.changed(exposures=10), START, index=k) for k in range(3)],
-        ).weights,
-        np.mean(
-            [
-                values_of(
-                    config.changed(exposures=10),
-                    report_of(config.changed(exposures=10), START, index=k),
-                )
-                for k in range(3)
-            ],
-            axis=0,
-        ),
+        halves(quiet).aggregate(reports, State(weights=START))[0].weights,
+        np.mean([values_of(quiet, report) for report in reports], axis=0),
         atol=1e-6,
     )
 

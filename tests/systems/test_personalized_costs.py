@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clients import Halves
 from hypothesis import given
 from hypothesis import strategies as st
 from personalized_settings import DIGITS, SIZE, config
@@ -48,7 +49,7 @@ def test_the_statement_of_the_randomised_sign() -> None:
 def test_the_event_of_the_gaussian_has_the_sensitivity_of_the_clip() -> None:
     settings = config(clip=[1.0, 2.0, 200.0])
     for client, limit in enumerate((1.0, 2.0, 200.0)):
-        event = settings.release(client, SIZE, DIGITS)
+        event = Halves(settings, DIGITS).encoder(client).event()
         assert isinstance(event, GaussianReport)
         mu = 2 * limit * math.sqrt(SIZE) / settings.sigma(client)
         assert event.mu == pytest.approx(mu, rel=1e-4)
@@ -109,22 +110,22 @@ def test_every_client_pays_for_every_round_whatever_the_server_makes_of_it(
     ]
     assert found[0] == found[1] == found[2]
     result = simulate(config(perturbation=perturbation, aggregation="selection", rounds=3))
-    assert all(len(result.ledger.history(client)) == 1 for client in range(3))
-    assert all(sum(result.ledger.history(client).values()) == 3 for client in range(3))
+    assert all(len(result.ledger.history(result.run, client)) == 1 for client in range(3))
+    assert all(sum(result.ledger.history(result.run, client).values()) == 3 for client in range(3))
 
 
 @pytest.mark.parametrize("perturbation", ["none", "bare-sign"])
 def test_without_noise_nothing_is_claimed_and_nothing_holds(perturbation: str) -> None:
     settings = config(perturbation=perturbation, epsilon=None)
     assert settings.claim() is None
-    assert isinstance(settings.release(0, SIZE, DIGITS), InClear)
+    assert isinstance(Halves(settings, DIGITS).encoder().event(), InClear)
     assert {line["kind"] for line in lines(settings).values()} == {"none"}
 
 
 def test_the_sign_releases_bits_of_the_clients_own_epsilon() -> None:
     settings = config(perturbation="sign", clip=[1.0, 2.0, 4.0])
     for client in range(3):
-        event = settings.release(client, SIZE, DIGITS)
+        event = Halves(settings, DIGITS).encoder(client).event()
         ratio = (1.0, 2.0, 4.0)[client] / settings.sigma(client)
         assert isinstance(event, TwoValuedBits)
         assert event.epsilon == pytest.approx(math.log(ndtr(ratio) / ndtr(-ratio)), rel=1e-9)

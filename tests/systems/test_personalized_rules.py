@@ -8,36 +8,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, client_of, sender_of
 from mpmath import mp
 from personalized_settings import DIGITS, SIZE, config
 from scipy.special import ndtr
 
 from fedldp.data import Examples, load_dataset, partition
 from fedldp.errors import ConfigError
+from fedldp.parts.sides import State
 from fedldp.randomness import SERVER, Stream
 from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
-from fedldp.systems import System
+from fedldp.simulation.plan import plan
 from fedldp.systems.personalized import PersonalizedConfig, moments_sigma
-from fedldp.wire import Broadcast, Report, Sensitive
+from fedldp.wire import Broadcast, Report
 
-NOBODY = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
 GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
 
 
-def built(settings: PersonalizedConfig) -> System:
-    return settings.build(DIGITS, device=torch.device("cpu"))
+def halves(settings: PersonalizedConfig) -> Halves:
+    return Halves(settings, DIGITS)
 
 
 def encoded(
     settings: PersonalizedConfig, client: int, values: np.ndarray = GIVEN, *, round: int = 1
 ) -> Report:
-    own = client_of(NOBODY, client, round=round)
-    return built(settings).encoder(
-        Sensitive(values), Broadcast(round=round, weights=np.zeros(SIZE, np.float32)), own
-    )
+    told = Broadcast(round=round, weights=np.zeros(SIZE, np.float32))
+    return halves(settings).encode(values, told, sender_of(7, client, round=round))
 
 
 def decoded(settings: PersonalizedConfig, report: Report) -> np.ndarray:
@@ -128,10 +125,10 @@ def reports_of(settings: PersonalizedConfig, *, round: int = 1) -> list[Report]:
 
 
 def next_weights(settings: PersonalizedConfig, round: int = 1) -> tuple[np.ndarray, Any]:
-    start = Broadcast(round=round, weights=np.full(SIZE, 7, np.float32))
-    following = built(settings).server_step(start, reports_of(settings, round=round))
+    start = State(round=round, weights=np.full(SIZE, 7, np.float32))
+    following, metrics = halves(settings).aggregate(reports_of(settings, round=round), start)
     assert following.round == round + 1
-    return following.weights, following.notes
+    return following.weights, metrics
 
 
 def test_a_takes_the_mean_and_b_weighs_by_one_over_sigma() -> None:
@@ -149,27 +146,27 @@ def test_c_takes_the_mean_of_those_whom_one_omega_selects() -> None:
     order = np.argsort([settings.sigma(client) for client in range(3)])
     seen = set()
     for round in range(1, 11):
-        found, notes = next_weights(settings, round)
-        chosen = order[: int(notes["selected"])]  # those with the least noise
+        found, metrics = next_weights(settings, round)
+        chosen = order[: int(metrics["selected"])]  # those with the least noise
         values = [decoded(settings, report) for report in reports_of(settings, round=round)]
         expected = np.mean([values[client] for client in chosen], 0)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-        assert notes["redrawn"] >= 0
-        seen.add(notes["selected"])
+        assert metrics["redrawn"] >= 0
+        seen.add(metrics["selected"])
     assert seen >= {1.0, 2.0}
 
 
 def test_where_c_selects_nobody_it_draws_again_or_keeps_the_last_weights() -> None:
     alike: dict[str, Any] = {"aggregation": "selection", "epsilon": 5.0}
-    _, notes = next_weights(config(**alike), round=1)
-    assert notes["selected"] == 3
+    _, metrics = next_weights(config(**alike), round=1)
+    assert metrics["selected"] == 3
     kept = 0
     for round in range(1, 11):
-        found, notes = next_weights(config(**alike, empty_selection="keep"), round)
-        if notes["selected"] == 0:
+        found, metrics = next_weights(config(**alike, empty_selection="keep"), round)
+        if metrics["selected"] == 0:
             kept += 1
             np.testing.assert_array_equal(found, np.full(SIZE, 7, np.float32))
-        assert notes["redrawn"] == 0
+        assert metrics["redrawn"] == 0
     # A draw selects nobody with probability 2/3.
     assert 2 <= kept <= 9
 
@@ -188,30 +185,32 @@ def test_the_sign_of_the_aggregate_is_zero_where_votes_are_even() -> None:
         Report(round=1, size=SIZE, payload=bits(vote), chunk=SIZE, client=client)
         for client, vote in enumerate(votes)
     ]
-    start = Broadcast(round=1, weights=np.zeros(SIZE, np.float32))
+    start = State(weights=np.zeros(SIZE, np.float32))
     for aggregation, expected in (("mean", [1, 1, -1, -1]), ("weighted", [0, 1, -1, -1])):
-        system = built(config(**shared, aggregation=aggregation))
-        following = system.server_step(start, reports)
+        system = halves(config(**shared, aggregation=aggregation))
+        following, _ = system.aggregate(reports, start)
         assert following.weights[:4].tolist() == expected
         assert set(following.weights.tolist()) <= {-1.0, 0.0, 1.0}
     even = [replace(reports[0], client=c, payload=bits(votes[0])) for c in (0, 1)]
     against = [replace(reports[0], client=c, payload=bits([-1, -1, -1, 1])) for c in (2, 3)]
-    following = built(config(**shared)).server_step(start, even + against)
+    following, _ = halves(config(**shared)).aggregate(even + against, start)
     assert following.weights[:4].tolist() == [0, 0, 0, 0]
 
 
 def test_without_noise_clipped_weights_or_their_signs_are_sent() -> None:
-    clear = encoded(config(perturbation="none"), 1)
+    clear = encoded(config(perturbation="none", epsilon=None), 1)
     np.testing.assert_array_equal(np.frombuffer(clear.payload, "<f4"), np.clip(GIVEN, -2, 2))
-    signs = encoded(config(perturbation="bare-sign"), 1)
+    signs = encoded(config(perturbation="bare-sign", epsilon=None), 1)
     np.testing.assert_array_equal(np.frombuffer(signs.payload, "<f4"), np.sign(GIVEN))
     assert 0 in np.sign(GIVEN)
 
 
 def test_a_run_without_noise_is_algorithm_1_written_out() -> None:
-    settings = config(perturbation="none", rounds=2, clip=0.4, num_examples=None, batch_size=1000)
+    settings = config(
+        perturbation="none", epsilon=None, rounds=2, clip=0.4, num_examples=None, batch_size=1000
+    )
     result = simulate(settings)
-    system, train = built(settings), load_dataset("digits").train
+    step, train = halves(settings).step, load_dataset("digits").train
     stream = Stream.simulation(seed=0, round=0, client=SERVER, purpose="partition")
     members = partition(train.labels, 3, "iid", stream.generator())
     weights = np.zeros((10, 65))
@@ -219,7 +218,7 @@ def test_a_run_without_noise_is_algorithm_1_written_out() -> None:
         trained = []
         for index, rows in enumerate(members):
             own = Examples(train.features[rows], train.labels[rows])
-            sample = system.client_step.sample(client_of(own, index, round=round), round)  # type: ignore[attr-defined]
+            sample = step.sample(client_of(own, index, round=round), round)  # type: ignore[attr-defined]
             x = np.hstack([sample.features.reshape(-1, 64), np.ones((len(sample), 1))])
             trained.append((x, sample.labels))
         weights = np.mean(
@@ -264,8 +263,14 @@ def descend(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarra
         ({"sampling_probability": 0.0}, r"sampling_probability = 0.0"),
         ({"sampling_probability": 1.5}, r"sampling_probability = 1.5"),
         ({"sampling_probability": 1.0}, r"sampling_probability = 1: the paper's sigma divides"),
-        ({"perturbation": "none", "aggregation": "weighted"}, r"aggregation = weighted"),
-        ({"perturbation": "bare-sign", "aggregation": "selection"}, r"aggregation = selection"),
+        (
+            {"perturbation": "none", "epsilon": None, "aggregation": "weighted"},
+            r"^aggregation = weighted: it weighs clients by their noise",
+        ),
+        (
+            {"perturbation": "bare-sign", "epsilon": None, "aggregation": "selection"},
+            r"^aggregation = selection: it weighs clients by their noise",
+        ),
         ({"aggregation": "selection", "clients_per_round": 2}, r"clients_per_round = 2"),
         ({"perturbation": "laplace"}, r"perturbation = laplace"),
     ],
@@ -276,20 +281,76 @@ def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], message: str) 
     assert "\n" not in str(refusal.value)
 
 
-def test_what_does_not_fit_the_data_or_the_mechanism_is_refused() -> None:
+@pytest.mark.parametrize("made", ["server", "plan"])
+def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> None:
+    def make(**changes: Any) -> None:
+        settings = config(**changes)
+        if made == "server":
+            settings.server(DIGITS)
+        else:
+            plan(settings, DIGITS)
+
     with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
-        built(config(rounds=500))
+        make(rounds=500)
     with pytest.raises(
         ConfigError, match=r"^epsilon = 1e\+30, clip = .* a smaller epsilon or clip$"
     ):
-        built(config(epsilon=1e30))
+        make(epsilon=1e30)
     with pytest.raises(ConfigError, match=r"sampling_probability = 1e-09 .* epsilon or clip$"):
-        built(config(sampling_probability=1e-9))
+        make(sampling_probability=1e-9)
     with pytest.raises(ConfigError, match=r"^clip = 1e\+09 of client 0: .* at most 3\.92232e\+07$"):
-        built(config(clip=1e9))
+        make(clip=1e9)
     for epsilon, turn in ((1e-30, "larger"), (1e30, "smaller")):
         with pytest.raises(ConfigError, match=rf"^epsilon = .* give a {turn} epsilon$"):
-            built(config(perturbation="sign", epsilon=epsilon))
+            make(perturbation="sign", epsilon=epsilon)
+
+
+def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
+    """It is told its own choices only."""
+    settings = config(clip=[1.0, 1.0, 1e9])
+    for client in range(2):
+        settings.for_client(client).client_encoder(DIGITS, client)
+    with pytest.raises(ConfigError, match=r"^clip = 1e\+09 of client 2: "):
+        settings.for_client(2).client_encoder(DIGITS, 2)
+    with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
+        config(rounds=500).client_encoder(DIGITS, 0)
+
+
+def test_a_server_needs_the_choices_of_all() -> None:
+    with pytest.raises(ConfigError, match=r"^epsilon = 5.0 is that of one client, .* give one"):
+        config().for_client(1).server(DIGITS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"perturbation": "none"},
+            r"^epsilon = \[1.0, 5.0, 10.0\]: perturbation = none has no noise",
+        ),
+        (
+            {"perturbation": "bare-sign", "epsilon": 1.0},
+            r"^epsilon = 1.0: perturbation = bare-sign",
+        ),
+        (
+            {"perturbation": "none", "epsilon": None, "client_delta": 0.1},
+            r"^client_delta = 0.1: perturbation = none has no noise; leave it out, or .* to None$",
+        ),
+        (
+            {"empty_selection": "keep"},
+            r"^empty_selection = keep: aggregation = mean selects nobody",
+        ),
+        (
+            {"empty_selection": "keep", "aggregation": "weighted"},
+            r"^empty_selection = keep: aggregation = weighted selects nobody",
+        ),
+        ({"untrusted_clients": 1}, r"^untrusted_clients = 1: no line of personalized's statement"),
+    ],
+)
+def test_a_setting_that_changes_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
+        config(**changes)
+    assert "\n" not in str(refusal.value)
 
 
 # Recipes

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
@@ -16,17 +15,17 @@ from scipy.special import ndtr
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.data import Examples
 from fedldp.errors import ConfigError
+from fedldp.parts.sides import State
+from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import Problem, System
+from fedldp.systems import Problem
 from fedldp.systems.personalized_sound import AddWeightedChange, PersonalizedSoundConfig
-from fedldp.wire import Broadcast, Report, Sensitive
+from fedldp.wire import Broadcast, Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE = 650
-NOBODY = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
 START = ((np.arange(SIZE) % 7 - 3) / 10).astype(np.float32)
 
 
@@ -38,17 +37,20 @@ def config(**changes: Any) -> PersonalizedSoundConfig:
     return PersonalizedSoundConfig(**{**settings, **changes})
 
 
-def built(settings: PersonalizedSoundConfig) -> System:
-    return settings.build(DIGITS, device=torch.device("cpu"))
+def halves(settings: PersonalizedSoundConfig) -> Halves:
+    return Halves(settings, DIGITS)
+
+
+def settled(settings: PersonalizedSoundConfig) -> PersonalizedSoundConfig:
+    return settings.settled(draws_of_seed(settings.seed))
 
 
 def encoded(
     settings: PersonalizedSoundConfig, client: int, change: np.ndarray, *, round: int = 1
 ) -> Report:
-    own = client_of(NOBODY, client, round=round)
-    return built(settings).encoder(
-        Sensitive(START + change.astype(np.float32)), Broadcast(round=round, weights=START), own
-    )
+    told = Broadcast(round=round, weights=START)
+    own = sender_of(7, client, round=round)
+    return halves(settings).encode(START + change.astype(np.float32), told, own)
 
 
 def grid_values(settings: PersonalizedSoundConfig, report: Report) -> np.ndarray:
@@ -89,7 +91,7 @@ def test_the_reports_of_a_run_cost_a_client_its_budget_and_hardly_less(
 def test_clients_have_their_own_budget_and_clip() -> None:
     settings = config(client_delta=[1e-3, 1e-4, 1e-5], clip=[1.0, 2.0, 3.0])
     for client, (epsilon, delta) in enumerate([(1.0, 1e-3), (5.0, 1e-4), (10.0, 1e-5)]):
-        event = settings.release(client, SIZE, DIGITS)
+        event = halves(settings).encoder(client).event()
         assert isinstance(event, GaussianReport)
         spent = gaussian_epsilon(compose_mu([event.mu] * 4), delta)
         assert spent == pytest.approx(epsilon, rel=1e-4)
@@ -124,18 +126,27 @@ def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None
 # Selection before anyone trains
 
 
+def selections(settings: PersonalizedSoundConfig) -> list[list[int]]:
+    """Return who takes part in each round, as the seed's server draws it."""
+    draws = draws_of_seed(settings.seed)
+    found = [settings.participants(round, draws) for round in range(1, settings.rounds + 1)]
+    assert None not in found
+    return [list(chosen or ()) for chosen in found]
+
+
 def test_the_unselected_send_nothing_and_pay_nothing() -> None:
-    settings = config(selects_first=True, rounds=8)
-    result = simulate(settings)
+    result = simulate(config(selects_first=True, rounds=8))
+    settings = settled(config(selects_first=True, rounds=8))
+    selected = selections(settings)
     for client in range(3):
-        sent = [r for r, chosen in enumerate(settings.selected, 1) if client in chosen]
-        assert sum(result.ledger.history(client).values()) == len(sent)
+        sent = [r for r, chosen in enumerate(selected, 1) if client in chosen]
+        assert sum(result.ledger.history(result.run, client).values()) == len(sent)
         assert settings.rounds_of(client) == len(sent)
-        event = settings.release(client, SIZE, DIGITS)
+        event = halves(settings).encoder(client).event()
         assert isinstance(event, GaussianReport)
         spent = gaussian_epsilon(compose_mu([event.mu] * len(sent)), 1e-5)
         assert spent == pytest.approx([1.0, 5.0, 10.0][client], rel=1e-4)
-    counts = [len(chosen) for chosen in settings.selected]
+    counts = [len(chosen) for chosen in selected]
     assert [record.clients for record in result.rounds] == counts
     assert min(counts) >= 1
     assert len(set(counts)) > 1
@@ -144,10 +155,43 @@ def test_the_unselected_send_nothing_and_pay_nothing() -> None:
 
 
 def test_fewer_rounds_of_its_own_leave_a_client_less_noise() -> None:
-    always, chosen = config(rounds=8), config(rounds=8, selects_first=True)
+    always, chosen = config(rounds=8), settled(config(rounds=8, selects_first=True))
     for client in range(3):
         share = math.sqrt(chosen.rounds_of(client) / 8)
         assert chosen.sigma(client) == pytest.approx(always.sigma(client) * share)
+
+
+def test_a_client_is_told_its_own_turns_and_learns_of_no_others() -> None:
+    settings = settled(config(selects_first=True, rounds=8, seed=5))
+    for client in range(3):
+        told = settings.for_client(client)
+        assert told.rounds_of(client) == settings.rounds_of(client)
+        assert told.sigma(client) == settings.sigma(client)
+        given = told.model_dump()
+        assert given["turns"] == {"own": settings.rounds_of(client)}
+        assert given["epsilon"] == {"own": [1.0, 5.0, 10.0][client]}
+        assert given["seed"] == 0
+
+
+def test_the_selection_is_the_servers_secret_and_not_the_configurations() -> None:
+    settings = config(selects_first=True, rounds=8)
+    first, other = (settings.settled(draws_of_seed(seed)).turns for seed in (0, 1))
+    assert first != other
+    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .* settled"):
+        settings.client_encoder(DIGITS, 0)
+    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .* settled"):
+        settings.server(DIGITS)
+
+
+def test_turns_that_the_server_does_not_draw_are_refused() -> None:
+    settings = settled(config(selects_first=True, rounds=8))
+    assert settled(settings) == settings
+    assert isinstance(settings.turns, list)
+    fewer = settings.changed(turns=[settings.turns[0] - 1, *settings.turns[1:]])
+    with pytest.raises(ConfigError, match=r"^turns: client 0 has \d+, and is selected \d+ times"):
+        settled(fewer)
+    with pytest.raises(ConfigError, match=r"^turns: client 0 has \d+, and is selected \d+ times"):
+        simulate(fewer)
 
 
 # The average
@@ -160,14 +204,16 @@ def test_reports_are_weighed_by_the_inverse_of_their_variance() -> None:
     precision = np.array([settings.sigma(client) ** -2 for client in range(3)])
     values = np.array([grid_values(settings, report) for report in reports])
     expected = START + (precision / precision.sum()) @ values
-    following = built(settings).server_step(Broadcast(round=1, weights=START), reports)
+    following, _ = halves(settings).aggregate(reports, State(weights=START))
     np.testing.assert_allclose(following.weights, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_no_other_weights_have_less_variance() -> None:
     def variance(weighting: str) -> float:
         settings = config(weighting=weighting)
-        shares = AddWeightedChange(settings).shares()
+        server_step = settings.server(DIGITS).aggregate
+        assert isinstance(server_step, AddWeightedChange)
+        shares = server_step.shares
         sigmas = np.array([settings.sigma(client) for client in range(3)])
         return float((shares / shares.sum()) ** 2 @ sigmas**2)
 
@@ -190,7 +236,8 @@ def test_signs_are_post_processing_of_the_gaussian_report() -> None:
         found = np.unpackbits(np.frombuffer(payload, np.uint8), count=SIZE)
         np.testing.assert_array_equal(found, values >= 0)
         assert len(payload) == 82
-        assert signs.release(client, SIZE, DIGITS) == whole.release(client, SIZE, DIGITS)
+        events = [halves(settings).encoder(client).event() for settings in (whole, signs)]
+        assert events[0] == events[1]
 
 
 def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
@@ -199,10 +246,10 @@ def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
     sigma = settings.sigma(0)
     change = np.full(SIZE, 2 / math.sqrt(SIZE))
     rounds = 30
-    system, total = built(settings), 0.0
+    total = 0.0
     for round in range(1, rounds + 1):
         report = encoded(settings, 0, change, round=round)
-        following = system.server_step(Broadcast(round=round, weights=START), [report])
+        following, _ = halves(settings).aggregate([report], State(round=round, weights=START))
         total += float((following.weights - START).mean())
     each = sigma * math.sqrt(math.pi / 2)
     expected = each * (2 * ndtr(change[0] / sigma) - 1)
@@ -230,6 +277,9 @@ def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
         ({"sampling_probability": 1.1}, r"sampling_probability = 1.1"),
         ({"selects_first": True, "clients_per_round": 2}, r"clients_per_round = 2"),
         ({"weighting": "best"}, r"weighting = best"),
+        ({"turns": 3}, r"^turns = 3: without selects_first nobody is selected"),
+        ({"selects_first": True, "turns": [1] * 2}, r"turns has 2 values for num_clients = 3"),
+        ({"untrusted_clients": 2}, r"^untrusted_clients = 2: no line of personalized_sound's"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
@@ -238,10 +288,45 @@ def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], message: str) 
     assert "\n" not in str(refusal.value)
 
 
-def test_what_does_not_fit_the_data_or_the_mechanism_is_refused() -> None:
+@pytest.mark.parametrize("made", ["server", "plan"])
+def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> None:
+    def make(**changes: Any) -> None:
+        settings = config(**changes)
+        if made == "server":
+            settings.server(DIGITS)
+        else:
+            plan(settings, DIGITS)
+
     with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
-        built(config(rounds=500))
+        make(rounds=500)
     with pytest.raises(
         ConfigError, match=r"^epsilon = 1e-06 and .* of client 1.* a larger epsilon$"
     ):
-        built(config(epsilon=[1.0, 1e-6, 1.0]))
+        make(epsilon=[1.0, 1e-6, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", -1.0), ("epsilon", 0.0), ("epsilon", math.nan), ("epsilon", math.inf),
+        ("client_delta", 0.0), ("client_delta", 2.5), ("clip", -1.0), ("clip", math.inf),
+        ("turns", -1), ("turns", 2.5), ("turns", math.nan),
+    ],
+)  # fmt: skip
+def test_what_one_client_is_told_has_the_limits_of_what_all_are(name: str, value: float) -> None:
+    settled_config = {"selects_first": True, "epsilon": 1.0, "turns": 2}
+    assert config(**settled_config).for_client(1).rounds_of(1) == 2
+    refused = []
+    for told in (value, {"own": value}):
+        with pytest.raises(ConfigError, match=rf"^{name} = {value}: ") as refusal:
+            config(**{**settled_config, name: told})
+        refused.append(str(refusal.value))
+    assert refused[0] == refused[1]
+    assert "\n" not in refused[0]
+
+
+def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
+    settings = config(epsilon=[1.0, 1e-6, 1.0])
+    settings.for_client(0).client_encoder(DIGITS, 0)
+    with pytest.raises(ConfigError, match=r"^epsilon = 1e-06 and .* of client 1"):
+        settings.for_client(1).client_encoder(DIGITS, 1)

@@ -8,16 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import Halves, client_of, sender_of
 
 import fedldp
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
-from fedldp.parts.feature_importance import FirstLayer, pick_features, variance_importance
+from fedldp.parts.feature_importance import (
+    FirstLayer,
+    Ranked,
+    pick_features,
+    variance_importance,
+)
+from fedldp.parts.local_sgd import load_weights, read_weights
+from fedldp.parts.ranking_sgd import RankingSgd, sensitivity_importance
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
 from fedldp.systems.priority import PerturbByPriority, PriorityConfig
-from fedldp.wire import Broadcast, Sensitive
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 MNIST = Problem((1, 28, 28), 10, 33_600)
@@ -36,23 +42,27 @@ def examples() -> Examples:
 
 
 class Sent:
-    """The noise that many clients with the same weights and examples send, by weight."""
+    """The noise that many clients with the same weights and importance send, by weight."""
 
     def __init__(self, config: PriorityConfig, change: np.ndarray, count: int = 30) -> None:
-        system = config.build(DIGITS, device=torch.device("cpu"))
-        encoder = system.encoder
+        halves = Halves(config, DIGITS)
+        encoder = halves.encoder()
         assert isinstance(encoder, PerturbByPriority)
-        self.encoder, self.start = encoder, system.initial()
+        self.start = halves.broadcast
+        self.layer = encoder.noisier.first_layer
         self.weights = self.start.weights + change.astype(np.float32)
+        self.importance = variance_importance(
+            *map(self.layer.weights, (self.start.weights, self.weights))
+        )
         self.least = config.noise(DIGITS).mechanism(config.epsilon_high)
+        ranked = Ranked(self.weights, self.importance)
         reports = [
-            encoder(Sensitive(self.weights), self.start, client_of(examples(), index))
-            for index in range(count)
+            halves.encode(ranked, self.start, sender_of(60, index)) for index in range(count)
         ]
         self.values = np.array(
             [np.frombuffer(report.payload, "<i4") * self.least.ball.step for report in reports]
         )
-        self.hidden = system.layout.shapes[0][0]
+        self.hidden = halves.layout.shapes[0][0]
 
     def feature_deviations(self) -> np.ndarray:
         """The deviation of the noise on each feature's weights, shape (64,)."""
@@ -109,28 +119,35 @@ def test_the_whole_vector_is_clipped_jointly() -> None:
 
 
 def test_importance_comes_from_the_clients_own_weights_and_examples() -> None:
-    change = np.random.default_rng(0).normal(size=19_210) / 100
     for importance in ("variance", "sensitivity"):
         config = config_of(model="mlp", importance=importance)
-        sent = Sent(config, change, count=1)
-        client = client_of(examples())
-        found = sent.encoder.importance(sent.weights, sent.start, client)
-        layer = sent.encoder.first_layer
+        halves = Halves(config, DIGITS)
+        step, start = halves.step, halves.broadcast
+        assert isinstance(step, RankingSgd)
+        ranked = step(start, client_of(examples())).open()
+        own = step.training(start, client_of(examples())).open()
+        np.testing.assert_array_equal(ranked.weights, own)
+        assert (own != start.weights).any()
+        found = ranked.importance
         if importance == "variance":
-            before, after = map(layer.weights, (sent.start.weights, sent.weights))
+            before, after = map(step.first_layer.weights, (start.weights, ranked.weights))
             expected = variance_importance(before, after)
         else:
             # The mean absolute value of the noise that a picked feature gets.
             noise = np.abs(np.random.default_rng(1).normal(size=10**6)).mean()
             shift = config.noise(DIGITS).uplink_sigma(config.epsilon_low) * noise
-            expected = layer.sensitivity_importance(sent.weights, examples(), shift)
-            other = Examples(examples().features[::-1].copy(), examples().labels)
-            assert (
-                sent.encoder.importance(sent.weights, sent.start, client_of(other)) != found
-            ).any()
+            model = step.training.model
+            load_weights(model, halves.layout, ranked.weights)
+            cpu = torch.device("cpu")
+            expected = sensitivity_importance(model, examples(), shift, cpu)
+            flipped = Examples(examples().features[::-1].copy(), examples().labels)
+            assert (sensitivity_importance(model, flipped, shift, cpu) != found).any()
+            np.testing.assert_array_equal(read_weights(model), ranked.weights)
         np.testing.assert_allclose(found, expected, atol=0.02 if importance != "variance" else 0)
         picked = pick_features(found, 0.4, "least")
         assert picked.sum() == 26
+        other = Examples(examples().features[::-1].copy(), examples().labels)
+        assert (step(start, client_of(other)).open().importance != found).any()
 
 
 def test_equal_epsilons_are_nbafl() -> None:
@@ -173,8 +190,7 @@ def test_the_noise_level_shows_which_features_are_important() -> None:
     sent = Sent(config, change, count=1)
     first = sent.values[0][: 256 * FEATURES].reshape(256, FEATURES)
     noisiest = np.argsort(first.std(axis=0))[-26:]
-    importance = sent.encoder.importance(sent.weights, sent.start, client_of(examples()))
-    assert set(noisiest) == set(np.flatnonzero(pick_features(importance, 0.4, "least")))
+    assert set(noisiest) == set(np.flatnonzero(pick_features(sent.importance, 0.4, "least")))
 
 
 # Refusals
@@ -209,9 +225,13 @@ def convolution(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 
 
 def test_the_first_layer_is_that_of_the_model_that_trains() -> None:
-    system = config_of(model="mlp").build(DIGITS, device=torch.device("cpu"))
-    assert isinstance(system.encoder, PerturbByPriority)
-    layer = system.encoder.first_layer
+    halves = Halves(config_of(model="mlp"), DIGITS)
+    encoder, step = halves.encoder(), halves.step
+    assert isinstance(encoder, PerturbByPriority)
+    assert isinstance(step, RankingSgd)
+    layer = encoder.noisier.first_layer
     assert isinstance(layer, FirstLayer)
-    assert layer.layout == system.layout
-    assert Broadcast(round=1, weights=system.initial().weights).weights.size == layer.layout.size
+    assert layer == step.first_layer
+    assert layer.layout == halves.layout
+    assert halves.broadcast.weights.size == layer.layout.size
+    assert read_weights(step.training.model).size == layer.layout.size

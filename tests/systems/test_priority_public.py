@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,17 +16,16 @@ import fedldp
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.data import Examples
 from fedldp.errors import ConfigError
+from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, System
+from fedldp.systems import Problem
 from fedldp.systems.priority_public import PriorityPublicConfig, picked
-from fedldp.wire import Broadcast, Report, Sensitive
+from fedldp.wire import Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE, FEATURES, HIDDEN = 650, 64, 10
-EXAMPLES = Examples(np.zeros((7, 1, 8, 8), np.float32), np.zeros(7, np.int64))
 
 
 def config_of(**changes: Any) -> PriorityPublicConfig:
@@ -36,30 +34,33 @@ def config_of(**changes: Any) -> PriorityPublicConfig:
     return config
 
 
-def built(config: PriorityPublicConfig) -> System:
-    return config.build(DIGITS, device=torch.device("cpu"))
+def halves(config: PriorityPublicConfig) -> Halves:
+    return Halves(config, DIGITS)
 
 
-def known(round: int = 4, *, seed: int = 0) -> Broadcast:
-    """A broadcast of a later round, with some importance of every feature."""
+def known(round: int = 4, *, seed: int = 0) -> State:
+    """The server's state of a later round, with some importance of every feature."""
     importance = np.random.default_rng(seed).permutation(FEATURES) / 100
-    return Broadcast(
+    return State(
         round=round,
         weights=np.linspace(-1, 1, SIZE).astype(np.float32),
-        public={"importance": importance, "precision": np.ones(FEATURES)},
+        arrays={"importance": importance, "precision": np.ones(FEATURES)},
     )
 
 
+def picked_in(config: PriorityPublicConfig, state: State) -> np.ndarray:
+    """Return which features get more noise in the round that ``state`` begins."""
+    return picked(config.noisier_features(DIGITS), state.round, state.arrays["importance"])
+
+
 def noise_of(
-    config: PriorityPublicConfig, broadcast: Broadcast, weights: np.ndarray, count: int = 40
+    config: PriorityPublicConfig, state: State, weights: np.ndarray, count: int = 40
 ) -> np.ndarray:
     """Return the deviation of each feature's noise, shape (64,), over the reports of clients."""
-    encoder, step = built(config).encoder, config.mechanism().ball.step
+    both, step = halves(config), config.mechanism().ball.step
+    told = both.server.publish(state)
     sent = [
-        np.frombuffer(
-            encoder(Sensitive(weights), broadcast, client_of(EXAMPLES, index)).payload, "<i4"
-        )
-        * step
+        np.frombuffer(both.encode(weights, told, sender_of(7, index)).payload, "<i4") * step
         for index in range(count)
     ]
     first = np.array(sent)[:, : HIDDEN * FEATURES].reshape(count, HIDDEN, FEATURES)
@@ -77,7 +78,7 @@ def test_a_whole_run_keeps_its_budget(
     epsilon: float, delta: float, rounds: int, clip: float
 ) -> None:
     config = config_of(epsilon=epsilon, delta=delta, rounds=rounds, clip=clip, num_clients=2)
-    event = config.release(0, SIZE, DIGITS)
+    event = halves(config).encoder().event()
     assert isinstance(event, GaussianReport)
     spent = gaussian_epsilon(event.mu * math.sqrt(rounds), delta)
     assert spent <= epsilon
@@ -114,34 +115,37 @@ def test_a_target_is_solved_for() -> None:
 @pytest.mark.parametrize("noisier", ["least", "most"])
 def test_the_mask_is_the_broadcasts_and_no_clients(noisier: str) -> None:
     config = config_of(noisier=noisier, noisier_share=0.25, noise_ratio=5.0)
-    broadcast = known()
-    order = np.argsort(broadcast.public["importance"])
+    state = known()
+    order = np.argsort(state.arrays["importance"])
     expected = np.zeros(FEATURES, np.bool_)
     expected[order[:16] if noisier == "least" else order[-16:]] = True
-    np.testing.assert_array_equal(picked(config, broadcast), expected)
+    np.testing.assert_array_equal(picked_in(config, state), expected)
     sigma = config.mechanism().sigma
-    for weights in (broadcast.weights, broadcast.weights[::-1].copy(), np.zeros(SIZE, np.float32)):
-        found = noise_of(config, broadcast, weights)
+    for weights in (state.weights, state.weights[::-1].copy(), np.zeros(SIZE, np.float32)):
+        found = noise_of(config, state, weights)
         np.testing.assert_allclose(found[expected], 5 * sigma, rtol=0.25)
         np.testing.assert_allclose(found[~expected], sigma, rtol=0.25)
 
 
 def test_in_the_first_round_nobody_gets_more() -> None:
     config = config_of(noisier_share=1.0, noise_ratio=5.0)
-    start = built(config).initial()
-    assert not picked(config, start).any()
-    assert picked(config, replace(start, round=2)).all()
+    first = halves(config).first
+    assert not picked_in(config, first).any()
+    assert picked_in(config, replace(first, round=2)).all()
 
 
 def test_the_servers_step_uses_public_values_only() -> None:
-    """It reads reports and the broadcast: the same ones give the same next broadcast."""
+    """It reads reports and its own state: the same ones give the same next broadcast."""
     config = config_of()
     first, second = (
-        built(config).server_step(known(), reports_of(config, known(), np.zeros(SIZE), 3))
+        halves(config).aggregate(reports_of(config, known(), np.zeros(SIZE), 3), known())[0]
         for _ in range(2)
     )
+    told = halves(config).server.publish(first)
+    assert set(told.public) == {"importance", "precision"}
     for name in ("importance", "precision"):
-        np.testing.assert_array_equal(first.public[name], second.public[name])
+        np.testing.assert_array_equal(first.arrays[name], second.arrays[name])
+        np.testing.assert_array_equal(first.arrays[name], told.public[name])
 
 
 # The ranking
@@ -149,18 +153,16 @@ def test_the_servers_step_uses_public_values_only() -> None:
 
 def reports_of(
     config: PriorityPublicConfig,
-    broadcast: Broadcast,
+    state: State,
     change: np.ndarray,
     count: int,
     seed: int = 0,
 ) -> list[Report]:
-    encoder = built(config).encoder
+    both = halves(config)
+    told = both.server.publish(state)
+    weights = (told.weights + change).astype(np.float32)
     return [
-        encoder(
-            Sensitive((broadcast.weights + change).astype(np.float32)),
-            broadcast,
-            client_of(EXAMPLES, index, seed=seed, round=broadcast.round),
-        )
+        both.encode(weights, told, sender_of(7, index, seed=seed, round=told.round))
         for index in range(count)
     ]
 
@@ -168,23 +170,21 @@ def reports_of(
 @pytest.mark.parametrize("send", ["update", "weights"])
 def test_importance_estimates_the_square_change_without_bias(send: str) -> None:
     config = config_of(send=send, clip=1e3, epsilon=1e7, noisier_share=0.5, noise_ratio=3.0)
-    broadcast = known()
-    fresh = {"importance": broadcast.public["importance"], "precision": np.zeros(FEATURES)}
-    broadcast = replace(broadcast, public=fresh)
+    state = known()
+    unknown = {"importance": state.arrays["importance"], "precision": np.zeros(FEATURES)}
+    state = replace(state, arrays=unknown)
     change = np.zeros(SIZE)
     change[: HIDDEN * FEATURES] = np.tile(np.linspace(0, 2, FEATURES), HIDDEN)
-    system, found = built(config), []
+    both, found = halves(config), []
     for seed in range(60):
-        following = system.server_step(
-            broadcast, reports_of(config, broadcast, change, 2, seed=seed)
-        )
-        found.append(following.public["importance"])
+        following, _ = both.aggregate(reports_of(config, state, change, 2, seed=seed), state)
+        found.append(following.arrays["importance"])
     estimates = np.array(found)
     error = estimates.std(axis=0) / math.sqrt(len(found))
     truth = np.linspace(0, 2, FEATURES) ** 2
     assert (np.abs(estimates.mean(axis=0) - truth) < 5 * error).all()
     # The estimates are noisier where the noise is.
-    noisy = picked(config, broadcast)
+    noisy = picked_in(config, state)
     assert estimates[:, noisy].std(axis=0).mean() > 2 * estimates[:, ~noisy].std(axis=0).mean()
 
 
@@ -192,13 +192,13 @@ def test_rounds_are_averaged_by_the_precision_of_their_noise() -> None:
     config = config_of(noisier_share=0.5, noise_ratio=2.0, clip=100.0, epsilon=1e8)
     before = known()
     change = np.full(SIZE, 0.5)
-    after = built(config).server_step(before, reports_of(config, before, change, 2))
-    noisy = picked(config, before)
+    after, _ = halves(config).aggregate(reports_of(config, before, change, 2), before)
+    noisy = picked_in(config, before)
     share = np.where(noisy, 1 / 16, 1.0)
-    np.testing.assert_allclose(after.public["precision"], 1 + share)
-    old = before.public["importance"]
+    np.testing.assert_allclose(after.arrays["precision"], 1 + share)
+    old = before.arrays["importance"]
     np.testing.assert_allclose(
-        after.public["importance"], (old + share * 0.25) / (1 + share), atol=0.01
+        after.arrays["importance"], (old + share * 0.25) / (1 + share), atol=0.01
     )
     np.testing.assert_allclose(after.weights, before.weights + 0.5, atol=0.25)
 
@@ -208,8 +208,8 @@ def test_a_run_leaves_its_public_importance_in_the_checkpoint(tmp_path: Any) -> 
     fedldp.run(config, out=tmp_path / "run")
     saved = RunFolder(tmp_path / "run").read_checkpoint()
     assert saved is not None
-    assert saved[0].public["importance"].shape == (FEATURES,)
-    assert saved[0].public["importance"].any()
+    assert saved[0].arrays["importance"].shape == (FEATURES,)
+    assert saved[0].arrays["importance"].any()
 
 
 # Refusals

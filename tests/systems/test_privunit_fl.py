@@ -6,33 +6,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 
 import fedldp
-from fedldp.data import Examples
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
+from fedldp.parts.sides import State, publish_weights
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.wire import Broadcast, Sensitive, Shuffled
+from fedldp.wire import Shuffled
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
-NOTHING = Examples(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))
 
 
 def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
     """Return what a round adds to the weights, given each client's change of them."""
-    config = fedldp.recipe("privunit-fl-digits", **settings)
-    system = config.build(PROBLEM, device=torch.device("cpu"))
-    start = Broadcast(round=1, weights=np.linspace(-1, 1, 650).astype(np.float32))
+    both = Halves(fedldp.recipe("privunit-fl-digits", **settings), PROBLEM)
+    start = State(weights=np.linspace(-1, 1, 650).astype(np.float32))
+    told = publish_weights(start)
     reports = [
-        system.encoder(
-            Sensitive((start.weights + update).astype(np.float32)), start, client_of(NOTHING, index)
-        )
+        both.encode((start.weights + update).astype(np.float32), told, sender_of(1, index))
         for index, update in enumerate(updates)
     ]
-    return system.server_step(start, reports).weights - start.weights.astype(np.float64)
+    following, _ = both.aggregate(reports, start)
+    return following.weights - start.weights.astype(np.float64)
 
 
 def some_updates(count: int, norm: float) -> np.ndarray:
@@ -80,14 +77,13 @@ def test_a_target_for_the_run_is_met() -> None:
 
 
 def test_shuffled_messages_are_not_for_this_server() -> None:
-    config = fedldp.recipe("privunit-fl-digits")
-    system = config.build(PROBLEM, device=torch.device("cpu"))
+    both = Halves(fedldp.recipe("privunit-fl-digits"), PROBLEM)
     messages = Shuffled(
         round=1, size=650, chunk=1, positions=np.zeros(1, np.int64),
         bits=np.zeros((1, 1), np.uint8), arrival_seconds=np.zeros(1),
     )  # fmt: skip
     with pytest.raises(RunError, match="not shuffled"):
-        system.server_step(system.initial(), [messages])
+        both.aggregate([messages])
 
 
 @pytest.mark.parametrize(

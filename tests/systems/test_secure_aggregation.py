@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from clients import client_of
+from clients import Halves, sender_of
 
 import fedldp
-from fedldp.data import Examples, load_dataset
+from fedldp.data import load_dataset
 from fedldp.errors import ConfigError, RunError
+from fedldp.parts.sides import Ask, Draw, ServerSide, State
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
-from fedldp.systems import System
-from fedldp.systems.secure_aggregation import Phase
-from fedldp.wire import Broadcast, Report, Sensitive
+from fedldp.systems import Problem
+from fedldp.systems.secure_aggregation import Phase, SecureAggregationConfig
+from fedldp.wire import Broadcast, Incoming, Report
 
 CLIENTS = range(7)
 
 
-def config(**settings: Any) -> Any:
-    return fedldp.recipe(
+def config(**settings: Any) -> SecureAggregationConfig:
+    made = fedldp.recipe(
         "secure-aggregation-digits", **{"num_clients": len(CLIENTS), "dropout": 0.0, **settings}
     )
+    assert isinstance(made, SecureAggregationConfig)
+    return made
 
 
 def weights_of(client: int, size: int) -> np.ndarray[Any, Any]:
@@ -34,65 +39,92 @@ def weights_of(client: int, size: int) -> np.ndarray[Any, Any]:
 
 
 class Wire:
-    """What passes between the server and clients with given weights."""
+    """What passes between the server and clients with given weights.
 
-    def __init__(self, system: System) -> None:
-        self.system = system
+    Clients are made anew for every question, as after a restart; what they keep is in ``folder``.
+    """
+
+    def __init__(self, halves: Halves, folder: Path) -> None:
+        self.halves, self.folder = halves, folder
         self.seen: dict[Phase, dict[int, bytes]] = {phase: {} for phase in Phase}
+        self.told: dict[Phase, Broadcast] = {}
 
-    def exchange(self, broadcast: Broadcast, clients: Any) -> Iterator[Report]:
-        nothing = Examples(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))
-        phase = Phase(int(broadcast.public["phase"][0]))
+    def ask(self, exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+        self.told[Phase(exchange)] = broadcast
         for index in clients:
-            own = weights_of(index, self.system.layout.size if phase is Phase.MASKED_INPUT else 0)
-            client = client_of(nothing, index, round=broadcast.round)
-            report = self.system.encoder(Sensitive(own), broadcast, client)
-            self.seen[phase][index] = report.payload
+            report = self.answer(index, exchange, broadcast)
+            self.seen[Phase(exchange)][index] = report.payload
             yield report
 
+    def answer(self, index: int, exchange: int, broadcast: Broadcast) -> Report:
+        own = weights_of(index, self.halves.layout.size if exchange == Phase.MASKED_INPUT else 0)
+        sender = sender_of(
+            1, index, round=broadcast.round, exchange=exchange, folder=self.folder / str(index)
+        )
+        return self.halves.encode(own, broadcast, sender)
 
-def one_round(**settings: Any) -> tuple[Wire, Broadcast, list[Report]]:
-    made = config(**settings)
-    wire = Wire(made.build(problem_of(made, None), device=torch.device("cpu")))
-    start = wire.system.initial()
-    assert wire.system.gather is not None
-    reports: list[Any] = list(wire.system.gather(wire.exchange, start, CLIENTS))
-    return wire, wire.system.server_step(start, reports), reports
+    def reports(self, state: State, ask: Ask | None = None) -> list[Any]:
+        dialogue = self.halves.server.dialogue
+        assert dialogue is not None
+        draw = draws_of_seed(self.halves.config.seed)(state.round)
+        broadcast = self.halves.server.publish(state)
+        return list(dialogue(self.ask if ask is None else ask, broadcast, CLIENTS, draw))
+
+
+@dataclass
+class Outcome:
+    """A round: all that passed, the next state, the system's own figures, and what was summed."""
+
+    wire: Wire
+    after: State
+    metrics: dict[str, float]
+    reports: list[Any]
+
+
+def halves_of(made: SecureAggregationConfig) -> Halves:
+    return Halves(made, problem_of(made, None))
+
+
+def one_round(folder: Path, **settings: Any) -> Outcome:
+    halves = halves_of(config(**settings))
+    wire = Wire(halves, folder)
+    reports = wire.reports(halves.first)
+    return Outcome(wire, *halves.aggregate(reports), reports)
 
 
 def expected(wire: Wire, clients: Any) -> np.ndarray[Any, Any]:
-    return np.mean([weights_of(c, wire.system.layout.size) for c in clients], axis=0)
+    return np.mean([weights_of(c, wire.halves.layout.size) for c in clients], axis=0)
 
 
-def test_the_mean_is_that_of_all_clients_to_the_rounding_of_the_codes() -> None:
-    wire, after, _ = one_round()
-    np.testing.assert_allclose(after.weights, expected(wire, CLIENTS), atol=8 / 2**23)
-    assert after.notes == {"clients_in_sum": 7}
+def test_the_mean_is_that_of_all_clients_to_the_rounding_of_the_codes(tmp_path: Path) -> None:
+    found = one_round(tmp_path)
+    np.testing.assert_allclose(found.after.weights, expected(found.wire, CLIENTS), atol=8 / 2**23)
+    assert found.metrics == {"clients_in_sum": 7}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_mean_is_that_of_those_who_sent_their_input(seed: int) -> None:
-    wire, after, _ = one_round(dropout=0.25, threshold=4, seed=seed)
-    stayed = wire.seen[Phase.MASKED_INPUT].keys()
-    np.testing.assert_allclose(after.weights, expected(wire, stayed), atol=8 / 2**23)
-    assert after.notes == {"clients_in_sum": len(stayed)}
-    assert len(wire.seen[Phase.UNMASK]) >= 4
+def test_the_mean_is_that_of_those_who_sent_their_input(seed: int, tmp_path: Path) -> None:
+    found = one_round(tmp_path, dropout=0.25, threshold=4, seed=seed)
+    stayed = found.wire.seen[Phase.MASKED_INPUT].keys()
+    np.testing.assert_allclose(found.after.weights, expected(found.wire, stayed), atol=8 / 2**23)
+    assert found.metrics == {"clients_in_sum": len(stayed)}
+    assert len(found.wire.seen[Phase.UNMASK]) >= 4
 
 
-def test_some_of_these_seeds_lose_clients_before_and_after_their_input() -> None:
+def test_some_of_these_seeds_lose_clients_before_and_after_their_input(tmp_path: Path) -> None:
     lost = set()
     for seed in range(6):
-        wire, _, _ = one_round(dropout=0.25, threshold=4, seed=seed)
+        wire = one_round(tmp_path / str(seed), dropout=0.25, threshold=4, seed=seed).wire
         for before, phase in zip(Phase, list(Phase)[1:], strict=False):
             if wire.seen[before].keys() - wire.seen[phase].keys():
                 lost.add(phase)
     assert lost == {Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK}
 
 
-def test_what_a_client_sends_shows_nothing_of_its_weights() -> None:
-    wire, _, reports = one_round()
-    setup = wire.system.encoder.setup  # type: ignore[attr-defined]
-    for client, message in wire.seen[Phase.MASKED_INPUT].items():
+def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> None:
+    found = one_round(tmp_path)
+    setup = config().setup(found.wire.halves.layout.size)
+    for client, message in found.wire.seen[Phase.MASKED_INPUT].items():
         code = setup.encode(weights_of(client, setup.size))
         masked = np.frombuffer(message[-code.nbytes :], setup.dtype)
         assert not (masked == code).any()
@@ -101,7 +133,7 @@ def test_what_a_client_sends_shows_nothing_of_its_weights() -> None:
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
         correlation = np.corrcoef(masked.astype(float), code.astype(np.int32).astype(float))[0, 1]
         assert abs(correlation) < 5 / np.sqrt(code.size)
-    (report,) = reports
+    (report,) = found.reports
     assert report.client is None
 
 
@@ -114,75 +146,102 @@ def test_a_run_equals_plain_averaging_but_for_the_codes_rounding() -> None:
 
 
 def test_the_statement_says_that_the_sum_is_unprotected() -> None:
+    """It has no epsilon however many clients hide in it."""
     privacy = fedldp.run(config(rounds=1)).privacy
     assert {line["kind"] for line in privacy["guarantees"]} == {"none"}
     assert "exact sum" in privacy["guarantees"][0]["method"]
 
 
-@cache
-def without_a_sum(last: Phase) -> tuple[Wire, Broadcast]:
-    """Return a round of which so many leave that too few are there for the phase ``last``."""
-    made = config(dropout=0.28)
-    system = made.build(problem_of(made, None), device=torch.device("cpu"))
-    assert system.gather is not None
-    for number in range(1, 200):
-        wire, start = Wire(system), replace(system.initial(), round=number)
-        reports: list[Any] = list(system.gather(wire.exchange, start, CLIENTS))
-        here = [len(wire.seen[phase]) for phase in Phase]
-        if here[last] < 5 <= here[last - 1]:
-            assert [(report.payload, report.weight) for report in reports] == [(b"", 0.0)]
-            return wire, system.server_step(start, reports)
-    raise AssertionError("no round loses the sum there")
+@pytest.fixture(scope="module")
+def without_a_sum(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Phase], Outcome]:
+    """Return what gives a round of which so many leave that too few are there for a phase."""
+    halves = halves_of(config(dropout=0.28))
+
+    @cache
+    def found(last: Phase) -> Outcome:
+        for number in range(1, 200):
+            wire = Wire(halves, tmp_path_factory.mktemp("clients"))
+            start = replace(halves.first, round=number)
+            reports = wire.reports(start)
+            here = [len(wire.seen[phase]) for phase in Phase]
+            if here[last] < 5 <= here[last - 1]:
+                assert [(report.payload, report.weight) for report in reports] == [(b"", 0.0)]
+                return Outcome(wire, *halves.aggregate(reports, start), reports)
+        raise AssertionError("no round loses the sum there")
+
+    return found
 
 
 @pytest.mark.parametrize("last", [Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK])
-def test_a_round_with_too_few_clients_left_has_no_sum_and_moves_nothing(last: Phase) -> None:
-    wire, after = without_a_sum(last)
-    assert after.notes == {"clients_in_sum": 0}
-    np.testing.assert_array_equal(after.weights, wire.system.initial().weights)
+def test_a_round_with_too_few_clients_left_has_no_sum_and_moves_nothing(
+    last: Phase, without_a_sum: Callable[[Phase], Outcome]
+) -> None:
+    found = without_a_sum(last)
+    assert found.metrics == {"clients_in_sum": 0}
+    np.testing.assert_array_equal(found.after.weights, found.wire.halves.first.weights)
     for phase in Phase:  # nobody was asked for more
-        assert phase <= last or not wire.seen[phase]
+        assert phase <= last or not found.wire.seen[phase]
 
 
-def test_nothing_of_a_round_without_a_sum_comes_again() -> None:
-    wire, after = without_a_sum(Phase.UNMASK)
-    first = wire.seen[Phase.ADVERTISE]
-    assert wire.system.gather is not None
-    again = Wire(wire.system)
-    list(wire.system.gather(again.exchange, after, CLIENTS))
+def test_nothing_of_a_round_without_a_sum_comes_again(
+    without_a_sum: Callable[[Phase], Outcome],
+) -> None:
+    found = without_a_sum(Phase.UNMASK)
+    first = found.wire.seen[Phase.ADVERTISE]
+    again = Wire(found.wire.halves, found.wire.folder)
+    again.reports(found.after)
     for client, keys in again.seen[Phase.ADVERTISE].items():
         for start in (13, 45):  # after kind, round and number: two keys of 32 bytes
             assert keys[start : start + 32] not in first[client]
 
 
-def test_the_server_never_sees_shares_of_both_secrets_of_a_client() -> None:
+def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
+    without_a_sum: Callable[[Phase], Outcome],
+) -> None:
     """Among those that were asked who is left, all were told the same, and answered once."""
-    wire, _ = without_a_sum(Phase.UNMASK)
+    wire = without_a_sum(Phase.UNMASK).wire
     answers = wire.seen[Phase.UNMASK].values()
     sharers = wire.seen[Phase.SHARE_KEYS]
     assert 0 < len(answers) < 5
     assert {len(answer) for answer in answers} == {13 + 16 * len(sharers)}
 
 
+class Curious(SecureAggregationConfig):
+    """A server that asks a client who does not take part, and so was not charged."""
+
+    def server(self, problem: Problem) -> ServerSide:
+        def dialogue(
+            ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
+        ) -> Incoming:
+            (other, *_) = set(range(self.num_clients)) - set(clients)
+            return ask(0, broadcast, [*clients, other])
+
+        return replace(super().server(problem), dialogue=dialogue)
+
+
+def test_only_clients_that_were_charged_can_be_asked() -> None:
+    made = Curious(**config(clients_per_round=3).model_dump())
+    with pytest.raises(RunError, match=r"round 1: a client was asked that does not take part"):
+        simulate(made)
+
+
 def test_a_run_goes_on_after_a_round_without_a_sum() -> None:
     first, second, third = fedldp.run(config(dropout=0.28, rounds=3, seed=1, local_epochs=1)).rounds
-    assert first.notes["clients_in_sum"] >= 5
-    assert second.notes["clients_in_sum"] == 0
-    assert third.notes["clients_in_sum"] >= 5
+    assert first.metrics["clients_in_sum"] >= 5
+    assert second.metrics["clients_in_sum"] == 0
+    assert third.metrics["clients_in_sum"] >= 5
     assert first.loss == second.loss > third.loss
 
 
-def test_what_is_no_lack_of_clients_still_ends_the_run() -> None:
-    wire, _, _ = one_round()
-    system = wire.system
+def test_what_is_no_lack_of_clients_still_ends_the_run(tmp_path: Path) -> None:
+    wire = Wire(halves_of(config()), tmp_path)
 
-    def altered(broadcast: Broadcast, clients: Any) -> Iterator[Report]:
-        for report in wire.exchange(broadcast, clients):
+    def altered(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+        for report in wire.ask(exchange, broadcast, clients):
             yield replace(report, payload=report.payload[:-1])
 
-    assert system.gather is not None
     with pytest.raises(RunError, match="malformed"):
-        list(system.gather(altered, system.initial(), CLIENTS))
+        wire.reports(wire.halves.first, altered)
 
 
 @pytest.mark.parametrize(
@@ -205,17 +264,16 @@ def test_settings_that_make_no_sum_are_refused(settings: dict[str, Any], named: 
         fedldp.run(config(**settings))
 
 
-def test_weights_beyond_the_clip_are_clipped() -> None:
-    wire, after, _ = one_round(clip=0.5)
-    assert np.abs(after.weights).max() <= 0.5
-    clipped = np.mean(
-        [np.clip(weights_of(c, wire.system.layout.size), -0.5, 0.5) for c in CLIENTS], axis=0
-    )
-    np.testing.assert_allclose(after.weights, clipped, atol=1e-6)
+def test_weights_beyond_the_clip_are_clipped(tmp_path: Path) -> None:
+    found = one_round(tmp_path, clip=0.5)
+    assert np.abs(found.after.weights).max() <= 0.5
+    size = found.wire.halves.layout.size
+    clipped = np.mean([np.clip(weights_of(c, size), -0.5, 0.5) for c in CLIENTS], axis=0)
+    np.testing.assert_allclose(found.after.weights, clipped, atol=1e-6)
 
 
 def test_it_runs_on_the_embedded_data_to_a_good_model() -> None:
     result = fedldp.run(fedldp.recipe("secure-aggregation-digits", rounds=3))
     assert result.accuracy > 0.85
-    assert any(record.notes["clients_in_sum"] < 10 for record in result.rounds)
+    assert any(record.metrics["clients_in_sum"] < 10 for record in result.rounds)
     assert len(load_dataset("digits").test) == 360

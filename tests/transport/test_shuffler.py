@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from clients import Halves
 from scipy import stats
 
 from fedldp.errors import RunError
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.randomness import Stream
-from fedldp.systems import Delays, Problem
+from fedldp.systems import Problem
 from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.systems.settings import Delays
+from fedldp.transport import Delivery
 from fedldp.transport.shuffler import Shuffler, draw_schedule
-from fedldp.wire import Broadcast, Report, Shuffled
+from fedldp.wire import Broadcast, Question, Reason, Refusal, Report, Shuffled
 
 
 def config(**settings: Any) -> LdpFlConfig:
@@ -35,14 +38,13 @@ def delays(**settings: Any) -> Delays:
 
 
 class Given:
-    """A transport that gives the reports that it was made with."""
+    """A transport that gives what it was made with."""
 
-    def __init__(self, reports: Sequence[Any]) -> None:
-        self.reports = reports
+    def __init__(self, contents: Sequence[Any]) -> None:
+        self.contents = contents
 
-    def exchange(self, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Any]:
-        assert len(clients) == len(self.reports)
-        yield from self.reports
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        yield from zip(clients, self.contents, strict=True)
 
 
 def report(bits: np.ndarray, chunk: int, epsilon: float | None = None, round: int = 1) -> Report:
@@ -53,14 +55,32 @@ def report(bits: np.ndarray, chunk: int, epsilon: float | None = None, round: in
 def shuffle(
     reports: Sequence[Report], times: Delays | None = None, seed: int = 0
 ) -> tuple[list[Shuffled], Shuffler]:
-    def stream(round: int, client: int, purpose: str) -> Stream:
-        return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
+    shuffler = Shuffler(Given(reports), times or delays(), streams(seed))
+    clients = list(range(3, 3 + len(reports)))
+    delivered = list(shuffler.exchange(question(reports[0].round), clients))
+    took_part, blocks = delivered[: len(clients)], delivered[len(clients) :]
+    assert took_part == [(client, None) for client in clients]
+    assert {client for client, _ in blocks} == {None}
+    found = [content for _, content in blocks]
+    assert all(isinstance(content, Shuffled) for content in found)
+    return found, shuffler  # type: ignore[return-value]
 
-    shuffler = Shuffler(Given(reports), times or delays(), stream)
-    broadcast = Broadcast(round=reports[0].round, weights=np.zeros(reports[0].size, np.float32))
-    blocks = list(shuffler.exchange(broadcast, list(range(3, 3 + len(reports)))))
-    assert all(isinstance(block, Shuffled) for block in blocks)
-    return blocks, shuffler  # type: ignore[return-value]
+
+def streams(seed: int = 0) -> Callable[[int, int, str], Stream]:
+    return lambda round, client, purpose: Stream.simulation(
+        seed=seed, round=round, client=client, purpose=purpose
+    )
+
+
+def question(round: int = 1) -> Question:
+    broadcast = Broadcast(round=round, weights=np.zeros(1, np.float32))
+    return Question(run="run", exchange=0, broadcast=broadcast)
+
+
+def times_of(shuffler: Shuffler) -> dict[str, float]:
+    found = shuffler.arrivals()
+    assert found is not None
+    return found
 
 
 def joined(blocks: Sequence[Shuffled]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -125,14 +145,16 @@ def test_blocks_are_in_order_of_arrival_and_within_the_window(
     clients: int, size: int, chunk: int
 ) -> None:
     blocks, shuffler = shuffle([report(row, chunk) for row in random_bits(clients, size)])
-    schedule = shuffler.schedule
-    assert schedule is not None
+    times = times_of(shuffler)
     for block in blocks:
         assert block.arrival_seconds.dtype == np.float64
         assert block.arrival_seconds.shape == block.positions.shape == (len(block.bits),)
         assert (np.diff(block.arrival_seconds) >= 0).all()
-        assert block.arrival_seconds[0] >= schedule.response - 1e-6
-        assert block.arrival_seconds[-1] <= schedule.response + schedule.delay + 1e-6
+        assert block.arrival_seconds[0] >= times["response"] - 1e-6
+        assert block.arrival_seconds[-1] <= times["response"] + times["delay"] + 1e-6
+    assert times["first_arrival"] == min(block.arrival_seconds[0] for block in blocks)
+    assert times["last_arrival"] == max(block.arrival_seconds[-1] for block in blocks)
+    assert 0 <= times["first_wait"] <= times["last_wait"]
 
 
 def test_a_large_round_comes_in_several_blocks() -> None:
@@ -153,13 +175,10 @@ def test_the_blocks_say_what_they_are() -> None:
 
 def test_arrivals_are_uniform_over_the_window() -> None:
     blocks, shuffler = shuffle([report(row, 1) for row in random_bits(5, 4000)])
-    schedule, arrivals = shuffler.schedule, joined(blocks)[2]
-    assert schedule is not None
-    window = stats.uniform(schedule.response, schedule.delay)
-    assert stats.kstest(arrivals, window.cdf).pvalue > 1e-6
-    assert stats.kstest(arrivals, stats.uniform(schedule.response, schedule.delay * 0.95).cdf)[
-        1
-    ] < 1e-6  # fmt: skip
+    times, arrivals = times_of(shuffler), joined(blocks)[2]
+    response, delay = times["response"], times["delay"]
+    assert stats.kstest(arrivals, stats.uniform(response, delay).cdf).pvalue > 1e-6
+    assert stats.kstest(arrivals, stats.uniform(response, delay * 0.95).cdf).pvalue < 1e-6
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -284,10 +303,57 @@ def test_a_clients_times_do_not_depend_on_its_budget_group() -> None:
     np.testing.assert_array_equal(alike[0][marked], mine.positions)
 
 
+def exchanged(contents: Sequence[Any]) -> tuple[list[Delivery], Shuffler]:
+    """Return all that a shuffler delivers where clients 0, 1, ... answer with ``contents``."""
+    shuffler = Shuffler(Given(contents), delays(), streams())
+    return list(shuffler.exchange(question(), range(len(contents)))), shuffler
+
+
 def test_what_is_shuffled_already_is_refused() -> None:
     (block,), _ = shuffle([report(random_bits(1, 8)[0], 1)])
     with pytest.raises(RunError, match="whole reports"):
-        shuffle([block])  # type: ignore[list-item]
+        exchanged([block])
+
+
+@pytest.mark.parametrize("field", [{"client": 1}, {"weight": 3.0}], ids=["name", "weight"])
+def test_a_report_that_tells_its_sender_is_not_passed_on(field: dict[str, Any]) -> None:
+    told = replace(report(random_bits(1, 8)[0], 1), **field)
+    with pytest.raises(RunError, match="names or tells its sender"):
+        exchanged([report(random_bits(1, 8)[0], 1), told])
+
+
+def test_refusals_pass_with_their_senders_and_are_not_waited_for() -> None:
+    """Of the others every message comes out, and each is told to have taken part once."""
+    sent, refusal = random_bits(3, 20), Refusal(1, Reason.OVER_BUDGET)
+    first, second, third = (report(row, 1) for row in sent)
+    delivered, _ = exchanged([first, refusal, second, third, refusal])
+    assert delivered[:5] == [(0, None), (1, refusal), (2, None), (3, None), (4, refusal)]
+    positions, bits, _ = joined([content for _, content in delivered[5:]])  # type: ignore[misc]
+    sums = np.zeros((20, 1), np.int64)
+    np.add.at(sums, positions, bits)
+    assert np.bincount(positions).tolist() == [3] * 20
+    np.testing.assert_array_equal(sums[:, 0], sent.sum(0))
+
+
+@pytest.mark.parametrize("refusals", [0, 3])
+def test_where_nobody_reports_nothing_comes_out(refusals: int) -> None:
+    contents = [Refusal(1, Reason.OVER_BUDGET)] * refusals
+    delivered, shuffler = exchanged(contents)
+    assert delivered == list(enumerate(contents))
+    assert shuffler.arrivals() is None
+
+
+def test_every_block_is_recorded_as_it_comes_out() -> None:
+    recorded: list[tuple[int, Shuffled]] = []
+    reports = [report(row, 4096) for row in random_bits(4, 300 * 4096 + 5)]
+    shuffler = Shuffler(
+        Given(reports), delays(), streams(), lambda number, block: recorded.append((number, block))
+    )
+    blocks = [content for client, content in shuffler.exchange(question(), range(4))
+              if client is None]  # fmt: skip
+    assert len(blocks) > 1
+    assert [number for number, _ in recorded] == list(range(1, len(blocks) + 1))
+    assert all(one is other for (_, one), other in zip(recorded, blocks, strict=True))
 
 
 # The server learns the same
@@ -302,8 +368,8 @@ def server_results(
         num_clients=len(epsilons), epsilon=epsilons[0] if single else epsilons, chunk=chunk,
         ranges=ranges, range_radius=0.3,
     )  # fmt: skip
-    system = settings.build(Problem((1, 8, 8), 10, 1437), device=torch.device("cpu"))
-    broadcast = system.initial()
+    halves = Halves(settings, Problem((1, 8, 8), 10, 1437))
+    broadcast = halves.broadcast
     size = broadcast.weights.size
     reports, decoded = [], []
     for client, epsilon in enumerate(epsilons):
@@ -316,8 +382,10 @@ def server_results(
         )  # fmt: skip
         bits = np.unpackbits(np.frombuffer(payload, np.uint8), count=size)
         decoded.append(mechanism.scale * (2.0 * bits - 1))
-    plain = system.server_step(broadcast, iter(reports))
-    shuffled = system.server_step(broadcast, iter(shuffle(reports)[0]))
+    plain, shuffled = (
+        halves.server.publish(halves.aggregate(iter(messages))[0])
+        for messages in (reports, shuffle(reports)[0])
+    )
     assert broadcast.ranges is not None
     return plain, shuffled, broadcast.ranges.restore(np.mean(decoded, axis=0))
 

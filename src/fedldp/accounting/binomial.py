@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+_LOG_LEAST = -230.0  # of the masses of a sum's parts
 _SMALL = 16
 _STIRLING = np.array(
     [0.0]
@@ -92,3 +94,63 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
     for k in range(8, 0, -1):
         series = square * (series + 1 / (2 * k + 1))
     return np.where(np.abs(ratio) < 0.1, difference * v + 2 * x * v * series, far)
+
+
+class SumOfBinomials:
+    """The law of a sum of independent binomials, at single points: O(deviation) for each.
+
+    It lacks what lies outside the windows of its parts, and is else exact up to rounding.
+
+    Attributes:
+        first: the smallest sum.
+        last: the largest.
+        error: a bound on the relative error of every mass and tail of the law.
+        missing: a bound on the probability that the law lacks.
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, float, float]], exponent: float) -> None:
+        """Make the law.
+
+        Args:
+            parts: (count, p, q) of each binomial, as for ``log_pmf``; at least two.
+            exponent: values of a part of probability below about e^-exponent are left out.
+        """
+        self.error, self.missing, self.first = 2.0**-48, 2 * len(parts) * math.exp(-exponent), 0
+        arrays: list[Floats] = []
+        for count, p, q in parts:
+            low, high = window(count, p, exponent)
+            log_masses, errors = log_pmf(count, p, q, np.arange(low, high + 1))
+            kept = np.flatnonzero(log_masses > _LOG_LEAST)  # in a row; products are normal numbers
+            self.missing += (high - low) * math.exp(_LOG_LEAST + 1)
+            log_masses, errors = log_masses[kept], errors[kept]
+            arrays.append(np.exp(log_masses))
+            self.first += low + int(kept[0])
+            self.error += float(errors.max()) + 2.0**-50 * len(kept)
+        arrays.sort(key=len)
+        while len(arrays) > 2:  # shorter ones first, which is cheap
+            arrays[:2] = [np.convolve(arrays[0], arrays[1])]
+        # Two arrays, whose convolution is never computed as a whole; one is turned around.
+        self._one, turned = arrays[0], np.ascontiguousarray(arrays[1][::-1])
+        self._other, self._other_sums = turned, np.cumsum(turned)
+        self._one_sums = np.cumsum(self._one[::-1])[::-1]
+        self.last = self.first + len(self._one) + len(turned) - 2
+
+    def mass(self, at: int) -> float:
+        """Return the probability of ``at``."""
+        return self._sum(at, self._other)
+
+    def tail(self, at: int) -> float:
+        """Return the probability of ``at`` and more."""
+        # Where the one is so large that the other's least value suffices, all of the other counts.
+        enough = max(at - self.first, 0)
+        sure = float(self._one_sums[enough]) if enough < len(self._one) else 0.0
+        return sure * float(self._other_sums[-1]) + self._sum(at, self._other_sums, skip=1)
+
+    def _sum(self, at: int, turned: Floats, skip: int = 0) -> float:
+        """Return the sum of one[i] other[at - first - i] over all i with an index from ``skip``."""
+        total, size = at - self.first, len(turned)
+        start, stop = max(0, total - size + 1), min(len(self._one), total - skip + 1)
+        if start >= stop:
+            return 0.0
+        shift = size - 1 - total
+        return float(np.dot(self._one[start:stop], turned[shift + start : shift + stop]))

@@ -15,7 +15,7 @@ Tobaben, Honkela, "Individual Privacy Accounting with Gaussian Differential Priv
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -23,19 +23,22 @@ from typing import Literal, get_args
 
 from scipy.special import erfinv, ndtri_exp
 
-from fedldp.accounting.check import check_count, check_not_negative, round_up
+from fedldp.accounting.check import check_not_negative, round_up
 from fedldp.accounting.events import (
     EVENTS,
     DrawnOnce,
     Event,
     GaussianReport,
+    NoData,
     PerRecord,
     PureCoordinates,
     PureReport,
+    Several,
     TwoValuedBits,
 )
 from fedldp.accounting.gaussian import pure_rho
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.accounting.ledger import AskedOtherwise, OverBudget
+from fedldp.errors import ConfigError
 
 Kind = Literal["pure", "zcdp", "gdp"]
 UNITS: dict[Kind, str] = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
@@ -66,58 +69,126 @@ class Budget:
     def __str__(self) -> str:
         return f"{self.kind} budget of {UNITS[self.kind]} {self.limit!r}"
 
-    def admit(self, event: Event, spent: Fraction) -> float:
-        """Return the cost of ``event``, if after ``spent`` the budget still covers it.
+    def admit(self, event: Event, spent: Fraction, paid_before: Collection[Event] = ()) -> float:
+        """Return the price of ``event``, if after ``spent`` the budget still covers it.
 
-        The comparison is exact: of the costs, which are rounded up, and of the limit as it is. So
+        The comparison is exact: of the prices, which are rounded up, and of the limit as it is. So
         ten releases of epsilon 0.1 do not fit a limit of 1.0, since the float 0.1 is above 1/10;
-        A share slightly below the limit over the number of releases does fit.
+        a share slightly below the limit over the number of releases does fit.
+
+        Args:
+            event: to release.
+            spent: on all releases before.
+            paid_before: the events that were released in the same run.
 
         Raises:
-            PrivacyError: the budget does not cover it, or nothing is proven for the event.
+            OverBudget: the budget does not cover it, or nothing is proven for the event.
+            AskedOtherwise: the run drew another event under the same identity.
         """
-        price = cost(event, self.kind)
-        if math.isinf(price):
+        costs = price(event, self.kind, paid_before)
+        if math.isinf(costs):
             remedy = "; a zcdp budget covers it" if isinstance(event, GaussianReport) else ""
-            raise PrivacyError(
+            raise OverBudget(
                 f"{type(event).__name__}: no finite cost is proven for it under a {self.kind} "
                 f"budget{remedy}; nothing was released"
             )
-        total = spent + Fraction(price)
+        total = spent + Fraction(costs)
         if total > Fraction(self.limit):
-            raise PrivacyError(
-                f"{self}: {_up(spent)!r} is spent, this release costs {price!r}, "
+            raise OverBudget(
+                f"{self}: {_up(spent)!r} is spent, this release costs {costs!r}, "
                 f"together {_up(total)!r}; nothing was released"
             )
-        return price
+        return costs
 
-    def spent(self, costs: Iterable[float]) -> float:
+    def spent(self, costs: Iterable[float | Fraction]) -> float:
         """Return the sum of ``costs``, rounded up."""
         return _up(total_of(costs))
 
-    def remaining(self, costs: Iterable[float]) -> float:
+    def remaining(self, costs: Iterable[float | Fraction]) -> float:
         """Return what ``costs`` leave of the limit, rounded down; negative if they pass it."""
         return -_up(total_of(costs) - Fraction(self.limit))
 
 
-def total_of(costs: Iterable[float]) -> Fraction:
+def total_of(costs: Iterable[float | Fraction]) -> Fraction:
     """Return the exact sum of ``costs``."""
-    return sum(map(Fraction, costs), Fraction(0))
+    return sum((Fraction(each) for each in costs), Fraction(0))
+
+
+def price(event: Event, kind: Kind, paid_before: Collection[Event] = ()) -> float:
+    """Return what ``event`` adds to a budget of ``kind`` after what the same run released before.
+
+    What is drawn once costs nothing where the same was drawn before: what is released then follows
+    from it. In all else it is the ``cost``.
+
+    Args:
+        event: to release.
+        kind: of the budget.
+        paid_before: the events that the client released in the same run.
+
+    Raises:
+        AskedOtherwise: one of these drew another event under the same identity.
+        OverBudget: the event is unknown.
+    """
+    costs = cost(event, kind)
+    before = {key: drawn for each in paid_before for key, drawn in _drawn(each).items()}
+    for key, drawn in _drawn(event).items():
+        if before.get(key, drawn) != drawn:
+            raise AskedOtherwise(
+                f"{drawn.identity}: this run drew it once as {before[key]}, not as {drawn}; "
+                "nothing was released"
+            )
+    charged = event.client if isinstance(event, PerRecord) else event
+    paid = isinstance(charged, DrawnOnce) and ("client", charged.identity) in before
+    return 0.0 if paid else costs
+
+
+def price_of_run(history: Iterable[tuple[Event, int]], kind: Kind) -> Fraction:
+    """Return the exact sum of the prices of one run's releases: of each event as often as given.
+
+    Raises:
+        OverBudget: no budget of ``kind`` covers one of them.
+    """
+    total, before = Fraction(0), list[Event]()
+    for event, times in history:
+        first = price(event, kind, before)
+        before.append(event)
+        if math.isinf(first):
+            raise OverBudget(
+                f"{type(event).__name__}: it was released, and no {kind} budget covers it"
+            )
+        total += Fraction(first) + (times - 1) * Fraction(price(event, kind, before))
+    return total
+
+
+def draws_once(event: Event) -> bool:
+    """Return whether the price of ``event``, or of a later one, depends on what was drawn."""
+    return bool(_drawn(event))
+
+
+def _drawn(event: Event) -> dict[tuple[str, str], DrawnOnce]:
+    """Return what ``event`` draws once, by the neighbours that it counts for and its identity."""
+    seen = (event.record, event.client) if isinstance(event, PerRecord) else (event, event)
+    return {
+        (neighbours, each.identity): each
+        for neighbours, each in zip(("record", "client"), seen, strict=True)
+        if isinstance(each, DrawnOnce)
+    }
 
 
 def cost(event: Event, kind: Kind) -> float:
-    """Return what ``event`` adds to a budget of ``kind``, rounded up; infinite if unproven.
+    """Return what ``event`` alone costs under a budget of ``kind``, rounded up.
+
+    Returns:
+        A finite number of at least 0, or infinity: it cannot be paid, for nothing is proven.
 
     Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP, replacing the client's whole input,
     with the cost as epsilon, rho or mu^2. Bits count singly or as a whole, whichever is less.
     Gaussian reports cost their rho under zCDP and nothing finite elsewhere: they have no pure
     guarantee, and what deployment draws is the discrete Gaussian, for which mu-GDP is not proven.
-    What is drawn once is charged at every report that follows from it: too much, never too little.
-    Values in clear never have a finite cost.
+    Values in clear never have a finite cost; a message without any data costs nothing.
 
     Raises:
-        PrivacyError: the event is unknown.
-        ConfigError: the number of coordinates is no integer.
+        OverBudget: the event is unknown.
 
     Source: zCDP of a pure mechanism: ``pure_rho``. GDP of a pure mechanism: the mu at which the
     trade-off curve of N(0, 1) against N(mu, 1) touches that of randomised response, below which
@@ -130,9 +201,7 @@ def cost(event: Event, kind: Kind) -> float:
     1.0
     """
     if EVENTS.get(type(event).__name__) is not type(event):
-        raise PrivacyError(
-            f"event {type(event).__name__}: no budget knows it; nothing was released"
-        )
+        raise OverBudget(f"event {type(event).__name__}: no budget knows it; nothing was released")
     return _known_cost(event, kind)
 
 
@@ -140,23 +209,31 @@ def cost(event: Event, kind: Kind) -> float:
 def _known_cost(event: Event, kind: Kind) -> float:
     match event:
         case TwoValuedBits():
-            check_count("coordinates", event.coordinates)
-            price = event.coordinates * _of_pure(event.epsilon, kind)
+            exact = event.coordinates * _of_pure(event.epsilon, kind)
             if event.whole is not None:
-                price = min(price, _of_pure(event.whole, kind))
+                exact = min(exact, _of_pure(event.whole, kind))
         case PureCoordinates():
-            price = sum((n * _of_pure(e, kind) for e, n in event.groups), Fraction(0))
+            exact = sum((n * _of_pure(e, kind) for e, n in event.groups), Fraction(0))
         case PureReport():
-            price = _of_pure(event.epsilon, kind)
+            exact = _of_pure(event.epsilon, kind)
         case PerRecord():
+            cost(event.record, kind)  # raises if it is unknown
             return cost(event.client, kind)
         case DrawnOnce():
             return cost(event.drawn, kind)
+        case Several():
+            each = cost(event.each, kind)
+            if math.isinf(each):
+                return math.inf
+            exact = event.count * Fraction(each)
         case GaussianReport() if kind == "zcdp":
-            price = Fraction(event.rho)
+            exact = Fraction(event.rho)
+        case NoData():
+            return 0.0
         case _:
             return math.inf
-    return _up(price)
+    assert exact >= 0
+    return _up(exact)
 
 
 def _of_pure(epsilon: float, kind: Kind) -> Fraction:

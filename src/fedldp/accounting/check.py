@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from fractions import Fraction
 
 from fedldp.errors import ConfigError
 
 SMALLEST_DELTA = 1e-300
 """A smaller positive delta is treated as zero: the answer is the pure epsilon, which is valid."""
+
+LARGEST_COUNT = 2**53
+LARGEST_TEXT = 500
 
 
 def check_positive(name: str, value: float) -> None:
@@ -32,6 +36,57 @@ def check_count(name: str, value: int, least: int = 0) -> None:
     """Raise ConfigError unless ``value`` is an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name} = {value}: give an integer of at least {least}")
+
+
+def strict_number(name: str, value: object) -> float:
+    """Return ``value`` as a float of at least 0.
+
+    Raises:
+        ConfigError: it is anything but a plain int or float (no text, bool or scalar of numpy), is
+            negative, NaN or infinite, or an integer that no float equals.
+    """
+    if type(value) in (int, float):
+        with suppress(OverflowError):
+            number = float(value) + 0.0  # type: ignore[arg-type]  # and -0.0 becomes 0.0
+            if math.isfinite(number) and number >= 0 and number == value:
+                return number
+    raise ConfigError(f"{name} = {_shown(value)}: give a plain finite number of at least 0")
+
+
+def strict_count(name: str, value: object) -> int:
+    """Return ``value``, an int from 0 to 2^53, which a float and a JSON number can hold.
+
+    Raises:
+        ConfigError: it is anything else: a bool, a float, an integer of numpy.
+    """
+    if type(value) is not int or not 0 <= value <= LARGEST_COUNT:
+        raise ConfigError(f"{name} = {_shown(value)}: give a plain integer from 0 to 2^53")
+    return value
+
+
+def strict_flag(name: str, value: object) -> bool:
+    """Return ``value``, or raise ConfigError unless it is true or false."""
+    if type(value) is not bool:
+        raise ConfigError(f"{name} = {_shown(value)}: give true or false")
+    return value
+
+
+def strict_text(name: str, value: object) -> str:
+    """Return ``value``, or raise ConfigError unless it is text that can be shown on a line."""
+    if type(value) is not str or not value.isprintable() or not 0 < len(value) <= LARGEST_TEXT:
+        raise ConfigError(
+            f"{name} = {_shown(value)}: give 1 to {LARGEST_TEXT} printable characters"
+        )
+    return value
+
+
+def _shown(value: object) -> str:
+    """Return what a message of one line shows of any value."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"an integer of {value.bit_length()} bits"
+    if value is None or isinstance(value, int | float | str):
+        return f"{value!a:.60}"
+    return f"a value of type {type(value).__name__}"
 
 
 def check_delta(value: float) -> None:

@@ -14,24 +14,29 @@ Composition of Differential Privacy", TCC 2016.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 
 from fedldp.accounting.check import (
     SMALLEST_DELTA,
+    check_at_least,
     check_count,
     check_delta,
     check_not_negative,
     check_positive,
     round_up,
 )
-from fedldp.accounting.losses import Losses, product, two_valued_losses
-from fedldp.accounting.losses_grid import compose_upper
+from fedldp.accounting.losses import Losses, product, telling_losses, two_valued_losses
+from fedldp.accounting.losses_grid import compose_lower, compose_upper
 from fedldp.accounting.solve import solve
 from fedldp.errors import ConfigError
 
 LARGEST_EPSILON = 700.0
 """Per mechanism: beyond it e^-epsilon is no normal number."""
+
+Telling = Mapping[tuple[float, float], int]
+"""How many mechanisms there are of each epsilon and probability of telling."""
 
 # Up to so many joint outcomes, different epsilons are composed exactly.
 _EXACT_OUTCOMES = 1 << 18
@@ -152,6 +157,72 @@ def two_valued_epsilon_mixed(counts: Mapping[float, int], delta: float) -> float
     if math.prod(len(part.values) for part in parts) <= _EXACT_OUTCOMES:
         return _solve(product(parts), delta, pure)
     return min(compose_upper([(part, 1) for part in parts], delta), pure)
+
+
+def telling_epsilon(counts: Telling, delta: float) -> float:
+    """Return an epsilon at ``delta`` of pure mechanisms that may tell nothing.
+
+    Each is pure epsilon, and for any two inputs the outcomes that are not as likely under one as
+    under the other have a probability of at most ``telling``. So it is a post-processing of a
+    two-valued ``epsilon``-mechanism whose answer is withheld with probability 1 - ``telling``.
+    Those are composed: an upper bound, exact for such mechanisms but for a relative 1e-6 or so.
+
+    Args:
+        counts: how many mechanisms there are of each epsilon and telling.
+        delta: from 0 to below 1.
+
+    Returns:
+        An epsilon, never above that of two-valued mechanisms (``two_valued_epsilon_mixed``).
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    >>> round(telling_epsilon({(1.0, 1.0): 100}, 1e-5), 9)
+    79.841322365
+    >>> round(telling_epsilon({(1.0, 0.5): 100}, 1e-5), 6)
+    49.977521
+    """
+    two_valued = two_valued_epsilon_mixed(_all_telling(counts), delta)
+    if delta < SMALLEST_DELTA or all(telling == 1 for _, telling in counts):
+        return two_valued
+    parts = _parts(counts)
+    if math.prod(len(part.values) ** min(n, 32) for part, n in parts) <= _EXACT_OUTCOMES:
+        return _solve(product([part for part, n in parts for _ in range(n)]), delta, two_valued)
+    return min(compose_upper(parts, delta), two_valued)
+
+
+def telling_lower(counts: Telling, delta: float) -> float:
+    """Return a lower bound of the same epsilon, of mechanisms that attain what bounds them.
+
+    Args:
+        counts: as for ``telling_epsilon``, at least one mechanism in all.
+        delta: from 1e-300 to below 1.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_delta(delta)
+    check_at_least("delta", delta, SMALLEST_DELTA)
+    return compose_lower(_parts(counts), delta)
+
+
+def _all_telling(counts: Telling) -> dict[float, int]:
+    merged: Counter[float] = Counter()
+    for (epsilon, telling), count in counts.items():
+        if not 0 < telling <= 1:
+            raise ConfigError(f"telling = {telling}: give a probability above 0, of at most 1")
+        merged[epsilon] += count
+    return dict(merged)
+
+
+def _parts(counts: Telling) -> list[tuple[Losses, int]]:
+    return [
+        (two_valued_losses(epsilon, count), 1)
+        if telling == 1
+        else (telling_losses(epsilon, telling), count)
+        for (epsilon, telling), count in counts.items()
+        if count > 0
+    ]
 
 
 def _solve(losses: Losses, delta: float, pure: float) -> float:

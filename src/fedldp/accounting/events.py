@@ -6,21 +6,28 @@ event raises; it never counts it as nothing. Neighbours differ in one client's w
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
-from fedldp.accounting.check import check_count, check_not_negative, check_positive
+from fedldp.accounting.check import strict_count, strict_flag, strict_number, strict_text
 from fedldp.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Base of all events."""
+    """Base of all events.
+
+    Raises:
+        ConfigError: a field is not of the very type that it has here, or out of range. A number may
+            be a plain int or float; text, bools and numpy's scalars are none.
+    """
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if isinstance(value, float | int):
-                check_not_negative(name, value)
+        for each in fields(self):
+            kind = getattr(each.type, "__name__", str(each.type))  # text, or the type itself
+            value = _CHECKS[kind](each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, value)  # an int as a float, lists as tuples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,26 +56,21 @@ class PureCoordinates(Event):
     Attributes:
         groups: (epsilon, count): how many coordinates have which pure epsilon, each epsilon once.
             Two inputs of the coordinate attain it.
+        telling: an upper bound, for every two inputs of a coordinate, on the probability of the
+            outcomes that are not as likely under one as under the other. Below 1, the two inputs
+            that attain epsilon attain it too, up to rounding, and all such outcomes tell as much.
 
     Raises:
-        ConfigError: ``groups`` is empty or malformed.
+        ConfigError: ``groups`` is empty or malformed, or ``telling`` no such probability.
     """
 
     groups: tuple[tuple[float, int], ...]
+    telling: float = 1.0
 
     def __post_init__(self) -> None:
-        try:
-            groups = tuple((float(epsilon), count) for epsilon, count in self.groups)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"groups = {self.groups}: give pairs of an epsilon and a count"
-            ) from error
-        for epsilon, count in groups:
-            check_positive("epsilon", epsilon)
-            check_count("count", count, least=1)
-        if not groups or len(dict(groups)) < len(groups):
-            raise ConfigError(f"groups = {groups}: give at least one, and every epsilon once")
-        object.__setattr__(self, "groups", groups)  # a record holds lists
+        super().__post_init__()
+        if not 0 < self.telling <= 1:
+            raise ConfigError(f"telling = {self.telling}: give a probability above 0, at most 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,29 +148,101 @@ class InClear(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoData(Event):
+    """A message that is computed without any example: it costs nothing, and tells nothing.
+
+    Attributes:
+        what: for the reader of a ledger, such as "public keys".
+    """
+
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class PerRecord(Event):
     """A release that costs one record less than it costs the whole input of a client.
 
     Attributes:
         record: what it is where neighbours differ in one training example.
         client: what it is where they differ in the client's whole input.
+
+    Raises:
+        ConfigError: one of them is a ``PerRecord`` itself.
     """
 
     record: Event
     client: Event
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, event in (("record", self.record), ("client", self.client)):
+            _check_nesting(name, event, PerRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnOnce(Event):
     """A release that is randomised once and kept: every later report follows from it alone.
 
+    In each run of a client its first release costs what is drawn, and every later one nothing.
+
     Attributes:
-        drawn: what was released; it costs once, however many reports are computed from it. Equal
-            events of one client in one run are one drawing: what is drawn several times, or in
-            several rounds, is one event that counts all of it.
+        drawn: what was released. It counts all that is drawn under its identity: also what is drawn
+            several times, or piece by piece in several rounds.
+        identity: what is drawn, as "features and labels". Within one run of a client, what is drawn
+            under one identity is one event: another one under the same identity is refused.
+
+    Raises:
+        ConfigError: ``drawn`` is a ``DrawnOnce``, a ``PerRecord`` (which holds this one instead) or
+            ``NoData``.
     """
 
     drawn: Event
+    identity: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_nesting("drawn", self.drawn, DrawnOnce, PerRecord, NoData)
+
+
+def is_idealised(event: Event) -> bool:
+    """Return whether what is proven for ``event`` holds for real numbers, not for floats as sent.
+
+    So it is for a ``PureReport`` that says so, and for sums whose noise is drawn as floats; and for
+    an event that holds one of these.
+    """
+    return any(
+        isinstance(each, SampledGaussian | SampledClientsGaussian)
+        or (isinstance(each, PureReport) and each.idealised)
+        for each in within(event)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Several(Event):
+    """Several releases of one kind, each with fresh randomness, whatever the others released.
+
+    Attributes:
+        each: what one of them is. All of their inputs may change together.
+        count: how many, from 1.
+    """
+
+    each: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_nesting("each", self.each, DrawnOnce, PerRecord, NoData, Several)
+        if self.count < 1:
+            raise ConfigError(f"count = {self.count}: give at least 1")
+
+
+def within(event: Event) -> Iterator[Event]:
+    """Yield ``event``, and all events that it is made of."""
+    yield event
+    for each in fields(event):
+        value = getattr(event, each.name)
+        if isinstance(value, Event):
+            yield from within(value)
 
 
 EVENTS: dict[str, type[Event]] = {
@@ -181,10 +255,14 @@ EVENTS: dict[str, type[Event]] = {
         SampledGaussian,
         SampledClientsGaussian,
         InClear,
+        NoData,
         PerRecord,
         DrawnOnce,
+        Several,
     )
 }
+
+_DEEPEST = 4
 
 
 def to_record(event: Event) -> dict[str, Any]:
@@ -196,19 +274,72 @@ def to_record(event: Event) -> dict[str, Any]:
     }
 
 
-def from_record(record: dict[str, Any]) -> Event:
-    """Return the event of a record.
+def from_record(record: object) -> Event:
+    """Return the event of a record, which may be any JSON value.
 
     Raises:
-        ConfigError: the record names no event that this version knows.
+        ConfigError: the record is of no event that this version knows, or does not fit it.
     """
-    values: dict[str, Any] = {
-        n: from_record(v) if isinstance(v, dict) else v for n, v in record.items()
+    return _read(record, _DEEPEST)
+
+
+def _read(record: object, levels: int) -> Event:
+    name = record.get("event") if isinstance(record, dict) else None
+    if not isinstance(record, dict) or not isinstance(name, str) or name not in EVENTS:
+        known = ", ".join(EVENTS)
+        raise ConfigError(f"event = {name!a:.60}: this version knows {known} and no other")
+    if levels == 0:
+        raise ConfigError(f"event {name}: it is nested too deep")
+    values = {
+        n: _read(v, levels - 1) if isinstance(v, dict) else v
+        for n, v in record.items()
+        if n != "event"
     }
-    name = values.pop("event", None)
-    if name not in EVENTS:
-        raise ConfigError(f"event = {name}: this version knows {', '.join(EVENTS)} and no other")
+    expected = {each.name for each in fields(EVENTS[name])}
+    if not set(values) <= expected:
+        raise ConfigError(f"event {name}: its record does not fit it; it has {', '.join(expected)}")
     try:
         return EVENTS[name](**values)
     except TypeError as error:
         raise ConfigError(f"event {name}: its record does not fit it: {error}") from error
+
+
+def _groups(name: str, value: object) -> tuple[tuple[float, int], ...]:
+    wrong = ConfigError(f"{name}: give pairs of an epsilon above 0, each once, and a count above 0")
+    if not isinstance(value, list | tuple):
+        raise wrong
+    groups = []
+    for pair in value:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise wrong
+        groups.append((strict_number("epsilon", pair[0]), strict_count("count", pair[1])))
+    if not groups or len(dict(groups)) < len(groups) or any(0 in pair for pair in groups):
+        raise wrong
+    return tuple(groups)
+
+
+def _event(name: str, value: object) -> Event:
+    if not isinstance(value, Event):
+        raise ConfigError(f"{name}: give an event, not a value of type {type(value).__name__}")
+    return value
+
+
+def _check_nesting(name: str, event: Event, *never: type[Event]) -> None:
+    if isinstance(event, never):
+        raise ConfigError(f"{name} = {type(event).__name__}: such an event cannot stand there")
+
+
+def _number_or_none(name: str, value: object) -> float | None:
+    return None if value is None else strict_number(name, value)
+
+
+_CHECKS: dict[str, Callable[[str, object], object]] = {
+    "float": strict_number,
+    "float | None": _number_or_none,
+    "int": strict_count,
+    "bool": strict_flag,
+    "str": strict_text,
+    "Event": _event,
+    "tuple[tuple[float, int], ...]": _groups,
+}
+"""What a field of each type must be, by the type as it is written above."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
 from fedldp.accounting.budget import cost
 from fedldp.accounting.check import SMALLEST_DELTA
-from fedldp.accounting.compose import LARGEST_EPSILON as LARGEST_COMPOSED
-from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon, two_valued_epsilon_mixed
+from fedldp.accounting.compose import pure_epsilon
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -23,6 +22,13 @@ from fedldp.accounting.events import (
     TwoValuedBits,
 )
 from fedldp.accounting.gaussian import compose_mu, compose_rho, gaussian_epsilon, zcdp_epsilon
+from fedldp.accounting.pure_reports import (
+    composed,
+    is_free,
+    one_by_one,
+    whole_epsilon,
+    whole_reports,
+)
 from fedldp.accounting.shuffle import LARGEST_EPSILON as LARGEST_SHUFFLED
 from fedldp.accounting.shuffle import (
     clones_epsilon,
@@ -30,7 +36,7 @@ from fedldp.accounting.shuffle import (
     shuffled_composed_upper,
 )
 from fedldp.accounting.shuffle_one import (
-    LARGEST_EXACT,
+    LARGEST_SEARCHED,
     shuffled_one_epsilon,
     shuffled_one_lower,
 )
@@ -50,11 +56,13 @@ DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 _LEAST_FOR_MU = 1e-100
 """What ``GaussianReport.mu`` may lack in epsilon; far below one float's step of any delta."""
 
+_CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
+
 TAKES_PART = "the client takes part in at most"
 ONCE = "what is drawn once is kept, and never drawn again, whatever a server asks for"
 FRESH = (
-    "every report is randomised on the client with fresh randomness that no one else knows, and is "
-    "sent whatever the data: a client whose training gives NaN or infinity refuses, and is seen to"
+    "every report is randomised on the client, with randomness that no one else knows, and is "
+    "sent whatever the data: where training gives NaN or infinity, something public takes its place"
 )
 
 
@@ -91,9 +99,9 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
     """
-    once = {event.drawn: 1 for event in history if isinstance(event, DrawnOnce)}
+    once = Counter(event.drawn for event in history if isinstance(event, DrawnOnce))
     again = Counter({e: n for e, n in history.items() if not isinstance(e, DrawnOnce)})
-    lines = _lines(Counter(once) + again, unit, delta)
+    lines = _lines(once + again, unit, delta)
     if once:  # what is sent follows from what was drawn, and may tell less of it
         lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
@@ -105,7 +113,8 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
     ]
 
 
-def _lines(history: History, unit: Unit, delta: float) -> list[Guarantee]:
+def _lines(released: History, unit: Unit, delta: float) -> list[Guarantee]:
+    history = one_by_one(released)
     for event in history:
         if not isinstance(event, Coordinates | PureReport | GaussianReport | InClear):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
@@ -131,10 +140,8 @@ def _lines(history: History, unit: Unit, delta: float) -> list[Guarantee]:
 
 def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
     assumptions = [FRESH, IDEALISED] if _is_idealised(history) else [FRESH]
-    reports = _whole_reports(history)
-    bits = _independent_bits(history)
-    pure = pure_epsilon(reports)
-    exact = all(map(_is_free, history))
+    pure = pure_epsilon(whole_reports(history))
+    exact = all(map(is_free, history))
     yield Guarantee(
         unit=unit,
         adversary="server",
@@ -145,78 +152,25 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
         assumptions=assumptions,
         method="sum of pure epsilons over coordinates and rounds"
         if exact
-        else "sum over rounds of the pure epsilon of a whole report",
+        else "sum over all reports of the pure epsilon of each as a whole",
     )
     if delta == 0:
         return
-    composed = _epsilon_of_pure(reports, delta)
-    if bits is not None:
-        composed = min(composed, _epsilon_of_pure(bits, delta))
-    two_valued = all(isinstance(event, TwoValuedBits) for event in history)
-    tight = exact and two_valued and bits is not None and len(bits) == 1 and delta >= SMALLEST_DELTA
+    epsilon, attained, how = composed(history, delta)
     yield Guarantee(
         unit=unit,
         adversary="server",
         kind="approximate",
-        epsilon=composed,
+        epsilon=epsilon,
         delta=delta,
-        lower=_just_below(composed) if tight else None,
+        lower=None if attained is None else _just_below(attained),
         assumptions=assumptions,
-        method="optimal composition (Kairouz, Oh, Viswanath 2015)"
-        + (", exact for two-valued reports" if tight else ", an upper bound"),
+        method=f"optimal composition (Kairouz, Oh, Viswanath 2015), {how}",
     )
 
 
 def _is_idealised(history: History) -> bool:
     return any(isinstance(event, PureReport) and event.idealised for event in history)
-
-
-def _whole_reports(history: History) -> dict[float, int]:
-    """Return how many whole reports there are of each pure epsilon."""
-    counts: Counter[float] = Counter()
-    for event, reports in history.items():
-        if isinstance(event, Coordinates):
-            counts[_whole(event)] += reports
-        elif isinstance(event, PureReport):
-            counts[event.epsilon] += reports
-    return dict(counts)
-
-
-def _is_free(event: Event) -> bool:
-    """Return whether every coordinate may be at any extreme, whatever the others are."""
-    return isinstance(event, PureCoordinates) or (
-        isinstance(event, TwoValuedBits) and event.whole is None
-    )
-
-
-def _whole(event: Coordinates) -> float:
-    if isinstance(event, PureCoordinates):
-        return pure_epsilon(dict(event.groups))
-    each = pure_epsilon({event.epsilon: event.coordinates})
-    return each if event.whole is None else min(each, event.whole)
-
-
-def _independent_bits(history: History) -> dict[float, int] | None:
-    """Return how many coordinates there are of each epsilon, or None where a report has none."""
-    counts: Counter[float] = Counter()
-    for event, reports in history.items():
-        if isinstance(event, PureCoordinates):
-            for epsilon, count in event.groups:
-                counts[epsilon] += reports * count
-        elif isinstance(event, TwoValuedBits):
-            counts[event.epsilon] += reports * event.coordinates
-        else:
-            return None
-    return dict(counts)
-
-
-def _epsilon_of_pure(counts: Mapping[float, int], delta: float) -> float:
-    if max(counts) > LARGEST_COMPOSED:  # composing in delta would gain next to nothing
-        return pure_epsilon(counts)
-    if len(counts) == 1:
-        ((epsilon, count),) = counts.items()
-        return two_valued_epsilon(epsilon, count, delta)
-    return two_valued_epsilon_mixed(counts, delta)
 
 
 def _gaussian_reports(history: History, unit: Unit, delta: float) -> Guarantee:
@@ -258,27 +212,26 @@ def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
 
 @lru_cache(maxsize=256)
 def shuffled_guarantees(
-    event: TwoValuedBits, rounds: int, *, crowd: int, chunk: int, delta: float
+    event: TwoValuedBits, rounds: int, *, anonymity_set: int, chunk: int, delta: float
 ) -> tuple[Guarantee, ...]:
     """Return what holds against a server behind a shuffler.
 
     Args:
         event: what a client releases in each round.
         rounds: in how many rounds, at most.
-        crowd: honest participants of every such round that release the same event, at least 1.
+        anonymity_set: how many honest participants of every such round release the same event.
         chunk: coordinates in one shuffled message.
         delta: positive.
     """
-    lines = [_shuffled_weight(event, crowd, delta)] if chunk == 1 else []
+    lines = [_shuffled_weight(event, anonymity_set, delta)] if chunk == 1 else []
     units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
     for unit, times in units:
-        if chunk == 1:
-            upper, lower, method = _shuffled_bits(event, times, crowd, delta)
-        else:
-            upper, lower, method = _shuffled_chunks(event, times, crowd, chunk, delta)
+        upper, lower, method = _shuffled_messages(event, times, anonymity_set, chunk, delta)
         local = _local_approximate(Counter({event: times}), unit, delta)
-        if event.whole is not None:
-            upper = min(upper, _clones_composed(event.whole, crowd, times, delta))
+        if event.whole is not None and event.whole <= LARGEST_SHUFFLED:
+            whole = clones_epsilon(event.whole, anonymity_set, delta, times)
+            if whole < upper:
+                upper, method = whole, f"{times:,} whole reports: {_CLONES}, for any randomiser"
         lines.append(
             Guarantee(
                 unit=unit,
@@ -287,7 +240,8 @@ def shuffled_guarantees(
                 epsilon=min(upper, local),
                 delta=delta,
                 lower=None if lower is None else min(lower, upper, _just_below(local)),
-                assumptions=_honest(crowd) + (_taking_part(times) if unit == "client-run" else []),
+                assumptions=_honest(anonymity_set)
+                + (_taking_part(times) if unit == "client-run" else []),
                 method=method,
             )
         )
@@ -304,76 +258,50 @@ def _just_below(exact: float) -> float:
     return exact * (1 - 2e-9)
 
 
-def _honest(crowd: int) -> list[str]:
+def _honest(anonymity_set: int) -> list[str]:
     return [
         FRESH,
         "a shuffler that the server does not control puts out only the messages",
-        f"{crowd} honest participants in every round, each sending every position once",
+        f"{anonymity_set} honest participants in every round, each sending every position once",
         "when and whether messages are sent does not depend on the data",
     ]
 
 
-def _shuffled_weight(event: TwoValuedBits, crowd: int, delta: float) -> Guarantee:
+def _shuffled_weight(event: TwoValuedBits, anonymity_set: int, delta: float) -> Guarantee:
     hides = event.epsilon <= LARGEST_SHUFFLED  # beyond it only the local guarantee is computed
-    exact = hides and event.whole is None and crowd <= LARGEST_EXACT
-    one = shuffled_one_epsilon(event.epsilon, crowd, delta) if hides else event.epsilon
-    lower = shuffled_one_lower(event.epsilon, crowd, max(delta, SMALLEST_DELTA)) if exact else 0.0
+    one = shuffled_one_epsilon(event.epsilon, anonymity_set, delta) if hides else event.epsilon
+    lower = None
+    if hides and event.whole is None and anonymity_set <= LARGEST_SEARCHED:
+        lower = shuffled_one_lower(event.epsilon, anonymity_set, max(delta, SMALLEST_DELTA))
+    exact = lower is not None and _just_below(one) <= lower
     return Guarantee(
         unit="weight",
         adversary="shuffled-server",
         kind="approximate",
-        epsilon=min(one, event.epsilon, _whole(event)),
+        epsilon=min(one, event.epsilon, whole_epsilon(event)),
         delta=delta,
-        lower=_just_below(lower) if exact else None,
-        assumptions=_honest(crowd),
+        lower=None if lower is None else _just_below(lower),
+        assumptions=_honest(anonymity_set),
         method="one coordinate of one round: "
         + ("exact, worst case over the other clients" if exact else "an upper bound"),
     )
 
 
-def _shuffled_bits(
-    event: TwoValuedBits, times: int, crowd: int, delta: float
+def _shuffled_messages(
+    event: TwoValuedBits, times: int, anonymity_set: int, chunk: int, delta: float
 ) -> tuple[float, float | None, str]:
-    """Return upper bound, lower bound and method for reports whose bits are shuffled one by one."""
-    messages = event.coordinates * times
-    upper, lower = math.inf, None
-    if event.epsilon <= LARGEST_SHUFFLED:
-        upper = shuffled_composed_upper(event.epsilon, crowd, messages, delta)
-        if event.whole is None:
-            lower = shuffled_composed_lower(event.epsilon, crowd, messages, delta)
-    method = (
-        f"{messages:,} messages: clone pair composed (Feldman, McMillan, Talwar 2021); "
-        "lower: exact pair composed"
-    )
-    return upper, lower, method
-
-
-def _shuffled_chunks(
-    event: TwoValuedBits, times: int, crowd: int, chunk: int, delta: float
-) -> tuple[float, None, str]:
-    """Return the same for messages that link the coordinates of one chunk: the unit shuffled."""
+    """Return upper bound, lower bound and method for reports that are shuffled chunk by chunk."""
     messages = -(-event.coordinates // chunk) * times
-    method = (
-        f"{messages:,} messages of {chunk:,} coordinates: numeric bound for any "
-        "randomiser (Feldman, McMillan, Talwar 2021), composed"
-    )
-    return _clones_composed(chunk * event.epsilon, crowd, messages, delta), None, method
-
-
-def _clones_composed(epsilon: float, crowd: int, count: int, delta: float) -> float:
-    """Compose ``count`` shuffled messages that are each pure ``epsilon`` before the shuffler.
-
-    Half of delta goes to the messages, half to their composition (Kairouz, Oh, Viswanath 2015,
-    Theorem 3.4 for approximate mechanisms: 1 - (1 - d)^m (1 - d') <= m d + d').
-    """
-    if epsilon > LARGEST_SHUFFLED:
-        return pure_epsilon({epsilon: count})
-    if count == 1:
-        return clones_epsilon(epsilon, crowd, delta)
-    each = clones_epsilon(epsilon, crowd, delta / (2 * count))
-    if each == 0:
-        return 0.0
-    return two_valued_epsilon(each, count, delta / 2)
+    each = pure_epsilon({event.epsilon: chunk})
+    upper, lower = math.inf, None
+    if each <= LARGEST_SHUFFLED:
+        upper = shuffled_composed_upper(each, anonymity_set, messages, delta)
+    if event.epsilon <= LARGEST_SHUFFLED and event.whole is None:
+        bits = event.coordinates * times  # from chunks, what is learned of the bits alone follows
+        lower = shuffled_composed_lower(event.epsilon, anonymity_set, bits, delta)
+    of = "" if chunk == 1 else f" of {chunk:,} coordinates"
+    below = "" if lower is None else "; lower: exact pair of single coordinates composed"
+    return upper, lower, f"{messages:,} messages{of}: {_CLONES}{below}"
 
 
 def _local_approximate(history: History, unit: Unit, delta: float) -> float:

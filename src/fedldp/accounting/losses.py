@@ -87,6 +87,18 @@ def two_valued_losses(epsilon: float, count: int) -> Losses:
     return Losses(values, log_masses, errors, missing)
 
 
+def telling_losses(epsilon: float, telling: float) -> Losses:
+    """Return the losses of one two-valued ``epsilon``-mechanism whose answer is often withheld.
+
+    With probability ``telling``, below 1, it is put out; else nothing is, and the loss is 0.
+    """
+    values = np.array([epsilon, 0.0, -epsilon])
+    of_truth = -math.log1p(math.exp(-epsilon))
+    log_masses = math.log(telling) + np.array([of_truth, 0.0, of_truth - epsilon])
+    log_masses[1] = math.log1p(-telling)
+    return Losses(values, log_masses, 1e-15 * (1 + np.abs(log_masses)))
+
+
 def product(parts: Sequence[Losses]) -> Losses:
     """Return the losses of all ``parts`` together, outcome by outcome."""
     values, log_masses, errors, missing = np.zeros(1), np.zeros(1), np.zeros(1), 0.0

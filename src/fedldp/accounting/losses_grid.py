@@ -309,7 +309,7 @@ def _epsilon_from_below(law: Law, step: float, log_delta: float) -> float:
     """Return the largest ln((P(S) - delta)/Q(S)): any set S of sums gives a lower bound."""
     left = _beyond_delta(law, step, log_delta, -1, float(law.errors[0]))
     q_sets = _sums_above(law.weights[1], float(law.tilts[1]), step, 1, float(law.errors[1]))
-    useful = left > 0
+    useful = (left > 0) & (q_sets > 0)  # what underflows says nothing
     if not useful.any():
         return 0.0
     epsilons = law.losses[useful] + np.log(left[useful] / q_sets[useful])

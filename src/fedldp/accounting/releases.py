@@ -2,73 +2,280 @@
 
 Before a run this follows from the configuration, whose seed decides who takes part; after it, from
 the ledgers. The two must agree. What the server itself releases, where it adds the noise, stands
-among them under an index of its own.
+apart. Messages that are computed without any data are no releases, and are left out.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
-from fedldp.accounting.events import Event, PerRecord
+import numpy as np
+from numpy.typing import NDArray
 
-Releases = Mapping[int, Mapping[int, Event]]
-"""The event of every report, by round and then by client."""
+from fedldp.accounting.events import Event, NoData, PerRecord
+from fedldp.errors import ConfigError
 
-DOWNLINK = -1
-"""The index under which the server's own releases stand, where others stand under their client."""
+Indices = NDArray[np.int32]
+Clients = Sequence[int] | NDArray[np.integer]  # a range, for many
 
-
-def of_clients(releases: Releases, neighbours: Literal["client", "record"]) -> Releases:
-    """Return what clients release, as it is for neighbours that differ in a client or a record."""
-    return _kept(
-        releases,
-        lambda client: client != DOWNLINK,
-        lambda event: getattr(event, neighbours) if isinstance(event, PerRecord) else event,
-    )
+_DENSE = 8
+"""Clients are counted in a table of all indices if these are at most so many times the entries."""
 
 
-def of_server(releases: Releases) -> Releases:
-    """Return what the server's broadcasts release of the clients, where it says so."""
-    return _kept(releases, lambda client: client == DOWNLINK, lambda event: event)
+_FEW_GROUPS = 1000
+"""Of clients who took part in the same rounds; beyond it they are put together by round."""
 
 
-def _kept(
-    releases: Releases, who: Callable[[int], bool], seen: Callable[[Event], Event]
-) -> Releases:
-    kept = {
-        round: {client: seen(event) for client, event in one.items() if who(client)}
-        for round, one in releases.items()
-    }
-    return {round: one for round, one in kept.items() if one}
+class Block(NamedTuple):
+    """Clients that each released the same event in each of some rounds.
 
-
-def histories(releases: Releases) -> list[Counter[Event]]:
-    """Return the histories that clients have: how often each released which event.
-
-    Equal histories are given once, and of clients with one kind of event only those who released
-    it most often: they bear the greatest cost.
+    Attributes:
+        clients: their indices, ascending.
+        rounds: as the bits of an integer.
     """
-    by_client: dict[int, Counter[Event]] = {}
-    for round_releases in releases.values():
-        for client, event in round_releases.items():
-            by_client.setdefault(client, Counter())[event] += 1
-    single: Counter[Event] = Counter()
-    mixed: set[frozenset[tuple[Event, int]]] = set()
-    for history in by_client.values():
-        if len(history) == 1:
-            ((event, count),) = history.items()
-            single[event] = max(single[event], count)
-        else:
-            mixed.add(frozenset(history.items()))
-    return [Counter({event: n}) for event, n in single.items()] + [Counter(dict(m)) for m in mixed]
+
+    clients: Indices
+    rounds: int
 
 
-def crowds(releases: Releases) -> dict[Event, set[int]]:
-    """Return for each event how many participants released it, in the rounds where some did."""
-    found: dict[Event, set[int]] = {}
-    for round_releases in releases.values():
-        for event, size in Counter(round_releases.values()).items():
-            found.setdefault(event, set()).add(size)
-    return found
+class Releases:
+    """What every client releases in a run: event -> clients -> rounds.
+
+    Args:
+        blocks: by event. No client may stand twice in one round, be it with two events.
+        server: the rounds whose broadcasts release an event, as the bits of an integer.
+    """
+
+    def __init__(
+        self, blocks: Mapping[Event, Iterable[Block]], server: Mapping[Event, int] | None = None
+    ) -> None:
+        kept = {
+            event: tuple(block for block in each if block.rounds and block.clients.size)
+            for event, each in blocks.items()
+            if not isinstance(event, NoData)
+        }
+        self._blocks = {event: each for event, each in kept.items() if each}
+        self._server = {event: rounds for event, rounds in (server or {}).items() if rounds}
+
+    @classmethod
+    def planned(
+        cls,
+        groups: Mapping[Event, Clients],
+        participants: Mapping[int, Clients | None],
+        downlink: Event | None = None,
+    ) -> Releases:
+        """Return what a run will release.
+
+        Args:
+            groups: which clients release which event whenever they take part; each in one group.
+            participants: who takes part, by round; None for all.
+            downlink: what each round's broadcast releases, if anything.
+
+        >>> event = PureReport(epsilon=1.0)
+        >>> Releases.planned({event: range(10)}, {1: None, 2: [3, 4]}).histories()
+        [Counter({PureReport(epsilon=1.0, idealised=False): 2})]
+        """
+        members = {event: _indices(clients) for event, clients in groups.items()}
+        full = _bits(round for round, chosen in participants.items() if chosen is None)
+        blocks = {event: [Block(clients, full)] for event, clients in members.items()}
+        events = list(members)
+        size = 1 + max((int(each[-1]) for each in members.values() if each.size), default=-1)
+        group_of = np.full(size, len(events), np.int32)
+        for group, clients in enumerate(members.values()):
+            group_of[clients] = group
+        if sum(each.size for each in members.values()) != np.sum(group_of < len(events)):
+            raise ConfigError(
+                "a client releases two events with a price in one round: count them as one event"
+            )
+        for round, chosen in participants.items():
+            if chosen is None or len(chosen) == 0:
+                continue
+            clients = _indices(chosen)
+            assert clients[0] >= 0
+            assert np.all(np.diff(clients) > 0)  # each once
+            groups_there = group_of[clients]
+            order = np.argsort(groups_there, kind="stable")
+            found, starts = np.unique(groups_there[order], return_index=True)
+            for group, part in zip(found, np.split(clients[order], starts[1:]), strict=True):
+                blocks[events[group]].append(Block(part, 1 << round))
+        return cls(blocks, {} if downlink is None else {downlink: _bits(participants)})
+
+    @property
+    def events(self) -> list[Event]:
+        """The events that clients release."""
+        return list(self._blocks)
+
+    def of_clients(self, neighbours: Literal["client", "record"]) -> Releases:
+        """Return what clients release, as it is for neighbours that differ in one of these."""
+        seen: dict[Event, list[Block]] = {}
+        for event, blocks in self._blocks.items():
+            one = getattr(event, neighbours) if isinstance(event, PerRecord) else event
+            seen.setdefault(one, []).extend(blocks)
+        return Releases(seen)
+
+    def of_server(self) -> Releases:
+        """Return what the server's broadcasts release of the clients, as of one client alone."""
+        nobody = np.zeros(1, np.int32)
+        return Releases({event: [Block(nobody, bits)] for event, bits in self._server.items()})
+
+    def before(self, round: int) -> Releases:
+        """Return what is released in the rounds before ``round``."""
+        earlier = (1 << round) - 1
+        blocks = {
+            event: [Block(clients, rounds & earlier) for clients, rounds in each]
+            for event, each in self._blocks.items()
+        }
+        return Releases(blocks, {event: bits & earlier for event, bits in self._server.items()})
+
+    def histories(self) -> list[Counter[Event]]:
+        """Return the histories that clients have: how often each released which event.
+
+        Equal histories are given once, and of clients with one kind of event only those who
+        released it most often: they bear the greatest cost.
+        """
+        events = self.events
+        counted = [_counts(blocks) for blocks in self._blocks.values()]
+        clients = _joined([clients for clients, _ in counted])
+        numbers = np.repeat(np.arange(len(events)), [each.size for each, _ in counted])
+        times = _joined([times for _, times in counted])
+        order = np.argsort(clients, kind="stable")
+        _, starts, kinds = np.unique(clients[order], return_index=True, return_counts=True)
+        found: list[Counter[Event]] = []
+        for kind in np.unique(kinds):
+            at = order[starts[kinds == kind][:, None] + np.arange(kind)]  # clients x events
+            if kind == 1:
+                most = np.zeros(len(events), np.int64)
+                np.maximum.at(most, numbers[at[:, 0]], times[at[:, 0]])
+                found += [Counter({events[i]: int(most[i])}) for i in np.flatnonzero(most)]
+                continue
+            rows = np.unique(np.concatenate([numbers[at], times[at]], axis=1), axis=0).tolist()
+            for row in rows:
+                pairs = zip(row[:kind], row[kind:], strict=True)
+                found.append(Counter({events[i]: count for i, count in pairs}))
+        return found
+
+    def anonymity_sets(self) -> dict[Event, set[int]]:
+        """Return for each event how many participants released it, in the rounds where some did."""
+        found: dict[Event, set[int]] = {}
+        for event, blocks in self._blocks.items():
+            sizes: Counter[int] = Counter()
+            for clients, rounds in blocks:
+                for round in rounds_of(rounds):
+                    sizes[round] += clients.size
+            found[event] = set(sizes.values())
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Releases):
+            return NotImplemented
+        return (
+            self._server == other._server
+            and self._blocks.keys() == other._blocks.keys()
+            and all(_equal(each, other._blocks[event]) for event, each in self._blocks.items())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Releases of {len(self._blocks)} events of clients, {len(self._server)} of a server"
+
+
+def rounds_of(bits: int) -> Iterator[int]:
+    """Yield the rounds that are bits of an integer, ascending."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def blocks_of(clients: Sequence[int], rounds: Sequence[int]) -> list[Block]:
+    """Return the blocks of one event.
+
+    Where hardly two clients took part in the same rounds, they are put together round by round.
+
+    Args:
+        clients: their indices; one that stands there twice has different rounds.
+        rounds: of each client, as the bits of an integer.
+    """
+    distinct = set(rounds)
+    if len(distinct) <= _FEW_GROUPS:
+        members: dict[int, list[int]] = {bits: [] for bits in distinct}
+        for client, bits in zip(clients, rounds, strict=True):
+            members[bits].append(client)
+        return [Block(_indices(each), bits) for bits, each in members.items()]
+    width = (max(distinct).bit_length() + 7) // 8
+    packed = b"".join(bits.to_bytes(width, "little") for bits in rounds)
+    order = np.argsort(np.asarray(clients, np.int32))
+    table = np.frombuffer(packed, np.uint8).reshape(-1, width)[order].T
+    ascending = np.asarray(clients, np.int32)[order]
+    return [
+        Block(ascending[table[round // 8] & (1 << round % 8) != 0], 1 << round)
+        for round in range(8 * width)
+    ]
+
+
+def _indices(clients: Clients) -> Indices:
+    if isinstance(clients, range):
+        return np.arange(clients.start, clients.stop, clients.step, dtype=np.int32)
+    return np.sort(np.asarray(clients, dtype=np.int32))
+
+
+def _bits(rounds: Iterable[int]) -> int:
+    bits = 0
+    for round in rounds:
+        bits |= 1 << round
+    return bits
+
+
+def _joined(parts: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+
+
+def _counts(blocks: Sequence[Block]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the clients of some blocks, ascending, and how often each stands there."""
+    if len(blocks) == 1:
+        ((clients, rounds),) = blocks
+        return clients.astype(np.int64), np.full(clients.size, rounds.bit_count())
+    low = min(int(block.clients[0]) for block in blocks)
+    span = 1 + max(int(block.clients[-1]) for block in blocks) - low
+    if span <= _DENSE * sum(block.clients.size for block in blocks):
+        table = np.zeros(span, np.int64)
+        for clients, rounds in blocks:
+            table[clients - low] += rounds.bit_count()
+        found = np.flatnonzero(table)
+        return found + low, table[found]
+    every = _joined([block.clients for block in blocks])
+    times = np.repeat([b.rounds.bit_count() for b in blocks], [b.clients.size for b in blocks])
+    found, place = np.unique(every, return_inverse=True)
+    return found, np.bincount(place, times).astype(np.int64)
+
+
+def _equal(some: Sequence[Block], others: Sequence[Block]) -> bool:
+    """Return whether the same clients stand in the same rounds, however they are put together."""
+    rounds = _union(some)
+    if rounds != _union(others):
+        return False
+    compared = set()  # which blocks of the one against which of the other
+    for round in rounds_of(rounds):
+        places = _holding(some, round), _holding(others, round)
+        if places not in compared:
+            one, other = (
+                np.sort(_joined([blocks[place].clients for place in each]))
+                for blocks, each in zip((some, others), places, strict=True)
+            )
+            if not np.array_equal(one, other):
+                return False
+            compared.add(places)
+    return True
+
+
+def _union(blocks: Sequence[Block]) -> int:
+    return functools.reduce(operator.or_, (block.rounds for block in blocks))
+
+
+def _holding(blocks: Sequence[Block], round: int) -> tuple[int, ...]:
+    return tuple(place for place, block in enumerate(blocks) if block.rounds >> round & 1)

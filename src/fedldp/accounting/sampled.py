@@ -17,8 +17,8 @@ from fedldp.errors import ConfigError
 
 SECRET_RECORDS = "which examples a step samples is secret, and each is sampled on its own"
 SECRET_CLIENTS = (
-    "who takes part is secret, but for what a client knows of itself, and all sets of as many "
-    "clients are equally likely"
+    "who takes part is secret, but for what those who collude know of themselves, and all sets of "
+    "as many clients are equally likely"
 )
 
 _OF_CLIENTS = ("client-round", "client-run")

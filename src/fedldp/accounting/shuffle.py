@@ -1,8 +1,9 @@
 """What a trusted shuffler adds: guarantees against an adversary who sees only its output.
 
-The unit is what is shuffled: one coordinate's bit among those of the ``n`` honest participants of
-the same round. ``n`` counts only participants whose reports arrive and who do not collude; the
-caller subtracts the others. No answer exceeds the local guarantee.
+The unit is what is shuffled: one message, be it one coordinate's bit, a chunk of bits or a whole
+report, among those of the ``n`` honest participants of the same round. ``n`` counts only
+participants whose reports arrive and who do not collude; the caller subtracts the others. No answer
+exceeds the local guarantee.
 
 Source: Feldman, McMillan, Talwar, "Hiding Among the Clones: A Simple and Nearly Optimal Analysis of
 Privacy Amplification by Shuffling", FOCS 2021 (arXiv 2012.12803), section 3: the reduction to the
@@ -24,7 +25,7 @@ from fedldp.accounting.check import (
     check_not_negative,
     check_positive,
 )
-from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon
+from fedldp.accounting.compose import pure_epsilon, two_valued_delta, two_valued_epsilon
 from fedldp.accounting.losses import Losses
 from fedldp.accounting.losses_grid import compose_lower, compose_upper
 from fedldp.errors import ConfigError
@@ -54,55 +55,27 @@ def clones_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
     check_not_negative("at_epsilon", at_epsilon)
     if at_epsilon >= epsilon:
         return 0.0
-    return clone_losses(epsilon, num_reports, two_valued=False).delta(at_epsilon)
+    shuffled = clone_losses(epsilon, num_reports, two_valued=False).delta(at_epsilon)
+    return min(shuffled, two_valued_delta(epsilon, 1, at_epsilon))
 
 
-def clones_epsilon(epsilon: float, num_reports: int, delta: float) -> float:
-    """Return an upper bound of the epsilon of one shuffled report at ``delta``.
+def clones_epsilon(epsilon: float, num_reports: int, delta: float, count: int = 1) -> float:
+    """Return an upper bound of the epsilon of ``count`` shuffled reports at ``delta``.
 
-    Every other report is, with probability e^-epsilon, a clone that hides the differing one, so
-    the shuffled reports are a post-processing of: C ~ Bin(n - 1, e^-epsilon), A ~ Bin(C, 1/2), and
+    For any local randomisers that are pure ``epsilon``-DP. Every other report is, with probability
+    e^-epsilon, a clone that hides the differing one, so the reports of one shuffle are a
+    post-processing of: C ~ Bin(n - 1, e^-epsilon), A ~ Bin(C, 1/2), and
     D ~ Bern(e^epsilon/(1 + e^epsilon)), giving (A + D, C - A + 1 - D) against
     (A + 1 - D, C - A + D).
-    The delta of that pair is summed exactly and rounded up.
+    Of one, the delta of that pair is summed exactly and rounded up; of more, the pair is composed
+    ``count`` times, with an excess as that of ``shuffled_composed_upper``.
 
     Args:
         epsilon: local guarantee of one report, above 0 and up to 30.
-        num_reports: n, honest reports of the round, from 1. From some 1e5 on, a relative 1e-4 of
+        num_reports: n, honest reports of one shuffle, from 1. From some 1e5 on, a relative 1e-4 of
             the clones is given up for speed, which keeps the bound valid.
         delta: from 0 to below 1.
-
-    Returns:
-        At most ``epsilon``, and that for delta = 0.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    Source: Feldman, McMillan, Talwar 2021, section 3 (the numerical bound, not the closed form).
-    """
-    check_reports(epsilon, num_reports)
-    check_delta(delta)
-    if delta < SMALLEST_DELTA:
-        return epsilon
-    exponent = exponent_for(delta, 1)
-    losses = clone_losses(epsilon, num_reports, exponent, two_valued=False)
-    return min(losses.epsilon(delta), epsilon)
-
-
-def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta: float) -> float:
-    """Return an upper bound of the epsilon of ``count`` shuffled two-valued reports at ``delta``.
-
-    Composes the clone pair ``count`` times. Two-valued reports hide better than general ones: each
-    other report is a uniform bit with probability 2/(e^epsilon + 1), whatever its input. The
-    numerical excess is a relative 1e-6 or less, and up to 1e-4 for an epsilon of 1e-3 and a count
-    of 1e8.
-
-    Args:
-        epsilon: of each report, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, from 1.
-        count: d T for d coordinates, each shuffled on its own, over T rounds, from 0; adaptive
-            composition is covered. From 0.1 to 3 s.
-        delta: from 0 to below 1.
+        count: shuffles that the client takes part in, from 1; adaptive composition is covered.
 
     Returns:
         At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``).
@@ -110,13 +83,47 @@ def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta:
     Raises:
         ConfigError: an argument is out of range.
 
+    Source: Feldman, McMillan, Talwar 2021, section 3 (the numerical bound, not the closed form).
+    """
+    check_count("count", count, least=1)
+    return _composed(epsilon, num_reports, count, delta, two_valued=False)
+
+
+def shuffled_composed_upper(epsilon: float, num_reports: int, count: int, delta: float) -> float:
+    """Return an upper bound of the epsilon of ``count`` shuffled messages of bits at ``delta``.
+
+    A message is a two-valued report, or a chunk of independent ones, with ``epsilon`` the sum of
+    theirs. Composes the clone pair ``count`` times. Such messages hide better than general ones:
+    each other one is, with probability 2/(e^epsilon + 1) and whatever its input, a clone of what
+    the differing one may be (docs/privacy.md, "Chunks"). The numerical excess is a relative 1e-6 or
+    less, and up to 1e-4 for an epsilon of 1e-3 and a count of 1e8.
+
+    Args:
+        epsilon: of each message, above 0 and up to 30.
+        num_reports: n, honest messages shuffled together, from 1.
+        count: d T for d coordinates, each shuffled on its own, over T rounds, from 0; adaptive
+            composition is covered. From 0.1 to 3 s.
+        delta: from 0 to below 1.
+
+    Returns:
+        At most the epsilon of ``count`` messages without a shuffler (``two_valued_epsilon``).
+
+    Raises:
+        ConfigError: an argument is out of range.
+
     Source: Feldman, McMillan, Talwar 2021, section 3, for the pair.
     """
+    return _composed(epsilon, num_reports, count, delta, two_valued=True)
+
+
+def _composed(
+    epsilon: float, num_reports: int, count: int, delta: float, *, two_valued: bool
+) -> float:
     check_reports(epsilon, num_reports)
     local = two_valued_epsilon(epsilon, count, delta)
     if delta < SMALLEST_DELTA or count == 0:
         return local
-    losses = clone_losses(epsilon, num_reports, exponent_for(delta, count))
+    losses = clone_losses(epsilon, num_reports, exponent_for(delta, count), two_valued=two_valued)
     if count == 1:
         return min(losses.epsilon(delta), local)
     return min(compose_upper([(losses, count)], delta), local)

@@ -1,24 +1,25 @@
-"""One shuffled two-valued report, exactly.
+"""One shuffled two-valued report: exactly, or between bounds that are close.
 
 The server learns the number of ones N = Bin(k, p) + Bin(n - 1 - k, 1 - p) + Bern(p or 1 - p), where
 k of the others are at the high end and the rest at the low end: these are the worst inputs, as
 delta is convex in each participant's probability. The guarantee is the worst k, and is computed
 so, not guessed: a block of values of k is bounded, by data processing, by the same mechanism in
-which the participants whose end differs within the block are left out; a best-first search splits
-the block with the largest bound until that is a single k. So the result is the maximum over all
-k and both directions (exchanging the ends turns k into n - 1 - k and one direction into the other).
+which the participants whose end differs within the block are left out, but for those of them that
+send a fair coin whatever their end; a best-first search splits the block with the largest bound
+until that is a single k. So the result is the maximum over all k and both directions (exchanging
+the ends turns k into n - 1 - k and one direction into the other). With many participants the
+search stops when the largest bound is close to what some k attains; every bound is valid.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 
-import numpy as np
-
-from fedldp.accounting.binomial import Floats, log_pmf, window
+from fedldp.accounting.binomial import SumOfBinomials, window
 from fedldp.accounting.check import (
     SMALLEST_DELTA,
     check_at_least,
@@ -30,13 +31,25 @@ from fedldp.accounting.solve import solve
 from fedldp.errors import ConfigError
 
 LARGEST_EXACT = 10_000
-"""Participants up to which the search over k is made; beyond, the clone pair bounds it above."""
+"""Participants up to which the search over k goes on to the end."""
+
+LARGEST_SEARCHED = 1_000_000
+"""Participants up to which there is a search; beyond, the clone pair gives an upper bound."""
+
+# How far a bound may lie above what some k attains, and after how many bounds a search ends though
+# it has not come so close. The latter happens in the first case for an epsilon below 0.1 only.
+_FEW, _MANY = (0.0, 4000), (1e-3, 1000)
+
+# Of delta, what is given up for a block: the probability that fewer of its participants send coins.
+_LOG_SHARE_GIVEN_UP = -21.0
+
+_STEPS = 8  # from about an epsilon to one that certainly meets delta; two or three are needed
 
 
 def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> float:
     """Return the delta at ``at_epsilon`` of one shuffled two-valued report.
 
-    Exact up to 10,000 participants but for rounding up (by about 1e-13 of the probability of the
+    Exact up to 10,000 participants but for rounding up (by about 1e-12 of the probability of the
     outcomes that make up delta, plus 1e-39); beyond, an upper bound.
 
     Args:
@@ -55,18 +68,22 @@ def shuffled_one_delta(epsilon: float, num_reports: int, at_epsilon: float) -> f
     check_not_negative("at_epsilon", at_epsilon)
     if at_epsilon >= epsilon:
         return 0.0
-    if num_reports > LARGEST_EXACT:
+    if num_reports > LARGEST_SEARCHED:
         return clone_losses(epsilon, num_reports).delta(at_epsilon)
-    return _maximum(
-        num_reports, lambda high, low: _Pair(epsilon, high, low, 92.0).delta(at_epsilon)
-    )[0]
+
+    def bound(first: int, last: int) -> float:
+        pair = _Block(epsilon, num_reports, first, last, 92.0, log_given_up=-92.0)
+        return pair.delta(at_epsilon) + pair.given_up
+
+    return _maximum(num_reports, bound)[0]
 
 
 def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> float:
     """Return the smallest epsilon at ``delta`` of one shuffled two-valued report.
 
-    Exact up to 10,000 participants but for rounding up; beyond, an upper bound. At 10,000 it takes
-    from 0.1 to 3 s.
+    Exact up to 10,000 participants but for rounding up; up to 1,000,000 too large by a relative
+    1e-3, and by 1e-2 in the worst case tried; beyond, the upper bound of the clone pair. It takes a
+    few seconds at most.
 
     Args:
         epsilon: of the report without the shuffler, above 0 and up to 30.
@@ -79,14 +96,14 @@ def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> floa
     Raises:
         ConfigError: an argument is out of range.
 
-    >>> round(shuffled_one_epsilon(1.0, 100, 1e-5), 11)
-    0.40781789471
+    >>> round(shuffled_one_epsilon(1.0, 100, 1e-5), 10)
+    0.4078178947
     """
     check_reports(epsilon, num_reports)
     check_delta(delta)
     if delta < SMALLEST_DELTA:
         return epsilon
-    if num_reports > LARGEST_EXACT:
+    if num_reports > LARGEST_SEARCHED:
         losses = clone_losses(epsilon, num_reports, exponent_for(delta, 1))
         return min(losses.epsilon(delta), epsilon)
     return _worst(epsilon, num_reports, delta)[0]
@@ -95,11 +112,11 @@ def shuffled_one_epsilon(epsilon: float, num_reports: int, delta: float) -> floa
 def shuffled_one_lower(epsilon: float, num_reports: int, delta: float) -> float:
     """Return an epsilon that one shuffled two-valued report certainly costs at ``delta``.
 
-    That of ``shuffled_one_epsilon``, with all rounding down; by 1e-13 or so.
+    That of the worst k that ``shuffled_one_epsilon`` found, with all rounding down.
 
     Args:
         epsilon: of the report without the shuffler, above 0 and up to 30.
-        num_reports: n, honest reports shuffled together, from 1 to 10,000.
+        num_reports: n, honest reports shuffled together, from 1 to 1,000,000.
         delta: from 1e-300 to below 1.
 
     Raises:
@@ -108,91 +125,167 @@ def shuffled_one_lower(epsilon: float, num_reports: int, delta: float) -> float:
     check_reports(epsilon, num_reports)
     check_delta(delta)
     check_at_least("delta", delta, SMALLEST_DELTA)
-    if num_reports > LARGEST_EXACT:
-        raise ConfigError(f"num_reports = {num_reports}: give at most {LARGEST_EXACT}")
+    if num_reports > LARGEST_SEARCHED:
+        raise ConfigError(f"num_reports = {num_reports}: give at most {LARGEST_SEARCHED}")
     reached, high = _worst(epsilon, num_reports, delta)
     pair = _Pair(epsilon, high, num_reports - 1 - high, exponent_for(delta, 1))
-    return min(pair.lower(delta, reached), reached)
+    return min(pair.lower(delta), reached)
 
 
 @lru_cache(maxsize=256)
 def _worst(epsilon: float, num_reports: int, delta: float) -> tuple[float, int]:
-    """Return the epsilon of the worst k, rounded up, and that k."""
-    exponent = exponent_for(delta, 1)
-    return _maximum(
-        num_reports, lambda high, low: _Pair(epsilon, high, low, exponent).epsilon(delta)
-    )
+    """Return the epsilon of the worst k, rounded up, and the worst k that was found."""
+    exponent, log_given_up = exponent_for(delta, 1), math.log(delta) + _LOG_SHARE_GIVEN_UP
+
+    def bound(first: int, last: int) -> float:
+        pair = _Block(epsilon, num_reports, first, last, exponent, log_given_up)
+        return pair.epsilon(delta - pair.given_up)
+
+    return _maximum(num_reports, bound)
 
 
 class _Pair:
     """The number of ones with the differing client at the high end (P), and at the low end (Q).
+
+    Let f(j) and G(j) be the probabilities of j, and of j or more, ones among the others. Then
+    P(j) - e^e Q(j) = (p - e^e q) f(j - 1) - (e^e p - q) f(j), with q = 1 - p. As f is log-concave,
+    that is above 0 from one j on, and the sum is
+    delta(e) = max over j of (p - e^e q) f(j - 1) - (e^e - 1) G(j).
 
     Args:
         epsilon: of each report.
         high: of the other participants, those at the high end.
         low: those at the low end.
         exponent: counts of probability below about e^-exponent are left out.
+        coins: more participants, who send a fair coin.
     """
 
-    def __init__(self, epsilon: float, high: int, low: int, exponent: float) -> None:
+    def __init__(
+        self, epsilon: float, high: int, low: int, exponent: float, coins: int = 0
+    ) -> None:
         p, q = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
-        others, errors = np.ones(1), np.zeros(1)
-        for count, of_one, of_zero in ((high, p, q), (low, q, p)):
-            ends = window(count, of_one, exponent)
-            log_masses, bounds = log_pmf(count, of_one, of_zero, np.arange(ends[0], ends[1] + 1))
-            masses = np.exp(log_masses)
-            errors = np.convolve(errors, masses) + np.convolve(others, masses * bounds)
-            others = np.convolve(others, masses)
-        self._p_masses = _plus_one(others, p, q)
-        self._q_masses = _plus_one(others, q, p)
-        self._epsilon = epsilon
-        errors = 1.01 * errors + 2e-16 * len(others) * others
-        self._p_errors = _plus_one(errors, p, q)
-        self._q_errors = _plus_one(errors, q, p)
-        self._missing = 4 * math.exp(-exponent)
+        parts = [(high, p, q), (low, q, p), *([(coins, 0.5, 0.5)] if coins else [])]
+        self._others = SumOfBinomials(parts, exponent)
+        self._epsilon, self._p, self._q = epsilon, p, q
+        self._gain = math.tanh(epsilon / 2)  # p - q
+        self._noise = 4 * self._others.error  # of a quotient of masses, and more
 
     def delta(self, at_epsilon: float) -> float:
-        """Return sum (P - e^e Q)+, rounded up."""
-        scaled = self._q_masses * math.exp(at_epsilon)
-        more = self._p_masses > scaled
-        errors = self._p_errors[more] + self._q_errors[more] * math.exp(at_epsilon)
-        return float(np.sum(self._p_masses[more] - scaled[more] + errors)) + self._missing
+        """Return sum (P - e^e Q)+, rounded up, at an epsilon of at most that of a report."""
+        at = at_epsilon
+        for _ in range(_STEPS):
+            first = self._q * math.exp(at) * math.expm1(self._epsilon - at)  # p - e^e q
+            second = self._q * math.expm1(self._epsilon + at)  # e^e p - q
+            j, certain = self._threshold(first, second)
+            if certain:
+                gained = first * self._others.mass(j - 1)
+                lost = math.expm1(at) * self._others.tail(j)
+                error = self._noise * (gained + abs(lost))
+                return max(gained - lost + error, 0.0) + self._others.missing
+            # A smaller e has a larger delta. The quotient of the two numbers falls by 8 noise.
+            at -= 8 * self._noise * self._gain
+        return 1.0
+
+    def _threshold(self, first: float, second: float) -> tuple[int, bool]:
+        """Return the first j with first f(j - 1) >= second f(j), and if rounding cannot change it.
+
+        f(j - 1)/f(j) rises with j, so it is certain if it is for the j found and the one before.
+        """
+        f, wide = self._others.mass, 1 + self._noise
+        j = self._first(lambda j: first * f(j - 1) >= second * f(j))
+        here = first * f(j - 1) >= second * f(j) * wide
+        return j, here and first * f(j - 2) * wide <= second * f(j - 1)
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon with at most ``delta``, rounded up; at most the local one."""
+        j = self._best(delta)
+        base = self._q * self._others.mass(j - 1) + self._others.tail(j)  # Q(N >= j), the slope
+        if base > 0:
+            found = math.log1p(max((self._gain * self._others.mass(j - 1) - delta) / base, 0.0))
+            for _ in range(_STEPS):
+                if found >= self._epsilon:
+                    break
+                excess = self.delta(found) - delta
+                if excess <= 0:
+                    return found
+                found = found * (1 + 2.0**-51) + 2 * excess / base
         if self.delta(self._epsilon) > delta:
             return self._epsilon
         return solve(self.delta, delta, start=self._epsilon, end=0.0)
 
-    def lower(self, delta: float, near: float) -> float:
-        """Return ln((P(S) - delta)/Q(S)), rounded down, of the counts S with losses from ``near``.
+    def lower(self, delta: float) -> float:
+        """Return ln((P(N >= j) - delta)/Q(N >= j)) for some j, rounded down: all are valid."""
+        j, others = self._best(delta), self._others
+        mass, tail = others.mass(j - 1), others.tail(j)
+        gain = self._gain * mass * (1 - self._noise) - delta
+        base = (self._q * mass + tail) * (1 + self._noise) + 2 * others.missing
+        return math.log1p(gain / base) * (1 - 1e-15) if gain > 0 else 0.0
 
-        Any set gives a lower bound of epsilon; that of the true epsilon gives epsilon itself.
+    def _best(self, delta: float) -> int:
+        """Return about the j with the largest (P(N >= j) - delta)/Q(N >= j).
+
+        It is better than j + 1 where P/Q of j alone is above that of j + 1: from one j on.
         """
-        more = self._p_masses > self._q_masses * (math.exp(near) * (1 - 1e-9))
-        p_set = float(np.sum(self._p_masses[more] - self._p_errors[more])) * (1 - 1e-14)
-        q_set = float(np.sum(self._q_masses[more] + self._q_errors[more])) * (1 + 1e-14)
-        left, right = (p_set - delta) * (1 - 1e-15), q_set + self._missing
-        return max(math.log(left / right) - 1e-15, 0.0) if left > 0 else 0.0
+        f, p, q, gain = self._others.mass, self._p, self._q, self._gain
+
+        def better(j: int) -> bool:
+            before, there = f(j - 1), f(j)
+            rest = q * there + self._others.tail(j + 1)
+            return gain * (before - there) * rest > (gain * there - delta) * (
+                q * before + p * there
+            )
+
+        return self._first(better)
+
+    def _first(self, holds: Callable[[int], bool]) -> int:
+        """Return the first j for which ``holds``, if it does from one j on."""
+        counts = range(self._others.first, self._others.last + 1)
+        return self._others.first + bisect_left(counts, True, key=holds)
 
 
-def _plus_one(others: Floats, of_one: float, of_zero: float) -> Floats:
-    return np.convolve(others, np.array([of_zero, of_one]))
+class _Block(_Pair):
+    """What is no more private than every k from ``first`` to ``last``: a ``_Pair`` with fewer.
+
+    Whoever is at either end within the block sends a fair coin with probability 2 q, and with
+    probability ``given_up`` at most there are fewer coins than are counted here; it adds to delta.
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        num_reports: int,
+        first: int,
+        last: int,
+        exponent: float,
+        log_given_up: float,
+    ) -> None:
+        self.given_up, coins = 0.0, 0
+        if last > first:
+            coins, _ = window(last - first, 2 / (1 + math.exp(epsilon)), -log_given_up)
+            self.given_up = math.exp(log_given_up) if coins else 0.0
+        super().__init__(epsilon, first, num_reports - 1 - last, exponent, coins)
 
 
-def _maximum(num_reports: int, value: Callable[[int, int], float]) -> tuple[float, int]:
-    """Return the largest value(k, n - 1 - k) over k from 0 to n - 1, and its k.
+def _maximum(num_reports: int, bound: Callable[[int, int], float]) -> tuple[float, int]:
+    """Return the largest value over k from 0 to n - 1, or a bound on it, and about the best k.
 
     Args:
         num_reports: n.
-        value: of (others at the high end, others at the low end); falls as either grows.
+        bound: of the values of k from the first to the last that are given; of one k, its value.
     """
     others = num_reports - 1
-    blocks = [(-value(0, 0), 0, others)]
+    close, most = _FEW if num_reports <= LARGEST_EXACT else _MANY
+    blocks = [(-bound(0, others), 0, others)]
+    reached, best, used = bound(others, others), others, 2  # among the best in all cases tried
     while True:
-        bound, first, last = heapq.heappop(blocks)
+        largest, first, last = heapq.heappop(blocks)
         if first == last:
-            return -bound, first
+            return -largest, first
         middle = (first + last) // 2
+        if used > most:
+            reached, best = max((reached, best), (bound(middle, middle), middle))
+        if used > most or (close and -largest <= reached * (1 + close)):
+            return -largest, best
         for start, stop in ((first, middle), (middle + 1, last)):
-            heapq.heappush(blocks, (-value(start, others - stop), start, stop))
+            heapq.heappush(blocks, (-bound(start, stop), start, stop))
+        used += 2

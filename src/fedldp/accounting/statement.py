@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedldp.accounting.events import Event, PerRecord, PureCoordinates, TwoValuedBits
+from fedldp.accounting.events import PerRecord, PureCoordinates, TwoValuedBits
 from fedldp.accounting.guarantees import (
     DISCRETE,
     FRESH,
@@ -23,7 +23,7 @@ from fedldp.accounting.guarantees import (
     local_guarantees,
     shuffled_guarantees,
 )
-from fedldp.accounting.releases import Releases, crowds, histories, of_clients, of_server
+from fedldp.accounting.releases import Releases
 from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, is_sampled, sampled_guarantee
 from fedldp.errors import ConfigError
 
@@ -83,14 +83,13 @@ def statement(
         shuffler: where reports go through one.
         delta: of the approximate lines; at 0 there are none.
     """
-    reports = of_clients(releases, "client")
-    runs = [_guarantees(h, "client-run", "server", delta) for h in histories(reports)]
+    reports = releases.of_clients("client")
+    runs = [_guarantees(h, "client-run", "server", delta) for h in reports.histories()]
     lines = _weight_lines(reports) + _record_lines(releases, delta)
     if claim is not None and claim.unit == "record" and not _has_records(releases):
-        lines += [_of_record(line) for line in _worst(runs)]
-    lines += (
-        _round_lines(reports, delta) + _worst(runs) + _downlink_lines(of_server(releases), delta)
-    )
+        lines += [_of_record(line) for line in _worst(runs, "client-run")]
+    lines += _round_lines(reports, delta) + _worst(runs, "client-run")
+    lines += _downlink_lines(releases.of_server(), delta)
     warnings = [SIMULATED, *_uneven(runs)]
     if shuffler is not None and shuffler.prediction_error > 0:
         warnings.append(
@@ -106,15 +105,10 @@ def statement(
     }
 
 
-def _events(releases: Releases) -> list[Event]:
-    return list(dict.fromkeys(event for one in releases.values() for event in one.values()))
-
-
 def _weight_lines(releases: Releases) -> list[Guarantee]:
-    events = _events(releases)
-    coordinates = [event for event in events if isinstance(event, Coordinates)]
-    if len(coordinates) < len(events):  # what is known of others' coordinates is in other lines
-        return []
+    coordinates = [event for event in releases.events if isinstance(event, Coordinates)]
+    if not coordinates or len(coordinates) < len(releases.events):
+        return []  # what is known of others' coordinates is in other lines
     bits = [event for event in coordinates if isinstance(event, TwoValuedBits)]
     costs = [min(event.epsilon, event.whole or math.inf) for event in bits]
     others = [event for event in coordinates if isinstance(event, PureCoordinates)]
@@ -140,13 +134,13 @@ def _record_lines(releases: Releases, delta: float) -> list[Guarantee]:
     """Return what holds for one training example, where that is less than for a whole client."""
     if not _has_records(releases):
         return []
-    found = histories(of_clients(releases, "record"))
-    lines = _worst([_guarantees(history, "record", "server", delta) for history in found])
+    found = releases.of_clients("record").histories()
+    lines = _worst([_guarantees(history, "record", "server", delta) for history in found], "record")
     return [replace(line, neighbours="replace-record") for line in lines]
 
 
 def _has_records(releases: Releases) -> bool:
-    return any(isinstance(event, PerRecord) for event in _events(releases))
+    return any(isinstance(event, PerRecord) for event in releases.events)
 
 
 def _of_record(line: Guarantee) -> Guarantee:
@@ -174,8 +168,7 @@ def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
 
 def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
     """Return what holds against those who see only broadcasts, where the server adds noise."""
-    found = histories(releases)
-    lines = [_guarantees(h, "client-run", "downlink", delta) for h in found]
+    found = [_guarantees(h, "client-run", "downlink", delta) for h in releases.histories()]
     kept = (IDEALISED, DISCRETE, SECRET_CLIENTS)
     return [
         replace(
@@ -183,13 +176,13 @@ def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
             adversary="downlink",
             assumptions=[a for a in line.assumptions if a in kept] + TRUSTED,
         )
-        for line in (_worst(lines) if lines else [])
+        for line in (_worst(found, "client-run") if found else [])
     ]
 
 
 def _round_lines(releases: Releases, delta: float) -> list[Guarantee]:
-    each = [_guarantees(Counter([e]), "client-round", "server", delta) for e in _events(releases)]
-    return _worst(each)
+    each = [_guarantees(Counter([e]), "client-round", "server", delta) for e in releases.events]
+    return _worst(each, "client-round")
 
 
 def _guarantees(
@@ -201,9 +194,9 @@ def _guarantees(
 
 
 def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) -> list[Guarantee]:
-    sizes = crowds(releases)
+    sizes = releases.anonymity_sets()
     worst: list[tuple[TwoValuedBits, int, int]] = []
-    for history in histories(releases):
+    for history in releases.histories():
         if len(history) > 1 or not isinstance(next(iter(history)), TwoValuedBits):
             raise ConfigError(
                 "a shuffler's guarantee is known for one kind of bits per client only"
@@ -212,15 +205,17 @@ def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) 
             assert isinstance(event, TwoValuedBits)
             worst.append((event, rounds, max(1, min(sizes[event]) - shuffler.untrusted_clients)))
     candidates = []
-    for event, rounds, crowd in worst:
-        if any(_no_better(other, (event, rounds, crowd)) for other in worst):
+    for event, rounds, anonymity_set in worst:
+        if any(_no_better(other, (event, rounds, anonymity_set)) for other in worst):
             continue
         chunk = min(shuffler.chunk, event.coordinates)
-        lines = shuffled_guarantees(event, rounds, crowd=crowd, chunk=chunk, delta=delta)
-        if len(sizes[event]) > 1:  # a lower bound would need the crowd of every round
+        lines = shuffled_guarantees(
+            event, rounds, anonymity_set=anonymity_set, chunk=chunk, delta=delta
+        )
+        if len(sizes[event]) > 1:  # a lower bound would need the anonymity set of every round
             lines = tuple(replace(line, lower=None) for line in lines)
         candidates.append(list(lines))
-    return _worst(candidates)
+    return _worst(candidates, "client-run") if candidates else []
 
 
 def _no_better(other: tuple[TwoValuedBits, int, int], one: tuple[TwoValuedBits, int, int]) -> bool:
@@ -232,14 +227,29 @@ def _no_better(other: tuple[TwoValuedBits, int, int], one: tuple[TwoValuedBits, 
     return costs != least and all(x >= y for x, y in zip(costs, least, strict=True))
 
 
-def _worst(candidates: list[list[Guarantee]]) -> list[Guarantee]:
+def _worst(candidates: list[list[Guarantee]], unit: Unit) -> list[Guarantee]:
     """Return what holds for every client: line by line that of the worst-off.
 
     Where clients have different kinds of lines, only the approximate epsilon is comparable.
     """
+    if not candidates:
+        return [_nothing(unit)]
     if len({tuple((g.unit, g.kind, g.delta) for g in lines) for lines in candidates}) == 1:
         return [_worst_of(lines) for lines in zip(*candidates, strict=True)]
     return [_worst_of([min(lines, key=_most_useful) for lines in candidates])]
+
+
+def _nothing(unit: Unit) -> Guarantee:
+    return Guarantee(
+        unit=unit,
+        adversary="server",
+        kind="pure",
+        epsilon=0.0,
+        delta=0.0,
+        lower=0.0,
+        assumptions=[],
+        method="nothing that is sent is computed from an example",
+    )
 
 
 def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:

@@ -63,6 +63,14 @@ class CategoryMechanism(Mechanism):
 
     @property
     @abstractmethod
+    def telling(self) -> float:
+        """The probability of reports that tell one category from another; rounded up.
+
+        All others are as likely under both, whichever two these are.
+        """
+
+    @property
+    @abstractmethod
     def gain(self) -> float:
         """What the true category's probability p has over that of another one, q: p - q."""
 
@@ -80,7 +88,7 @@ class CategoryMechanism(Mechanism):
 
     def event(self, size: int) -> PureCoordinates:
         """Return the cost of ``size`` categories, or of a vector of ``size`` coordinates."""
-        return PureCoordinates(groups=((self.realised_epsilon, size),))
+        return PureCoordinates(groups=((self.realised_epsilon, size),), telling=self.telling)
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return the packed reports of all coordinates' categories; see ``Mechanism.encode``."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.check import round_up
 from fedldp.errors import RunError
 from fedldp.mechanisms._categories import CategoryMechanism, check_categories
 from fedldp.mechanisms._exact import exp_below, log_up
@@ -62,6 +63,11 @@ class KRR(CategoryMechanism):
     def realised_epsilon(self) -> float:
         """The pure epsilon of one category, ln(p/q), rounded up."""
         return min(self.epsilon, log_up(Fraction(self.window.high, self.window.low)))
+
+    @property
+    def telling(self) -> float:
+        """That of a report of one of the two categories: p + q."""
+        return round_up(Fraction(self.window.high + self.window.low, self.window.total))
 
     @property
     def gain(self) -> float:

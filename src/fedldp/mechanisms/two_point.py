@@ -77,7 +77,7 @@ class TwoPoint(BitMechanism):
         """Tmin = ceil(2^B / (1 + e^eps)), exact in integers."""
         return _ceil_of_share(self.epsilon_per_weight, self.integer_bits)
 
-    @property
+    @cached_property
     def realised_epsilon(self) -> float:
         """The pure epsilon that the integers really give: ln((2^B - Tmin)/Tmin) <= epsilon."""
         odds = _EXACT.divide(

@@ -15,6 +15,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.check import round_up
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms._bits import FULL, BitLaw, randomise
 from fedldp.mechanisms._categories import CategoryMechanism, check_categories, rounded_square
@@ -77,6 +78,12 @@ class Unary(CategoryMechanism):
     def realised_epsilon(self) -> float:
         """The pure epsilon of one category, ln(p (1 - q)/(q (1 - p))), rounded up."""
         return min(self.epsilon, self.law.one_hot_epsilon)
+
+    @property
+    def telling(self) -> float:
+        """That the bits of the two categories are not the same: p (1 - q) + q (1 - p)."""
+        one, zero = Fraction(self.law.if_one, FULL), Fraction(self.law.if_zero, FULL)
+        return round_up(one * (1 - zero) + zero * (1 - one))
 
     @property
     def gain(self) -> float:

@@ -1,23 +1,54 @@
-"""Models: one file each, found by a scan; and any module of the user's as "module:callable".
+"""Models: one file each, found by a scan; and any of the user's as "module:callable".
 
-Each file holds one ``build(input_shape, num_classes) -> nn.Module``; its first docstring line is
-the model's description.
+Each file holds one ``build(input_shape, num_classes)``; its first docstring line is the model's
+description. What ``build`` returns is a list of layers, for which the layout is known without
+torch, or else any torch module (which ``build`` then imports, so that a list of models need not).
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.parameter import UninitializedParameter
-
-from fedldp.errors import ConfigError, FedldpError
+from fedldp.errors import ConfigError, FedldpError, first_line
+from fedldp.models._layers import (
+    Conv,
+    Dense,
+    Flatten,
+    Layer,
+    MaxPool,
+    Relu,
+    layout,
+    module,
+    output,
+)
+from fedldp.randomness import Stream, torch_seeded
 from fedldp.registry import modules
+from fedldp.wire import Layout
 
-ModelBuilder = Callable[[tuple[int, ...], int], nn.Module]
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = [
+    "Conv",
+    "Dense",
+    "Flatten",
+    "Layer",
+    "MaxPool",
+    "ModelBuilder",
+    "Relu",
+    "build_model",
+    "find_model",
+    "layout_of",
+    "layout_of_module",
+    "models",
+]
+
+ModelBuilder = Callable[[tuple[int, ...], int], "list[Layer] | nn.Module"]
 
 
 def models() -> dict[str, ModelBuilder]:
@@ -28,16 +59,17 @@ def models() -> dict[str, ModelBuilder]:
 def find_model(name: str) -> ModelBuilder:
     """Return the builder called ``name``: one of ``models()``, or the user's "module:callable".
 
-    The callable takes (input_shape, num_classes) and returns a torch module that maps float32
-    examples, shape (batch, *input_shape), to logits, shape (batch, num_classes).
+    The callable takes (input_shape, num_classes) and returns a list of ``Layer``, or a torch
+    module that maps float32 examples, shape (batch, *input_shape), to logits, shape (batch,
+    num_classes).
 
     Raises:
         ConfigError: there is no such model or callable.
     """
     if ":" in name:
-        module, _, attribute = name.partition(":")
+        owner, _, attribute = name.partition(":")
         try:
-            builder = getattr(importlib.import_module(module), attribute)
+            builder = getattr(importlib.import_module(owner), attribute)
         except (ImportError, AttributeError) as error:
             raise ConfigError(f"model = {name}: {error}; check the name and PYTHONPATH") from error
         if not callable(builder):
@@ -52,8 +84,36 @@ def find_model(name: str) -> ModelBuilder:
     return found[name]
 
 
+@lru_cache(maxsize=64)
+def layout_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> Layout:
+    """Return how a model's parameters lie in one vector.
+
+    A model that is a list of layers, as all of ``models()`` are, needs no torch for that. One that
+    is a torch module is built.
+
+    Raises:
+        ConfigError: the model cannot be built, or cannot be federated (see ``build_model``).
+
+    >>> layout_of("cnn", (1, 28, 28), 10).size
+    21840
+    """
+    # What a module draws is thrown away: a generator that the caller may have seeded is restored.
+    loaded = "torch" in sys.modules
+    with torch_seeded(Stream(bytes(32), simulated=True)) if loaded else nullcontext():
+        made = _call(name, input_shape, num_classes)
+        if isinstance(made, list):
+            return _described(made, name, input_shape, num_classes)
+        return layout_of_module(_checked(made, name, input_shape, num_classes))
+
+
+def layout_of_module(model: nn.Module) -> Layout:
+    """Return how the parameters of a torch module lie in one vector."""
+    named = list(model.named_parameters())
+    return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
+
+
 def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Build a model and check that it can be federated.
+    """Build a model as a torch module and check that it can be federated.
 
     Every parameter must be float32, finite, with at least one axis and one element, and the module
     may have no buffer: running statistics of a batch norm, for one, are computed from private
@@ -62,83 +122,63 @@ def build_model(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn
     Raises:
         ConfigError: the model cannot be built, or breaks one of these rules.
     """
-    try:
-        model = find_model(name)(input_shape, num_classes)
-    except FedldpError:
-        raise
-    except Exception as error:
+    made = _call(name, input_shape, num_classes)
+    if not isinstance(made, list):
+        return _checked(made, name, input_shape, num_classes)
+    described = _described(made, name, input_shape, num_classes)
+    model = _checked(module(made, input_shape), name, input_shape, num_classes)
+    found = layout_of_module(model)
+    if found != described:  # a layer of the user's own that says one thing and makes another
         raise ConfigError(
-            f"model = {name}: building it for examples of shape {input_shape} failed with "
-            f"{type(error).__name__}: {_first_line(error)}"
-        ) from error
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"model = {name}: it made a {type(model).__name__}, not a torch module")
-    for label, buffer in model.named_buffers():
-        raise ConfigError(
-            f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private examples "
-            "and no mechanism protects it; use group norm or no norm instead of batch norm"
+            f"model = {name}: its layers say {described}, and their module has {found}"
         )
-    parameters = dict(model.named_parameters())
-    if not parameters:
-        raise ConfigError(f"model = {name}: it has no parameters to train")
-    for label, parameter in parameters.items():
-        problem = _problem(parameter)
-        if problem:
-            raise ConfigError(f"model = {name}: the parameter {label} {problem}")
-    _try_training(model, name, input_shape, num_classes)
     return model
 
 
-def _problem(parameter: nn.Parameter) -> str | None:
-    if isinstance(parameter, UninitializedParameter):
-        return "has no shape yet; use layers that know their sizes"
-    if parameter.dtype != torch.float32:
-        return f"is {parameter.dtype}; use float32"
-    if parameter.device.type != "cpu":
-        return f"is on the device {parameter.device}; build the model on the CPU"
-    if parameter.ndim == 0:
-        return "is 0-d; give it at least one axis"
-    if parameter.numel() == 0:
-        return "is empty; remove it"
-    if not torch.isfinite(parameter).all():
-        return "starts with NaN or infinity; check its initialisation"
-    if not parameter.requires_grad:
-        return "is frozen; remove it, or let it be trained"
-    return None
+def _call(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Layer] | nn.Module:
+    try:
+        return find_model(name)(input_shape, num_classes)
+    except FedldpError:
+        raise
+    except Exception as error:
+        raise _failed(name, input_shape, error) from error
 
 
-def _try_training(
-    model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
-) -> None:
-    """Take a gradient on batches of two examples and of one, which the last batch may have."""
-    parameters = dict(model.named_parameters())
-    for size in (2, 1):
-        try:
-            logits = model(torch.zeros(size, *input_shape))
-        except Exception as error:
+def _checked(
+    made: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
+) -> nn.Module:
+    from fedldp.models._checks import check_module
+
+    return check_module(made, name, input_shape, num_classes)
+
+
+def _described(
+    layers: list[Layer], name: str, input_shape: tuple[int, ...], num_classes: int
+) -> Layout:
+    for layer in layers:
+        if not isinstance(layer, Layer):
             raise ConfigError(
-                f"model = {name}: it does not take {size} examples of shape {input_shape}: "
-                f"{_first_line(error)}"
-            ) from error
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        if found != (size, num_classes):
-            raise ConfigError(
-                f"model = {name}: for {size} examples it returns {found}, not logits of shape "
-                f"({size}, {num_classes})"
+                f"model = {name}: its list holds a {type(layer).__name__}, no fedldp.models.Layer; "
+                "put torch's own layers into an nn.Sequential"
             )
-        try:
-            loss = functional.cross_entropy(logits, torch.zeros(size, dtype=torch.int64))
-            gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-        except Exception as error:
-            raise ConfigError(
-                f"model = {name}: its output cannot be trained: {_first_line(error)}"
-            ) from error
-        for label, gradient in zip(parameters, gradients, strict=True):
-            if gradient is None:
-                raise ConfigError(
-                    f"model = {name}: the parameter {label} has no effect on the output; remove it"
-                )
+    try:
+        found, end = layout(layers, input_shape), output(layers, input_shape)
+    except Exception as error:
+        raise _failed(name, input_shape, error) from error
+    if len(set(found.names)) < len(found.names):
+        raise ConfigError(f"model = {name}: two of its layers have one name; rename one")
+    if end != (num_classes,):
+        raise ConfigError(
+            f"model = {name}: for one example it returns {end}, not {num_classes} logits"
+        )
+    for label, shape in zip(found.names, found.shapes, strict=True):
+        if min(shape) < 1:
+            raise ConfigError(f"model = {name}: the parameter {label} is empty; remove it")
+    return found
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _failed(name: str, input_shape: tuple[int, ...], error: Exception) -> ConfigError:
+    return ConfigError(
+        f"model = {name}: building it for examples of shape {input_shape} failed with "
+        f"{type(error).__name__}: {first_line(error)}"
+    )

@@ -1,20 +1,8 @@
 """One hidden layer of 256 units; d = 203,530 for 28x28 grey images and 10 classes."""
 
-import math
-
-from torch import nn
+from fedldp.models import Dense, Flatten, Layer, Relu
 
 
-def one_hidden_layer(input_shape: tuple[int, ...], num_classes: int, hidden: int) -> nn.Module:
-    """Return a network for examples of any shape, which it flattens."""
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(math.prod(input_shape), hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, num_classes),
-    )
-
-
-def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Return the model for examples of any shape, which it flattens."""
-    return one_hidden_layer(input_shape, num_classes, 256)
+def build(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
+    """Return the layers for examples of any shape, which they flatten."""
+    return [Flatten(), Dense(256), Relu(), Dense(num_classes)]

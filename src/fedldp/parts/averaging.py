@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.bounding import check_releasable
+from fedldp.accounting.events import Event
 from fedldp.errors import RunError
 from fedldp.mechanisms import Mechanism
-from fedldp.parts import Client
+from fedldp.parts.changes import open_weights, whole
+from fedldp.parts.sides import Draw, Sender, State
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
 
 
@@ -32,9 +33,7 @@ def weighted_mean(
     """
     total = np.zeros(size)
     weight = 0.0
-    for report in reports:
-        if not isinstance(report, Report):
-            raise RunError("this server averages whole reports, not shuffled messages")
+    for report in whole(reports):
         share = 1.0 if report.weight is None else report.weight
         total += share * decode(report.payload)
         weight += share
@@ -52,24 +51,29 @@ def read_report(mechanism: Mechanism, payload: bytes, size: int) -> NDArray[np.f
 
 @dataclass(frozen=True)
 class SendPlain:
-    """An encoder that protects nothing: float32 weights, little-endian.
+    """An encoder that protects nothing itself: float32 weights, little-endian.
 
     Attributes:
+        releases: what the weights release: they are in clear, or follow from what was randomised.
         by_examples: also release the number of the client's examples, as its weight in the average.
     """
 
-    by_examples: bool
+    releases: Event
+    by_examples: bool = False
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+    def event(self, exchange: int = 0) -> Event:
+        """Return what the weights release."""
+        return self.releases
+
+    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, sender: Sender) -> Report:
         """Return the report of one client."""
-        weights = update.open()
-        check_releasable(weights)
+        weights = open_weights(update, broadcast)
         return Report(
             round=broadcast.round,
             size=weights.size,
             payload=weights.astype("<f4").tobytes(),
             chunk=weights.size,
-            weight=float(len(client.examples)) if self.by_examples else None,
+            weight=float(sender.num_examples.open()) if self.by_examples else None,
         )
 
 
@@ -77,14 +81,16 @@ class SendPlain:
 class WeightedMean:
     """The server step of FedAvg: the mean of the reports by their weights, summed in float64."""
 
-    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
-        """Return the next round's broadcast."""
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state."""
         mean, _ = weighted_mean(
             reports,
-            broadcast.weights.size,
+            state.weights.size,
             lambda payload: np.frombuffer(payload, "<f4").astype(np.float64),
         )
-        return replace(broadcast, round=broadcast.round + 1, weights=mean.astype(np.float32))
+        return state.next(mean), {}
 
 
 def mean_by_sender(
@@ -106,10 +112,10 @@ def mean_by_sender(
     """
     total: NDArray[np.float64] = np.zeros(size)
     weight, came = 0.0, 0
-    for report in reports:
-        sender = report.client if isinstance(report, Report) else None
-        if not isinstance(report, Report) or sender is None or not 0 <= sender < shares.size:
-            raise RunError("this server must know whose report it reads, and reads it as a whole")
+    for report in whole(reports):
+        sender = report.client
+        if sender is None or not 0 <= sender < shares.size:
+            raise RunError("this server must know whose report it reads")
         came += 1
         share = float(shares[sender])
         if share > 0:

@@ -16,8 +16,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedldp.errors import ConfigError
-from fedldp.parts import Client
-from fedldp.parts.local_sgd import LocalSgd, layout_of
+from fedldp.models import layout_of_module
+from fedldp.parts.local_sgd import LocalSgd, writable
+from fedldp.parts.sides import Client
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 GROUP = 100
@@ -33,10 +34,10 @@ def train_together(
         ConfigError: the model draws random numbers in training, such as dropout: the clients'
             draws would then depend on who trains together.
     """
-    layout = layout_of(step.model)
+    layout = layout_of_module(step.model)
     weights = {
         name: torch.from_numpy(piece).to(step.device).expand(len(clients), *piece.shape).clone()
-        for name, piece in layout.split(broadcast.weights).items()
+        for name, piece in layout.split(writable(broadcast.weights)).items()
     }
     features, labels = _stack(clients, step.device)
     rows = torch.arange(len(clients), device=step.device)[:, None]
@@ -49,11 +50,11 @@ def train_together(
         return (losses * taken).sum() / taken.sum().clamp(min=1)
 
     gradient = vmap(grad(loss))
-    for indices, taken in _schedule(step, clients):
-        places = torch.from_numpy(indices).to(step.device)
+    for chosen, taken in _schedule(step, clients):
+        indices = torch.from_numpy(chosen).to(step.device)
         mask = torch.from_numpy(taken).to(step.device)
         try:
-            gradients = gradient(weights, features[rows, places], labels[rows, places], mask)
+            gradients = gradient(weights, features[rows, indices], labels[rows, indices], mask)
         except RuntimeError as error:
             if "randomness" not in str(error):
                 raise
@@ -83,19 +84,19 @@ def _stack(clients: Sequence[Client], device: torch.device) -> tuple[Tensor, Ten
 def _schedule(
     step: LocalSgd, clients: Sequence[Client]
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Return for every step the examples' places, shape (clients, batch), and which are taken.
+    """Return for every step the examples' indices, shape (clients, batch), and which are taken.
 
     The batches are those of ``LocalSgd``; a client with fewer steps has empty ones at the end.
     """
     batches = [list(step.batches(client)) for client in clients]
-    width = max(len(places) for own in batches for places in own)
+    width = max(len(indices) for own in batches for indices in own)
     schedule = []
     for number in range(max(map(len, batches))):
-        places = np.zeros((len(clients), width), np.int64)
+        indices = np.zeros((len(clients), width), np.int64)
         taken = np.zeros((len(clients), width), np.float32)
         for row, own in enumerate(batches):
             if number < len(own):
-                places[row, : len(own[number])] = own[number]
+                indices[row, : len(own[number])] = own[number]
                 taken[row, : len(own[number])] = 1
-        schedule.append((places, taken))
+        schedule.append((indices, taken))
     return schedule

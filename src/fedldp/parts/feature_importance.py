@@ -6,19 +6,18 @@ Approach", 2024 (arXiv 2401.02453), sections III-C and III-D.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor, nn
 
-from fedldp.data import Examples
 from fedldp.errors import ConfigError
-from fedldp.parts.local_sgd import as_tensors, layout_of, load_weights
-from fedldp.wire import Layout, Vector
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.parts.uneven_gaussian import UnevenGaussian
+from fedldp.wire import Broadcast, Layout, Sensitive, Vector
 
 Noisier = Annotated[
     Literal["least", "most"],
@@ -28,47 +27,33 @@ NoisierShare = Annotated[
     float, Field(ge=0, le=1, description="share of the features that get more noise, 0 to 1")
 ]
 
-_BLOCK = 2000
-"""Activations of the first layer computed at a time, so that they stay in a processor's cache."""
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class FirstLayer:
     """The dense layer on the flattened input: there every feature has weights of its own.
 
     Attributes:
-        model: begins with nn.Flatten and nn.Linear; its parameters are overwritten.
-        device: where the model is.
+        layout: of the model; this layer's weights come first.
     """
 
-    model: nn.Sequential
-    device: torch.device
+    layout: Layout
 
     @classmethod
-    def of(cls, model: nn.Module, name: str, device: torch.device) -> FirstLayer:
-        """Return the first layer of the model called ``name``.
+    def of(cls, layout: Layout, name: str, input_shape: tuple[int, ...]) -> FirstLayer:
+        """Return the first layer of the model called ``name``, as far as a layout tells.
 
         Raises:
             ConfigError: it is not dense, or not on the flattened input.
         """
-        kinds = [type(part) for part in list(model.children())[:2]]
-        if not isinstance(model, nn.Sequential) or kinds != [nn.Flatten, nn.Linear]:
-            raise ConfigError(
-                f"model = {name}: its first layer is not a dense one on the flattened input, so "
-                "features have no weights of their own; use mlp or logistic, or an nn.Sequential "
-                "that begins with nn.Flatten() and nn.Linear"
-            )
-        return cls(model, device)
+        shape = layout.shapes[0]
+        if len(shape) != 2 or shape[1] != math.prod(input_shape):
+            raise not_dense(name)
+        return cls(layout)
 
     @property
     def is_last(self) -> bool:
         """Whether nothing is learnt above: the layer's activations are the logits."""
-        return not list(self.model[2:].parameters())
-
-    @property
-    def layout(self) -> Layout:
-        """How the model's parameters lie in one vector; this layer's weights come first."""
-        return layout_of(self.model)
+        return len({name.rpartition(".")[0] for name in self.layout.names}) == 1
 
     @property
     def num_features(self) -> int:
@@ -85,50 +70,69 @@ class FirstLayer:
         chosen[: self.layout.sizes[0]] = np.tile(features, self.layout.shapes[0][0])
         return chosen
 
-    def sensitivity_importance(
-        self, vector: Vector, examples: Examples, shift: float
-    ) -> NDArray[np.float64]:
-        """Return |accuracy change| when ``shift`` is added to all weights of one feature.
 
-        That adds shift x_i to every activation of the layer, the same to all of them: so each
-        example is evaluated once for every value that is among its features. Values of 0 change
-        nothing.
+def not_dense(name: str) -> ConfigError:
+    """Return the refusal of a model called ``name`` in which features have no weights."""
+    return ConfigError(
+        f"model = {name}: its first layer is not a dense one on the flattened input, so "
+        "features have no weights of their own; use mlp or logistic, or an nn.Sequential "
+        "that begins with nn.Flatten() and nn.Linear"
+    )
 
-        Args:
-            vector: the model's weights, shape (d,).
-            examples: on which accuracy is measured.
-            shift: sigma sqrt(2/pi), the mean absolute value of the noise.
 
-        Returns:
-            One number from 0 to 1 for each feature, shape (m,).
+@dataclass(frozen=True)
+class NoisierFeatures:
+    """A share of the features, on whose weights there is more noise than on all others.
 
-        Source: section III-C.
-        """
-        load_weights(self.model, self.layout, vector)
-        self.model.eval()
-        with torch.no_grad():
-            features, labels = (tensor.to(self.device) for tensor in as_tensors(examples))
-            inputs = features.flatten(1)
-            activations = self.model[1](inputs)
-            right = self._right(activations, labels)
-            rows, columns = inputs.nonzero(as_tuple=True)
-            levels, level = torch.unique(inputs[rows, columns], return_inverse=True)
-            pairs, place = torch.unique(rows * len(levels) + level, return_inverse=True)
-            example, shifts = pairs // len(levels), shift * levels[pairs % len(levels)]
-            still = torch.empty(len(pairs), dtype=torch.bool, device=self.device)
-            for start in range(0, len(pairs), _BLOCK):
-                block = slice(start, start + _BLOCK)
-                moved = activations[example[block]].add_(shifts[block, None])
-                still[block] = self._right(moved, labels[example[block]])
-            change = still[place].double() - right[rows].double()
-            total = torch.zeros(inputs.shape[1], dtype=torch.float64, device=self.device)
-            total.index_add_(0, columns, change)
-        changed: NDArray[np.float64] = np.abs(total.cpu().numpy()) / len(examples)
-        return changed
+    Attributes:
+        first_layer: where the weights of features are.
+        least: the mechanism of all other weights.
+        ratio: the deviation of the features' noise over that of ``least``, at least 1.
+        which: features that get more: the least important, or the most.
+        share: of the features, 0 to 1.
+    """
 
-    def _right(self, activations: Tensor, labels: Tensor) -> Tensor:
-        """Return whether the layers above classify rightly, shape (n,)."""
-        return self.model[2:](activations).argmax(1) == labels  # type: ignore[no-any-return]
+    first_layer: FirstLayer
+    least: Gaussian
+    ratio: float
+    which: Literal["least", "most"]
+    share: float
+
+    def picked(self, importance: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which features get more noise, shape (m,), by their importance, (m,)."""
+        return pick_features(importance, self.share, self.which)
+
+    def mechanism(self, picked: NDArray[np.bool_]) -> UnevenGaussian:
+        """Return the mechanism with more noise on the weights of ``picked`` features, (m,)."""
+        noisier = self.first_layer.coordinates(picked)
+        return UnevenGaussian(self.least.clip, self.least.sigma, noisier, self.ratio)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """What a client step finds where the importance of features is the client's own.
+
+    Attributes:
+        weights: after training, float32, shape (d,).
+        importance: of every feature, shape (m,).
+    """
+
+    weights: Vector
+    importance: NDArray[np.float64]
+
+
+def open_ranked(
+    update: Sensitive[Ranked | None], broadcast: Broadcast, num_features: int
+) -> Ranked:
+    """Open a client's weights and importance for its encoder, whatever training gave.
+
+    Where weights are not finite, or training failed, the broadcast's weights stand in for them, as
+    in ``open_weights``, and all features are equally important.
+    """
+    ranked = update.open()
+    if ranked is None or not np.isfinite(ranked.weights).all():
+        return Ranked(broadcast.weights, np.zeros(num_features))
+    return ranked
 
 
 def variance_importance(before: Vector, after: Vector) -> NDArray[np.float64]:

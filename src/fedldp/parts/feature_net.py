@@ -8,7 +8,6 @@ of the widespread Keras network with the same layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedldp.data import Examples
-from fedldp.errors import ConfigError, RunError
-from fedldp.parts.images import check_images
+from fedldp.data.examples import Examples
+from fedldp.errors import RunError
+from fedldp.parts.architecture import Architecture
 from fedldp.parts.local_sgd import as_tensors, batches, to_device
 from fedldp.randomness import Stream, torch_seeded
 
@@ -29,69 +28,8 @@ KERNEL_PENALTY = 1e-4
 _DROPOUT = (0.2, 0.3, 0.4)
 _PIECE = 500  # examples of which features are computed at a time
 
-State = Mapping[str, NDArray[Any]]
+Body = Mapping[str, NDArray[Any]]
 """The parameters and running statistics of a network's body, by name."""
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Blocks of two 3x3 convolutions and a 2x2 max-pool, and a linear classifier.
-
-    Each convolution is followed by ELU and batch norm, each block by dropout.
-
-    Attributes:
-        input_shape: (channels, height, width) of an example.
-        num_classes: of the classifier.
-        channels: of each block's convolutions.
-        padding: whether convolutions keep the height and the width.
-
-    Raises:
-        ConfigError: the examples are no images, or too small.
-    """
-
-    input_shape: tuple[int, ...]
-    num_classes: int
-    channels: tuple[int, ...]
-    padding: bool
-
-    def __post_init__(self) -> None:
-        check_images(self.input_shape)
-        if min(self._sides()) < 1:
-            raise ConfigError(
-                f"encoder_channels = {list(self.channels)}: images of {self.input_shape[1]}x"
-                f"{self.input_shape[2]} are too small for {len(self.channels)} blocks; give fewer, "
-                "or set encoder_padding = true"
-            )
-
-    @property
-    def num_features(self) -> int:
-        """The length of a feature vector, r_f."""
-        height, width = self._sides()
-        return self.channels[-1] * height * width
-
-    def _sides(self) -> tuple[int, ...]:
-        sides = self.input_shape[1:]
-        for _ in self.channels:
-            sides = tuple((side if self.padding else side - 4) // 2 for side in sides)
-        return sides
-
-    def build(self, stream: Stream) -> FeatureNet:
-        """Return the network with random weights from ``stream``."""
-        with torch_seeded(stream):
-            return FeatureNet(self)
-
-    def restore(self, state: State) -> FeatureNet:
-        """Return the network with a body as ``state_of`` gave it; its head is of no use.
-
-        Raises:
-            RunError: they are of another network.
-        """
-        net = self.build(Stream(bytes(32), simulated=True))  # whatever: all of it is replaced
-        try:
-            net.body.load_state_dict({n: torch.from_numpy(value) for n, value in state.items()})
-        except RuntimeError as error:
-            raise RunError("an encoder that is no network of the agreed architecture") from error
-        return net
 
 
 class FeatureNet(nn.Module):
@@ -132,6 +70,32 @@ class FeatureNet(nn.Module):
             ]
         return torch.cat(pieces).nan_to_num().cpu().numpy()
 
+    def blank(self) -> None:
+        """Set all of the body to 0, so that the features of every example are zeros."""
+        with torch.no_grad():
+            for value in self.body.state_dict().values():
+                value.zero_()
+
+
+def build(architecture: Architecture, stream: Stream) -> FeatureNet:
+    """Return a network with random weights from ``stream``."""
+    with torch_seeded(stream):
+        return FeatureNet(architecture)
+
+
+def restore(architecture: Architecture, body: Body) -> FeatureNet:
+    """Return a network with a body as ``state_of`` gave it; its head is of no use.
+
+    Raises:
+        RunError: they are of another network.
+    """
+    net = build(architecture, Stream(bytes(32), simulated=True))  # whatever: all of it is replaced
+    try:
+        net.body.load_state_dict({n: torch.from_numpy(value) for n, value in body.items()})
+    except RuntimeError as error:
+        raise RunError("an encoder that is no network of the agreed architecture") from error
+    return net
+
 
 def state_of(net: FeatureNet) -> dict[str, NDArray[Any]]:
     """Return the parameters and running statistics of the body of ``net``."""
@@ -145,7 +109,7 @@ def train(
     epochs: int,
     draw: Callable[[str], Stream],
     device: torch.device,
-) -> None:
+) -> bool:
     """Train ``net`` on ``examples``: RMSprop, cross-entropy, an L2 penalty on the kernels.
 
     Images are not augmented; the paper's are, but it does not say how.
@@ -157,8 +121,8 @@ def train(
         draw: gives the stream for a purpose.
         device: where to train.
 
-    Raises:
-        RunError: training diverged.
+    Returns:
+        Whether all of its weights are finite; where training diverged they are not.
     """
     net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     kernels = [layer.weight for layer in net.modules() if isinstance(layer, nn.Conv2d)]
@@ -172,14 +136,10 @@ def train(
     features, labels = as_tensors(examples)
     net.train()
     with torch_seeded(draw("encoder dropout")):
-        for places in batches(len(examples), epochs, BATCH_SIZE, draw("encoder batches")):
-            batch = to_device(features[places], device)
-            loss = functional.cross_entropy(net(batch), labels[places].to(device))
+        for indices in batches(len(examples), epochs, BATCH_SIZE, draw("encoder batches")):
+            batch = to_device(features[indices], device)
+            loss = functional.cross_entropy(net(batch), labels[indices].to(device))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    if not all(parameter.isfinite().all() for parameter in net.parameters()):
-        raise RunError(
-            "the encoder's weights became NaN or infinite; scale the features down, or set fewer "
-            "encoder_epochs"
-        )
+    return all(bool(parameter.isfinite().all()) for parameter in net.parameters())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from torch.nn import functional
 
 from fedldp.data import Examples
 from fedldp.errors import ConfigError
-from fedldp.parts import Client, Score
+from fedldp.models import layout_of_module
+from fedldp.parts.sides import Client, Score
 from fedldp.randomness import Stream, torch_seeded
 from fedldp.wire import Broadcast, Layout, Sensitive, Vector
 
@@ -33,12 +35,6 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def layout_of(model: nn.Module) -> Layout:
-    """Return how the parameters of ``model`` lie in one vector."""
-    named = list(model.named_parameters())
-    return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
-
-
 def read_weights(model: nn.Module) -> Vector:
     """Return the parameters of ``model`` as one float32 vector, shape (d,)."""
     return np.concatenate(
@@ -48,18 +44,20 @@ def read_weights(model: nn.Module) -> Vector:
 
 def load_weights(model: nn.Module, layout: Layout, weights: Vector) -> None:
     """Set the parameters of ``model`` to ``weights``, shape (d,)."""
-    pieces = layout.split(weights)
+    pieces = layout.split(writable(weights))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(pieces[name]))
 
 
+def writable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return ``array``, or a copy where it is read-only: torch warns of those, and has no such."""
+    return np.require(array, requirements="W")
+
+
 def as_tensors(examples: Examples) -> tuple[Tensor, Tensor]:
     """Return features and labels as tensors, without a copy where the arrays may be written."""
-    # Torch has no read-only tensors and warns of arrays that are.
-    features, labels = (
-        np.require(a, requirements="W") for a in (examples.features, examples.labels)
-    )
+    features, labels = writable(examples.features), writable(examples.labels)
     return torch.from_numpy(features), torch.from_numpy(labels)
 
 
@@ -103,23 +101,23 @@ class LocalSgd:
         self, broadcast: Broadcast, client: Client, rate: Callable[[int], float]
     ) -> Sensitive[Vector]:
         """Return the client's weights as ``__call__`` does, with ``rate`` of steps 0, 1, 2, ..."""
-        load_weights(self.model, layout_of(self.model), broadcast.weights)
+        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
         self.model.train()
         parameters: list[Tensor] = list(self.model.parameters())
         features, labels = as_tensors(client.examples)
-        with torch_seeded(client.stream("model")):
-            for step, places in enumerate(map(torch.from_numpy, self.batches(client))):
-                batch = to_device(features.index_select(0, places), self.device)
-                answers = labels.index_select(0, places).to(self.device)
+        with torch_seeded(client.fresh("model")):
+            for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
+                batch = to_device(features.index_select(0, indices), self.device)
+                answers = labels.index_select(0, indices).to(self.device)
                 found = gradients(self.model, batch, answers, parameters)
                 with torch.no_grad():
                     torch._foreach_add_(parameters, found, alpha=-rate(step))
         return Sensitive(read_weights(self.model))
 
     def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
-        """Yield the places of each step's examples among the client's own."""
+        """Yield the indices of each step's examples among the client's own."""
         return batches(
-            len(client.examples), self.local_epochs, self.batch_size, client.stream("batches")
+            len(client.examples), self.local_epochs, self.batch_size, client.fresh("batches")
         )
 
 
@@ -140,7 +138,7 @@ def gradients(
 
 
 def batches(size: int, epochs: int, batch_size: int, stream: Stream) -> Iterator[NDArray[np.int64]]:
-    """Yield the places of each step's examples, of ``size``: every epoch in another order."""
+    """Yield the indices of each step's examples, of ``size``: every epoch in another order."""
     generator = stream.generator()
     for _ in range(epochs):
         order = generator.permutation(size)

@@ -8,46 +8,15 @@ Talaei, Izadi 2024, who restate it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
-
-import numpy as np
-from pydantic import Field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.parts.averaging import read_report, weighted_mean
-from fedldp.randomness import SERVER, Stream
-from fedldp.wire import Broadcast, Incoming
-
-Exposures = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        description="L, the uploads of one client that the noise is sized for; rounds where it is "
-        "not set, for every client uploads in every round",
-    ),
-]
-MinClientExamples = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        description="m, the size of the smallest local data set; with partition = iid that of "
-        "equal shares where it is not set",
-    ),
-]
-Send = Annotated[
-    Literal["weights", "update"],
-    Field(description="clip and send weights (as published), or their change from the broadcast"),
-]
-Weighting = Annotated[
-    Literal["uniform", "examples"],
-    Field(
-        description="weight of a client in the average: one, or its example count, which it then "
-        "releases"
-    ),
-]
+from fedldp.parts.sides import Draw, State
+from fedldp.wire import Incoming
 
 
 def smallest_share(
@@ -173,26 +142,23 @@ class NoisyAverage:
         mechanism: how a report is read.
         send: whether that is weights, or their change from the broadcast.
         sigma: standard deviation of the server's noise, or 0.
-        seed: the simulation's seed.
     """
 
     mechanism: Gaussian
     send: Literal["weights", "update"]
     sigma: float
-    seed: int
 
-    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
-        """Return the next round's broadcast."""
-        size = broadcast.weights.size
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state."""
+        size = state.weights.size
         weights, _ = weighted_mean(
             reports, size, lambda payload: read_report(self.mechanism, payload, size)
         )
         if self.send == "update":
-            weights += broadcast.weights
+            weights += state.weights
         if self.sigma > 0:
             own = Gaussian(self.sigma, self.sigma)
-            stream = Stream.simulation(
-                seed=self.seed, round=broadcast.round, client=SERVER, purpose="downlink noise"
-            )
-            weights += own.ball.step * own.noise(size, stream)
-        return replace(broadcast, round=broadcast.round + 1, weights=weights.astype(np.float32))
+            weights += own.ball.step * own.noise(size, draw("downlink noise"))
+        return state.next(weights), {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.errors import ConfigError
 from fedldp.parts.images import check_images
 
 _PIECE = 1000  # images at a time
@@ -22,7 +22,7 @@ class OrientedGradients:
     neighbours, right less left and below less above; its length goes to the two nearest of
     ``orientations`` directions, in proportion. Channels are added up. The mean over all sums is
     taken off, and the vector scaled to norm 1. An image without any slope gives zeros, and so does
-    one whose slopes are too large for floats.
+    one that has a NaN or whose slopes are too large for floats: a refusal would tell of it.
 
     Attributes:
         input_shape: (channels, height, width) of an image.
@@ -54,22 +54,14 @@ class OrientedGradients:
         return self.cells**2 * self.orientations
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of images, shape (n, size); their norm is 1 up to rounding, or 0.
-
-        Raises:
-            PrivacyError: a pixel is NaN or infinite.
-        """
-        if not np.isfinite(images).all():
-            raise PrivacyError(
-                "an image holds NaN or infinity: nothing was released; check the data"
-            )
-        pieces = [self._sums(images[i : i + _PIECE]) for i in range(0, len(images), _PIECE)]
-        centred = np.concatenate([np.empty((0, self.size)), *pieces])
-        centred -= centred.mean(axis=1, keepdims=True)
-        norms = np.linalg.norm(centred, axis=1, keepdims=True)
-        # Zeros also where slopes overflow: an image that were refused would be told by that.
+        """Return the features of images, shape (n, size); their norm is 1 up to rounding, or 0."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            pieces = [self._sums(images[i : i + _PIECE]) for i in range(0, len(images), _PIECE)]
+            centred = np.concatenate([np.empty((0, self.size)), *pieces])
+            centred -= centred.mean(axis=1, keepdims=True)
+            norms = np.linalg.norm(centred, axis=1, keepdims=True)
         features = np.zeros_like(centred)
-        np.divide(centred, norms, out=features, where=norms > 0)
+        np.divide(centred, norms, out=features, where=norms > 0)  # which NaN is not
         return features.astype(np.float32)
 
     def _sums(self, images: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
-from fedldp.data import Examples
-from fedldp.errors import ConfigError, RunError
-from fedldp.parts import Client
-from fedldp.parts.local_sgd import LocalSgd
+from fedldp.data.examples import Examples
+from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.parts.sides import Arrays, Client
 from fedldp.wire import Broadcast, Sensitive, Vector
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedldp.parts.local_sgd import LocalSgd
 
 
 def optimal_rate(step: int, alpha: float) -> float:
@@ -106,22 +110,50 @@ class PortionSgd:
     def sample(self, client: Client, round: int) -> Examples:
         """Return the examples that ``client`` trains on in ``round``, if any."""
         own = client.examples
-        portion = places_of_round(client, round, self.rounds)
-        drawn = client.stream("sampling").generator().random(portion.size)
+        portion = indices_of_round(drawn_order(client), round, self.rounds)
+        drawn = client.fresh("sampling").generator().random(portion.size)
         kept = portion[drawn < self.sampling_probability]
         return Examples(own.features[kept], own.labels[kept])
 
 
-def places_of_round(client: Client, round: int, rounds: int) -> NDArray[np.int64]:
+def drawn_order(client: Client) -> NDArray[np.int64]:
+    """Return an order of a client's examples, drawn once, from "portions", shape (n,)."""
+    return client.kept("portions").generator().permutation(len(client.examples))
+
+
+def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
+    """Return the drawn order as the client's store keeps it, shape (n,).
+
+    For examples that are randomised once in a run: in another order, of other examples or for
+    another number of rounds, one would be randomised in a second round.
+
+    Raises:
+        PrivacyError: the client has another number of examples than when it was drawn, or there is
+            another number of rounds.
+    """
+
+    def make() -> Arrays:
+        return {"order": drawn_order(client), "rounds": np.array([rounds])}
+
+    kept = client.store.arrays("portions", make)
+    if len(kept["order"]) != len(client.examples) or kept["rounds"].tolist() != [rounds]:
+        raise PrivacyError(
+            f"examples: the client began this run with {len(kept['order'])}, for "
+            f"{kept['rounds'][0]} rounds, and now has {len(client.examples)}, for {rounds}; go on "
+            "with what it began with"
+        )
+    return kept["order"]
+
+
+def indices_of_round(order: NDArray[np.int64], round: int, rounds: int) -> NDArray[np.int64]:
     """Return which of its examples a client uses in ``round``, and in no other of ``rounds``.
 
-    The order is drawn once, from the client's stream "portions"; sizes differ by at most one. With
-    fewer examples than rounds, some rounds have none: refusing would tell how many there are.
+    They are a part of ``order``; sizes differ by at most one. With fewer examples than rounds, some
+    rounds have none: refusing would tell how many there are.
 
     Raises:
         RunError: there is no such round; its examples would be those of another one.
     """
     if not 1 <= round <= rounds:
         raise RunError(f"round {round}: a client takes part in rounds 1 to {rounds} only")
-    order = client.setup("portions").generator().permutation(len(client.examples))
     return np.array_split(order, rounds)[round - 1]

@@ -8,87 +8,24 @@ model see a batch, and what mixes the examples of a batch would then escape the 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedldp.accounting.events import SampledGaussian
-from fedldp.errors import ConfigError
 from fedldp.mechanisms.privunit import check_simulated
-from fedldp.parts import Client
-from fedldp.parts.local_sgd import as_tensors, layout_of, load_weights, read_weights
+from fedldp.models import layout_of_module
+from fedldp.parts.local_sgd import as_tensors, load_weights, read_weights
+from fedldp.parts.noisy_sums import NoisySums
+from fedldp.parts.sides import Client
 from fedldp.parts.single_gradients import single_gradients
 from fedldp.randomness import Stream, torch_seeded
 from fedldp.registry import import_extra
 from fedldp.wire import Broadcast, Sensitive, Vector
 
-_RESOLUTION = 1 << 53
-"""Numpy's random floats are multiples of 1/this."""
-
 PIECE = 256
 """Examples differentiated at a time, which bounds the memory."""
-
-
-def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
-    """Return the rate at which a step of ``batch_size`` samples: of the mean client, so public.
-
-    It is rounded up to a probability with which a random float is below it, exactly.
-
-    Raises:
-        ConfigError: clients have too few examples for such a batch.
-    """
-    share = Fraction(batch_size * num_clients, num_examples)
-    if share > 1:
-        raise ConfigError(
-            f"batch_size = {batch_size}: {num_clients} clients have {num_examples / num_clients:g} "
-            "examples on average; give no more"
-        )
-    return math.ceil(share * _RESOLUTION) / _RESOLUTION
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisySums:
-    """What the steps of one client in one round compute from its examples; all of this is public.
-
-    Each step samples every example on its own, scales each gradient down to the norm ``clip``, adds
-    them up with noise N(0, (``noise_multiplier`` ``clip``)^2) in every coordinate, and divides by
-    ``batch_size``.
-
-    Attributes:
-        steps: how many.
-        sampling_rate: the probability that a step takes an example.
-        batch_size: what the sums are divided by.
-        clip: the largest L2 norm of one example's gradient.
-        noise_multiplier: the noise's standard deviation over ``clip``.
-    """
-
-    steps: int
-    sampling_rate: float
-    batch_size: int
-    clip: float
-    noise_multiplier: float
-
-    @property
-    def event(self) -> SampledGaussian:
-        """What all steps together release of one example."""
-        return SampledGaussian(
-            noise_multiplier=self.noise_multiplier,
-            sampling_rate=self.sampling_rate,
-            steps=self.steps,
-        )
-
-    def samples(self, client: Client) -> Iterator[NDArray[np.int64]]:
-        """Yield the places of each step's examples among the client's own; there may be none."""
-        generator = client.stream("batches").generator()
-        for _ in range(self.steps):
-            yield np.flatnonzero(generator.random(len(client.examples)) < self.sampling_rate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,16 +59,16 @@ class PrivateSgd:
             ConfigError: the model cannot be trained on examples one by one, or Opacus is missing.
             PrivacyError: the client's stream is not simulated.
         """
-        stream = client.stream("mechanism")
+        stream = client.fresh("mechanism")
         check_simulated("dp_sgd", stream)
-        layout = layout_of(self.model)
+        layout = layout_of_module(self.model)
         load_weights(self.model, layout, broadcast.weights)
         self.model.train()
         optimizer = self._optimizer(stream)
         features, labels = as_tensors(client.examples)
-        with torch_seeded(client.stream("model")):
-            for places in map(torch.from_numpy, self.sums.samples(client)):
-                pieces = torch.split(places, PIECE)
+        with torch_seeded(client.fresh("model")):
+            for indices in map(torch.from_numpy, self.sums.samples(client)):
+                pieces = torch.split(indices, PIECE)
                 for number, few in enumerate(pieces, 1):
                     batch = features.index_select(0, few).to(self.device)
                     self._set_gradients(batch, labels.index_select(0, few).to(self.device))

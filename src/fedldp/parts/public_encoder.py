@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
 from fedldp.data import load_dataset
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import SOURCES, Source, find_source
-from fedldp.errors import ConfigError
-from fedldp.parts.feature_net import Architecture, FeatureNet, State, state_of, train
-from fedldp.parts.local_sgd import one_thread
-from fedldp.randomness import SERVER, Stream
+from fedldp.errors import ConfigError, RunError
+from fedldp.parts.architecture import Architecture
+from fedldp.parts.sides import Draw
 from fedldp.wire import Broadcast
+
+if TYPE_CHECKING:
+    from fedldp.parts.feature_net import Body, FeatureNet
 
 _PREFIX = "encoder."
 _NOISE_IMAGES = 256
@@ -49,14 +51,13 @@ def _source(public_dataset: str) -> Source:
 
 @dataclass(frozen=True)
 class PublicEncoder:
-    """How the network comes about, before the run and without a client.
+    """How the network comes about: on the server, before the run and without a client.
 
     Attributes:
         architecture: of the network, for the clients' examples.
         dataset: the public data set that it is trained on; where it is None it stays random, and
             its batch norms have the statistics of random pixels.
         epochs: passes over that data set.
-        seed: of its weights and its training.
         data_dir: the data folder.
 
     Raises:
@@ -66,7 +67,6 @@ class PublicEncoder:
     architecture: Architecture
     dataset: str | None
     epochs: int
-    seed: int
     data_dir: Path | None
 
     def __post_init__(self) -> None:
@@ -79,37 +79,48 @@ class PublicEncoder:
                 f"{needed}; choose one of the same shape"
             )
 
-    def build(self, device: torch.device) -> FeatureNet:
-        """Return the network.
+    def build(self, draw: Draw) -> FeatureNet:
+        """Return the network, whose weights and training follow from ``draw``.
 
         Raises:
             DataError: the public data set cannot be read.
+            RunError: training diverged.
         """
+        import torch
+
+        from fedldp.parts.feature_net import build, train
+        from fedldp.parts.local_sgd import one_thread
+
         if self.dataset is None:
-            net = self.architecture.build(self._draw("encoder weights"))
-            pixels = (
-                self._draw("encoder noise")
-                .generator()
-                .random((_NOISE_IMAGES, *self.architecture.input_shape), np.float32)
-            )
+            net = build(self.architecture, draw("public encoder weights"))
+            shape = (_NOISE_IMAGES, *self.architecture.input_shape)
+            noise = draw("public encoder noise").generator().random(shape, np.float32)
             with one_thread():
-                _fit_norms_to_noise(net, torch.from_numpy(pixels))
+                _fit_norms_to_noise(net, noise)
             return net
         public = load_dataset(self.dataset, data_dir=self.data_dir)
         trained = replace(self.architecture, num_classes=public.num_classes)
-        net = trained.build(self._draw("encoder weights"))
+        net = build(trained, draw("public encoder weights"))
         with one_thread():
-            train(net, public.train, epochs=self.epochs, draw=self._draw, device=device)
+            finite = train(
+                net,
+                public.train,
+                epochs=self.epochs,
+                draw=lambda purpose: draw(f"public {purpose}"),
+                device=torch.device("cpu"),  # the server's, wherever clients train
+            )
+        if not finite:
+            raise RunError(
+                "the encoder's weights became NaN or infinite; scale the features down, or set "
+                "fewer encoder_epochs"
+            )
         return net
 
-    def _draw(self, purpose: str) -> Stream:
-        return Stream.simulation(
-            seed=self.seed, round=0, client=SERVER, purpose=f"public {purpose}"
-        )
 
-
-def to_public(net: FeatureNet) -> State:
+def to_public(net: FeatureNet) -> Body:
     """Return the arrays of a network, as a broadcast carries them."""
+    from fedldp.parts.feature_net import state_of
+
     return {_PREFIX + name: value for name, value in state_of(net).items()}
 
 
@@ -119,18 +130,22 @@ def from_public(broadcast: Broadcast, architecture: Architecture) -> FeatureNet:
     Raises:
         RunError: it carries none, or another.
     """
+    from fedldp.parts.feature_net import restore
+
     names = [name for name in broadcast.public if name.startswith(_PREFIX)]
-    return architecture.restore(
-        {name.removeprefix(_PREFIX): broadcast.public[name].copy() for name in names}
-    )
+    body = {name.removeprefix(_PREFIX): broadcast.public[name].copy() for name in names}
+    return restore(architecture, body)
 
 
-def _fit_norms_to_noise(net: FeatureNet, noise: Tensor) -> None:
+def _fit_norms_to_noise(net: FeatureNet, noise: NDArray[np.float32]) -> None:
     """Give the batch norms the statistics of ``noise``, shape (n, channels, height, width)."""
+    import torch
+    from torch import nn
+
     net.eval()
     for layer in net.body:
         if isinstance(layer, nn.BatchNorm2d):
             layer.train()
             layer.momentum = None  # what comes now is all there is: no moving average
     with torch.no_grad():
-        net.body(noise)
+        net.body(torch.from_numpy(noise))

@@ -41,7 +41,7 @@ clients who saw the same keys and parameters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,21 +84,30 @@ class SecureSumClient:
     """One client in one sum. Its secrets come from ``stream``; it never sends them in clear.
 
     Every message is a function of these secrets and of the server's messages so far, so a message
-    that was lost can be made again. The object answers each phase once: the same question gets the
-    same answer, another one is refused. In deployment make one object from ``Stream.fresh()`` for
-    each round, and keep it; a second one from the same stream would answer again.
+    that was lost can be made again. Each phase is answered once: the same question gets the same
+    answer, another one is refused. A client that is made anew, from the same secrets, needs a
+    ``first`` that remembers what the one before it was asked.
 
     Args:
         setup: the parameters.
         round: the round; each sum has its own.
         index: the client's number.
         stream: 96 bytes of it are read, here and now.
+        first: is given a name ("keys", "shares", "values" or "survivors") and a digest, and returns
+            the first digest of that name; where it is None the object itself remembers.
 
     Raises:
         ConfigError: ``index`` is out of range.
     """
 
-    def __init__(self, setup: SecureSum, round: int, index: int, stream: Stream) -> None:
+    def __init__(
+        self,
+        setup: SecureSum,
+        round: int,
+        index: int,
+        stream: Stream,
+        first: Callable[[str, bytes], bytes] | None = None,
+    ) -> None:
         if not 0 <= index <= LARGEST_CLIENT:
             raise ConfigError(f"index = {index}: give a number from 0 to {LARGEST_CLIENT}")
         self.setup, self.round, self.index = setup, round, index
@@ -107,7 +116,7 @@ class SecureSumClient:
         self._self_seed = bytes(stream.bytes(SECRET_BYTES))
         self._sharing_seed = bytes(stream.bytes(KEY_BYTES))
         self._mask_private = _mask_private(self._mask_seed, index)
-        self._answered: dict[str, bytes] = {}
+        self._first = dict[str, bytes]().setdefault if first is None else first
 
     def advertise(self) -> bytes:
         """Return the client's two public keys: for boxes, and for masks."""
@@ -134,23 +143,26 @@ class SecureSumClient:
         ]
         return pack(Kind.CLIENT_SHARES, self.round, {self.index: b"".join(boxes)})
 
-    def masked_input(self, keys: bytes, shares: bytes, values: NDArray[np.floating]) -> bytes:
-        """Return the code of ``values`` plus the client's masks.
+    def masked_input(
+        self, keys: bytes, shares: bytes, values: Callable[[], NDArray[np.floating]]
+    ) -> bytes:
+        """Return the code of the client's values plus its masks.
 
         Args:
             keys: the server's message of phase 0.
             shares: its message of phase 1.
-            values: floats, shape (d,).
+            values: gives floats, shape (d,), once the messages are known to be fit to be answered.
 
         Raises:
-            PrivacyError: ``values`` are not finite; or a client of U2 saw other keys than this one,
-                its shares were altered, or there are too few of them.
+            PrivacyError: the values are not finite; or a client of U2 saw other keys than this one,
+                its shares were altered, or there are too few of them; or other values or shares
+                came before.
             RunError: a message is malformed or of another round.
         """
-        total = self.setup.encode(values)
         table, context = self._clients(keys)
         peers = self._opened(table, context, shares)
-        self._once("the values or shares to mask", shares + total.tobytes())
+        total = self.setup.encode(values())
+        self._once("values", total.tobytes())
         total += self._expand(derive(self._self_seed, "self mask", context, self.index))
         for peer in peers.keys() - {self.index}:
             key = _pair_key(self._mask_private, table[peer], context, self.index, peer)
@@ -162,13 +174,13 @@ class SecureSumClient:
 
         Raises:
             PrivacyError: U3 has too few clients, or some that are not in U2, or not this one; or
-                another U3 was answered before.
+                another U2 or U3 came before.
             RunError: a message is malformed or of another round.
         """
         peers = self._opened(*self._clients(keys), shares)
         alive = unpack(Kind.ALL_SURVIVORS, self.round, survivors, 0).keys()
         self._check_members("U3", alive, peers.keys())
-        self._once("who is left", shares + survivors)
+        self._once("survivors", survivors)
         revealed = [
             pair[:SECRET_BYTES] if peer in alive else pair[SECRET_BYTES:]
             for peer, pair in peers.items()
@@ -198,13 +210,15 @@ class SecureSumClient:
         rows = unpack(Kind.ALL_SHARES, self.round, shares, len(table) * SEALED_BYTES)
         self._check_members("U2", rows.keys(), table.keys())
         start = list(table).index(self.index) * SEALED_BYTES
-        return {
+        opened = {
             sender: unseal(
                 self._box_key(table[sender], context, sender, self.index),
                 row[start : start + SEALED_BYTES],
             )
             for sender, row in rows.items()
         }
+        self._once("shares", shares)
+        return opened
 
     def _box_key(self, peer: bytes, context: bytes, sender: int, recipient: int) -> bytes:
         secret = agree(self._box_private, peer[:KEY_BYTES])
@@ -225,7 +239,7 @@ class SecureSumClient:
     def _once(self, what: str, content: bytes) -> None:
         """Refuse another content than the first: two answers together would reveal too much."""
         digest = hashlib.sha256(content).digest()
-        if self._answered.setdefault(what, digest) != digest:
+        if self._first(what, digest) != digest:
             raise self._refusal(f"{what}: another answer was given before")
 
     def _refusal(self, reason: str) -> PrivacyError:

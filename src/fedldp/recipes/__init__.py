@@ -41,12 +41,13 @@ def find_recipe(name: str) -> SystemConfig:
     Raises:
         ConfigError: there is no such recipe.
     """
-    found = recipes()
-    if name not in found:
-        close = " or ".join(get_close_matches(name.lower(), found))
-        raise ConfigError(
-            f"recipe {name}: there is no such recipe or file; "
-            + (f"did you mean {close}? See" if close else "see")
-            + " `fedldp list recipes`"
-        )
-    return found[name]()
+    for module in modules(__name__):  # up to the right one: each imports its system
+        found = _recipes_of(module)
+        if name in found:
+            return found[name]()
+    close = " or ".join(get_close_matches(name.lower(), recipes()))
+    raise ConfigError(
+        f"recipe {name}: there is no such recipe or file; "
+        + (f"did you mean {close}? See" if close else "see")
+        + " `fedldp list recipes`"
+    )

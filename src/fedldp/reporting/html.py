@@ -9,7 +9,7 @@ from fedldp.reporting.text import explain, number
 _WIDTH, _HEIGHT = 600, 220
 
 
-def page(summary: dict[str, Any], tested_on: str, notes: dict[str, float]) -> str:
+def page(summary: dict[str, Any], tested_on: str, metrics: dict[str, float]) -> str:
     """Return the page of a run: its summary, and more, of ``simulation.engine.Result``."""
     # Imported here: most commands make no page.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -26,7 +26,7 @@ def page(summary: dict[str, Any], tested_on: str, notes: dict[str, float]) -> st
         number=number,
         explain=explain,
         tested_on=tested_on,
-        notes=notes,
+        metrics=metrics,
         curve=_polyline(accuracies),
         width=_WIDTH,
         height=_HEIGHT,

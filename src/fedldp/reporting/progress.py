@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedldp.reporting.record import Round
+from fedldp.server.loop import Round
 
 
 class RunProgress:

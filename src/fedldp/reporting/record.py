@@ -4,7 +4,9 @@ config.json        the resolved configuration
 environment.json   versions and hardware
 privacy.json       the statement, written before training starts
 metrics.jsonl      one line for each round
-checkpoint         the state after the last complete round, replaced atomically
+checkpoint         the server's state after the last complete round, and what every client's ledger
+                   holds; bound to config.json, and replaced atomically
+clients/           what clients keep for later rounds, where they keep anything
 model.safetensors  the final weights
 summary.json       the result, as `fedldp run --json` prints it
 report.html        the same for people
@@ -13,53 +15,30 @@ arrivals/          every message's position and time, where record_arrivals is o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.bounding import Ranges
-from fedldp.errors import ConfigError, RunError
-from fedldp.wire import Broadcast, Layout, Shuffled
+from fedldp.errors import FedldpError, RunError
+from fedldp.parts.sides import State
+from fedldp.server.loop import Round
+from fedldp.wire import Layout, Shuffled, pack_arrays, read_arrays
 
-_PUBLIC = "public."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """What one round gave.
-
-    Attributes:
-        round: counted from 1.
-        clients: how many took part.
-        accuracy: of the new global model, 0 to 1, on what ``SystemConfig.tested_on`` says.
-        loss: its mean cross-entropy there.
-        uplink_bits_per_client: mean bits that a client sent, position labels included.
-        seconds: wall-clock time.
-        arrivals: for shuffled rounds, in seconds: T (delay), T_S (response), the first and last of
-            the clients' T_W (wait) and of all arrivals.
-        notes: a system's own figures, by name.
-    """
-
-    round: int
-    clients: int
-    accuracy: float
-    loss: float
-    uplink_bits_per_client: float
-    seconds: float
-    arrivals: dict[str, float] | None = None
-    notes: dict[str, float] = field(default_factory=dict)
+_STATE = "state/"
+_DOCUMENT = "document"
 
 
 class RunFolder:
@@ -86,6 +65,7 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
         folder.write_json("config.json", config)
+        folder.digest  # noqa: B018 (it is kept)
         folder.describe(privacy)
         return folder
 
@@ -129,25 +109,32 @@ class RunFolder:
             raise RunError(f"{path} is damaged: start the run anew")
         return dict(document)
 
-    def write_round(
-        self, broadcast: Broadcast, rounds: Sequence[Round], ledger: MemoryLedger
-    ) -> None:
+    def write_round(self, state: State, rounds: Sequence[Round], ledger: MemoryLedger) -> None:
         """Record a complete round: the line of metrics and the checkpoint."""
-        tensors: dict[str, np.ndarray[Any, Any]] = {"weights": broadcast.weights}
-        metadata = {
-            "round": str(broadcast.round),
-            "rounds": json.dumps([asdict(r) for r in rounds]),
-            "ledger": json.dumps(ledger.to_record()),
+        arrays = {"weights": state.weights}
+        arrays |= {_STATE + name: value for name, value in state.arrays.items()}
+        document = {
+            "config": self.digest,
+            "round": state.round,
+            "rounds": [asdict(r) for r in rounds],
+            "ledger": ledger.to_record(),
         }
-        if broadcast.ranges is not None:
-            tensors["centers"] = broadcast.ranges.centers
-            tensors["radii"] = broadcast.ranges.radii
-            metadata["sizes"] = json.dumps(broadcast.ranges.sizes)
-        tensors |= {_PUBLIC + name: value for name, value in broadcast.public.items()}
-        # safetensors writes the memory as it lies, and would scramble a view with strides.
-        whole = {name: np.require(value, requirements="C") for name, value in tensors.items()}
-        replace_file(self.path / "checkpoint", save(whole, metadata))
+        arrays[_DOCUMENT] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+        replace_file(self.path / "checkpoint", pack_arrays(arrays))
         self.write_metrics(rounds)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of config.json, in hexadecimal: a checkpoint is of no other run.
+
+        It is that of the file as it was first: a change while the run goes on is found later.
+        """
+        try:
+            return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
+        except OSError as error:
+            raise RunError(
+                f"{self.path / 'config.json'}: {error.strerror}; see to the folder"
+            ) from error
 
     def write_metrics(self, rounds: Sequence[Round]) -> None:
         """Write the metrics of all rounds; after a kill they follow the checkpoint."""
@@ -164,52 +151,44 @@ class RunFolder:
             arrival_seconds=messages.arrival_seconds.astype(np.float32),
         )
 
-    def read_checkpoint(self) -> tuple[Broadcast, list[Round], MemoryLedger] | None:
-        """Return the state after the last complete round, or None where there is none.
+    def read_checkpoint(
+        self, budget: Budget | None = None
+    ) -> tuple[State, list[Round], MemoryLedger] | None:
+        """Return what ``write_round`` wrote last, or None where it wrote nothing.
+
+        Args:
+            budget: of every client's ledger.
 
         Raises:
-            RunError: the checkpoint is damaged.
+            RunError: the checkpoint is damaged, or of another configuration.
         """
         path = self.path / "checkpoint"
         if not path.exists():
             return None
         try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata()
-                ranges = None
-                if "sizes" in metadata:
-                    ranges = Ranges(
-                        file.get_tensor("centers"),
-                        file.get_tensor("radii"),
-                        tuple(json.loads(metadata["sizes"])),
-                    )
-                broadcast = Broadcast(
-                    round=int(metadata["round"]),
-                    weights=file.get_tensor("weights"),
-                    ranges=ranges,
-                    public={
-                        key.removeprefix(_PUBLIC): file.get_tensor(key)
-                        for key in file.keys()  # noqa: SIM118 (it is no mapping)
-                        if key.startswith(_PUBLIC)
-                    },
-                )
-            rounds = [Round(**r) for r in json.loads(metadata["rounds"])]
-            ledger = MemoryLedger.from_record(json.loads(metadata["ledger"]))
-        except (
-            SafetensorError,
-            KeyError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            OSError,
-            ConfigError,
-        ) as error:
+            arrays = dict(read_arrays(path.read_bytes()))
+            document = json.loads(arrays.pop(_DOCUMENT).tobytes())
+            config, round = document["config"], document["round"]
+            rounds = [Round(**r) for r in document["rounds"]]
+            state = State(
+                round=len(rounds) + 1,
+                weights=arrays.pop("weights"),
+                arrays={name.removeprefix(_STATE): value for name, value in arrays.items()},
+            )
+            ledger = MemoryLedger.from_record(document["ledger"], budget)
+        except (KeyError, ValueError, TypeError, AttributeError, OSError, FedldpError) as error:
             raise RunError(f"{path} is damaged ({error}): start the run anew") from error
-        weights = broadcast.weights
+        if config != self.digest:
+            raise RunError(
+                f"{path}: it is of another configuration than config.json, which was changed "
+                "since; put that back, or start the run anew"
+            )
+        weights = state.weights
         sound = weights.dtype == np.float32 and weights.ndim == 1 and np.isfinite(weights).all()
-        if not sound or len(rounds) != broadcast.round - 1:
+        known = all(name.startswith(_STATE) for name in arrays)
+        if not sound or not known or round != state.round:
             raise RunError(f"{path} is damaged: start the run anew")
-        return broadcast, rounds, ledger
+        return state, rounds, ledger
 
     def write_model(self, layout: Layout, weights: np.ndarray[Any, Any]) -> None:
         """Write the weights by parameter name."""
@@ -241,6 +220,8 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def environment() -> dict[str, Any]:
     """Return versions and hardware: what a reader needs to repeat the run."""
+    import torch
+
     packages = ("fedldp", "torch", "numpy", "scikit-learn", "cryptography")
     cuda = torch.cuda.is_available()
     return {

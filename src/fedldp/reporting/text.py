@@ -1,30 +1,29 @@
-"""What the terminal shows: statements, results, lists."""
+"""What the terminal shows: statements and results."""
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable
-from dataclasses import asdict
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.data import list_datasets
-from fedldp.mechanisms import mechanisms
-from fedldp.models import models
-from fedldp.recipes import recipes
-from fedldp.systems import systems
 
 Rows = list[dict[str, Any]]
 
 
-def print_statement(console: Console, privacy: dict[str, Any]) -> None:
-    """Print a privacy statement: the claim, the table of guarantees, what they mean, warnings."""
+def print_statement(console: Console, privacy: dict[str, Any], setting: str | None = None) -> None:
+    """Print a privacy statement: the claim, the table of guarantees, what they mean, warnings.
+
+    Args:
+        console: where.
+        privacy: the statement.
+        setting: the budget that was set, and what it is about, where there is one.
+    """
+    if setting is not None:
+        console.print(f"setting    {setting}", highlight=False, soft_wrap=True)
     console.print(f"claim      {claim_text(privacy['claim'])}", highlight=False, soft_wrap=True)
     table = Table("protected", "against", "epsilon", "delta", "true epsilon is at least")
     for line in privacy["guarantees"]:
@@ -130,7 +129,11 @@ MEANINGLESS = 20.0
 
 
 def print_result(
-    console: Console, summary: dict[str, Any], tested_on: str, notes: dict[str, float]
+    console: Console,
+    summary: dict[str, Any],
+    tested_on: str,
+    metrics: dict[str, float],
+    setting: str | None,
 ) -> None:
     """Print a run's final table, its statement, and where it lies."""
     table = Table("round", "clients", "accuracy", "loss", "uplink bits per client", "seconds")
@@ -151,62 +154,9 @@ def print_result(
         highlight=False,
         soft_wrap=True,
     )
-    if notes:
-        parts = ", ".join(f"{name} {mean:.4g}" for name, mean in notes.items())
-        console.print(f"notes      mean of a round: {parts}", highlight=False, soft_wrap=True)
-    print_statement(console, summary["privacy"])
+    if metrics:
+        parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
+        console.print(f"metrics    mean of a round: {parts}", highlight=False, soft_wrap=True)
+    print_statement(console, summary["privacy"], setting)
     if summary["run_dir"] is not None:
         console.print(f"run folder {summary['run_dir']}", highlight=False, soft_wrap=True)
-
-
-def cell(value: Any) -> str:
-    """Return a value as a table shows it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list | tuple):
-        return "x".join(map(str, value))
-    return str(value)
-
-
-def dataset_rows(data_dir: Path | None) -> Rows:
-    """Return every built-in data set as a JSON-ready row."""
-    rows = []
-    for info in list_datasets(data_dir):
-        row = asdict(info)
-        row["folder"] = None if info.folder is None else str(info.folder)
-        row["input_shape"] = list(info.input_shape)
-        here = "here" if info.present else f"`fedldp data fetch {info.name}`"
-        row["description"] = f"{info.examples:,} examples, {info.classes} classes; {here}"
-        rows.append(row)
-    return rows
-
-
-def _first_line(documented: object) -> str:
-    return (inspect.getdoc(documented) or "").partition("\n")[0]
-
-
-def _module_rows(found: dict[str, Any]) -> Rows:
-    return [
-        {"name": name, "description": _first_line(inspect.getmodule(member))}
-        for name, member in found.items()
-    ]
-
-
-def _recipe_rows(_: Path | None) -> Rows:
-    """Return every recipe as a row, those of one system together."""
-    rows = [
-        {"name": name, "system": recipe().system, "description": _first_line(recipe)}
-        for name, recipe in recipes().items()
-    ]
-    return sorted(rows, key=lambda row: row["system"])
-
-
-KINDS: dict[str, Callable[[Path | None], Rows]] = {
-    "recipes": _recipe_rows,
-    "systems": lambda _: _module_rows(systems()),
-    "mechanisms": lambda _: _module_rows(mechanisms()),
-    "datasets": dataset_rows,
-    "models": lambda _: _module_rows(models()),
-}

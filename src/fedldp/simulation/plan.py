@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
@@ -19,8 +17,10 @@ from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import find_source
 from fedldp.errors import ConfigError
+from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
-from fedldp.systems import Problem, SystemConfig, Target
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems.settings import Target
 
 GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
 """Budgets from 1e-4 to 1e4, among which the search for a target begins."""
@@ -32,14 +32,18 @@ class Plan:
 
     Attributes:
         config: the configuration, with its budget solved where it has a target.
+        settled: the same with what the server draws before the run.
         problem: the shape of the data.
         releases: what every client will release.
+        delta: of the statement's approximate lines, where it is not the configuration's.
         privacy: the statement.
     """
 
     config: SystemConfig
+    settled: SystemConfig
     problem: Problem
     releases: Releases
+    delta: float | None
     privacy: dict[str, Any]
 
 
@@ -56,13 +60,15 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     """
     selftest()
     check_partition(problem.num_examples, config.num_clients, config.partition)
-    size = config.build(problem, device=torch.device("cpu")).layout.size
     if config.target is not None:
-        config = _solved(config, config.target, size, problem)
-    releases = planned_releases(config, size, problem)
+        config = _solved(config, config.target, problem)
+    draws = draws_of_seed(config.seed)
+    settled = config.settled(draws)
+    releases = planned_releases(settled, problem, draws)
     if delta is None and config.target is not None and config.target.delta > 0:
         delta = config.target.delta  # so that the line that was solved for is stated
-    return Plan(config, problem, releases, state(config, releases, delta=delta))
+    privacy = state(settled, releases, delta=delta)
+    return Plan(config, settled, problem, releases, delta, privacy)
 
 
 def state(
@@ -119,13 +125,14 @@ def check_examples(config: SystemConfig, found: int) -> int:
     return config.num_examples
 
 
-def _solved(config: SystemConfig, target: Target, size: int, problem: Problem) -> SystemConfig:
+def _solved(config: SystemConfig, target: Target, problem: Problem) -> SystemConfig:
     """Return ``config`` with the largest budget whose statement meets the target."""
     config.with_budget(1.0)  # refuses where there is nothing to solve for
+    draws = draws_of_seed(config.seed)
 
     def reached(budget: float) -> float:
-        candidate = config.with_budget(budget)
-        releases = planned_releases(candidate, size, problem)
+        candidate = config.with_budget(budget).settled(draws)
+        releases = planned_releases(candidate, problem, draws)
         if target.adversary == "shuffled-server":
             lines = state(candidate, releases, delta=target.delta)
         else:  # the shuffler's lines take longer than all others

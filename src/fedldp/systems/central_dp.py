@@ -15,19 +15,18 @@
 Source: R. Geyer, T. Klein, M. Nabi, "Differentially Private Federated Learning: A Client Level
 Perspective", 2017, Algorithm 1. Nothing protects a client from the server. Who sees the broadcasts
 alone sees noise whose scale is the median of private norms: that has no guarantee. With a fixed
-`clip`, which is ours, there is one; see McMahan, Ramage, Talwar, Zhang 2018. Here the server's
-noise is simulated: it comes from the run's seed, and whoever knows that can take it off.
+`clip`, which is ours, there is one; see McMahan, Ramage, Talwar, Zhang 2018. The noise comes from
+the server's own randomness: whoever knows that, in a simulation the seed, can take it off.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal, Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -38,9 +37,16 @@ from fedldp.bounding import SMALLEST_RADIUS
 from fedldp.errors import RunError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.averaging import SendPlain
-from fedldp.randomness import SERVER, Stream
-from fedldp.systems import NoiseMultiplier, NormBound, Problem, System, SystemConfig
-from fedldp.wire import Broadcast, Incoming, Report
+from fedldp.parts.changes import whole
+from fedldp.parts.sides import Draw, ServerSide, State
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems.settings import NoiseMultiplier, NormBound
+from fedldp.wire import Incoming, Report
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.local_sgd import LocalSgd
 
 Update = NDArray[np.float64]
 
@@ -62,38 +68,62 @@ class CentralDpConfig(SystemConfig):
         """Return what clips the updates and draws the noise for a norm bound."""
         return Gaussian(clip, clip * self.noise_multiplier)
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put central DP together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=training,
-            encoder=SendPlain(by_examples=False),
-            server_step=AddNoisyMean(self),
-            model=model,
-            layout=layout,
+    def idle_settings(self) -> Mapping[str, str]:
+        """Without a fixed clip there is no guarantee that untrusted clients could weaken."""
+        idle = dict(super().idle_settings())
+        if self.clip is None:
+            idle["untrusted_clients"] = "no line of the statement rests on it while clip is not set"
+        return idle
+
+    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+        """Return what sends the weights: the server sees them as they are."""
+        return SendPlain(InClear(what="weights"))
+
+    def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
+        """Return plain SGD."""
+        return self.sgd(problem, device)
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the server that adds the noise; see the module's diagram."""
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw),
+            aggregate=AddNoisyMean(self),
+            downlink=self.downlink(self.layout(problem).size),
         )
+
+    @property
+    def has_downlink(self) -> bool:
+        """The server's noise is for those who see its broadcasts only."""
+        return True
 
     def with_budget(self, budget: float) -> Self:
         """Return a copy whose noise multiplier is 1/``budget``."""
         return self.changed(noise_multiplier=1 / budget)
 
-    def release(self, client: int, size: int, problem: Problem) -> InClear:
-        """Return the release of the weights: the server sees them as they are."""
-        return InClear(what="weights")
+    def downlink(self, size: int) -> Event:
+        """Return what a broadcast releases of the clients of the round before.
 
-    def downlink(self, size: int, problem: Problem) -> Event:
-        """Return what a broadcast releases of the clients of the round before."""
+        It is for those who see broadcasts only. Among them may be the u untrusted clients, or one
+        where none is named, who pool what they know. (Any m of the N clients may be drawn, so if no
+        round has more than u untrusted participants, there are no more of them at all.) They know
+        how many of them were drawn, say k, and what these sent. The m - k others are a sample of
+        the N - u others, all sets equally likely, each of whom is in it with probability
+        q = (m - k)/(N - u). What a release costs grows with q (docs/privacy.md, "Sums over secret
+        samples"), so the worst k is the least one: 0, which makes it m of N - u, or m - (N - u) if
+        that is more, which makes it all of them. So it is in every round, whatever k is in others.
+        Those who know less see smaller q: m/(N - u') with u' < u, or m/N if they are no clients.
+        """
         if self.clip is None:
             return InClear(what="the scale of the noise, a median of private norms,")
         mechanism = self.mechanism(self.clip)
         mechanism.ball.check_size(size)
         multiplier = float(mechanism.proven_scale / mechanism.ball.radius)
+        # The one whom the line is about is trusted, also where there is no other.
+        honest = max(1, self.num_clients - max(1, self.untrusted_clients))
         return SampledClientsGaussian(
             noise_multiplier=math.nextafter(multiplier, 0),
-            sample_size=self.round_size,
-            # A client that was not drawn knows so: it sees a sample of the others.
-            population=max(self.round_size, self.num_clients - 1),
+            sample_size=min(self.round_size, honest),
+            population=honest,
         )
 
     def claim(self) -> Claim | None:
@@ -112,41 +142,39 @@ class CentralDpConfig(SystemConfig):
 
 @dataclass(frozen=True)
 class AddNoisyMean:
-    """The server step: clip the updates, add them up with noise, and divide by their number.
+    """The server step: clip the updates, add them up with noise, and divide by m.
 
-    It holds one sum of d integers where the clip is fixed. The median needs all updates at once.
+    m is the agreed number: that of those who really answered would show, in the scale of the noise,
+    who was there. It holds one sum of d integers where the clip is fixed. The median needs all
+    updates at once.
     """
 
     config: CentralDpConfig
 
-    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
-        """Return the next round's broadcast."""
-        updates: Iterable[Update] = (_update(broadcast, report) for report in reports)
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state."""
+        updates: Iterable[Update] = (_update(state, report) for report in whole(reports))
         clip = self.config.clip
         if clip is None:
             updates = list(updates)
             clip = _median_norm(updates)
         mechanism = self.config.mechanism(clip)
-        total, count = np.zeros(broadcast.weights.size, np.int64), 0
+        total, count = np.zeros(state.weights.size, np.int64), 0
         for update in updates:
             total += mechanism.ball.clip(update)
             count += 1
         if count == 0:
             raise RunError("no report came in: there is no mean to take")
-        stream = Stream.simulation(
-            seed=self.config.seed, round=broadcast.round, client=SERVER, purpose="mechanism"
-        )
-        total += mechanism.noise(total.size, stream)
-        change = total * (mechanism.ball.step / count)
-        weights = (broadcast.weights + change).astype(np.float32)
-        return replace(broadcast, round=broadcast.round + 1, weights=weights)
+        total += mechanism.noise(total.size, draw("mechanism"))
+        change = total * (mechanism.ball.step / self.config.round_size)
+        return state.next(state.weights + change), {}
 
 
-def _update(broadcast: Broadcast, report: object) -> Update:
-    if not isinstance(report, Report):
-        raise RunError("this server averages whole reports, not shuffled messages")
+def _update(state: State, report: Report) -> Update:
     weights = np.frombuffer(report.payload, "<f4").astype(np.float64)
-    return weights - broadcast.weights
+    return weights - state.weights
 
 
 def _median_norm(updates: list[Update]) -> float:

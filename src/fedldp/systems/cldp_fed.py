@@ -24,18 +24,15 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-import torch
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import PureCoordinates
 from fedldp.accounting.statement import Claim
 from fedldp.mechanisms.cldp import CLDP
-from fedldp.parts.changes import AddMeanChange, SendChange
-from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
-from fedldp.wire import Broadcast
+from fedldp.systems._mean_change import MeanChangeConfig
+from fedldp.systems.settings import NormBound, Positive
 
 
-class CldpFedConfig(SystemConfig):
+class CldpFedConfig(MeanChangeConfig):
     """Settings of CLDP-Fed; ``clients_per_round`` is the k of its k-client selection."""
 
     system: Literal["cldp_fed"] = "cldp_fed"
@@ -53,25 +50,9 @@ class CldpFedConfig(SystemConfig):
         """The randomiser of every client."""
         return CLDP(self.alpha, self.clip, self.precision)
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put CLDP-Fed together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=training,
-            encoder=SendChange(self.mechanism),
-            server_step=AddMeanChange(self.mechanism),
-            model=model,
-            layout=layout,
-        )
-
     def with_budget(self, budget: float) -> Self:
         """Return a copy whose alpha is ``budget``."""
         return self.changed(alpha=budget)
-
-    def release(self, client: int, size: int, problem: Problem) -> PureCoordinates:
-        """Return what one report releases: each weight at the worst of all pairs of numbers."""
-        return self.mechanism.event(size)
 
     def claim(self) -> Claim | None:
         """Return alpha, which the paper claims in place of an epsilon."""

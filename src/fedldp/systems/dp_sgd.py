@@ -22,21 +22,22 @@ Privacy", CCS 2016, Algorithm 1, as the row DP-SGD of tables on federated learni
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-import torch
 from pydantic import Field
 
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.accounting.statement import Claim
 from fedldp.parts.averaging import SendPlain, WeightedMean
-from fedldp.parts.private_sgd import (
-    NoisySums,
-    PrivateSgd,
-    sampling_rate,
-)
-from fedldp.systems import NoiseMultiplier, NormBound, Problem, System, SystemConfig
-from fedldp.wire import Broadcast
+from fedldp.parts.noisy_sums import NoisySums, sampling_rate
+from fedldp.parts.sides import ServerSide
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems.settings import NoiseMultiplier, NormBound
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.private_sgd import PrivateSgd
 
 
 class DpSgdConfig(SystemConfig):
@@ -63,28 +64,31 @@ class DpSgdConfig(SystemConfig):
             noise_multiplier=self.noise_multiplier,
         )
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put DP-SGD together; see the module's diagram."""
-        model, layout, weights, _ = self.build_training(problem, device)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=PrivateSgd(model, self.sums(problem), self.learning_rate, device),
-            encoder=SendPlain(by_examples=False),
-            server_step=WeightedMean(),
-            model=model,
-            layout=layout,
+    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+        """Return what sends the weights, which release a round's noisy sums of one example."""
+        return SendPlain(
+            PerRecord(
+                record=self.sums(problem).event,
+                client=InClear(what="weights that hide single examples only"),
+            )
+        )
+
+    def client_step(self, problem: Problem, device: torch.device) -> PrivateSgd:
+        """Return the steps of DP-SGD."""
+        from fedldp.parts.private_sgd import PrivateSgd
+
+        model = self.sgd(problem, device).model
+        return PrivateSgd(model, self.sums(problem), self.learning_rate, device)
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the averaging server."""
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw), aggregate=WeightedMean()
         )
 
     def with_budget(self, budget: float) -> Self:
         """Return a copy whose noise multiplier is 1/``budget``."""
         return self.changed(noise_multiplier=1 / budget)
-
-    def release(self, client: int, size: int, problem: Problem) -> PerRecord:
-        """Return what the weights release: of one example, a round's noisy sums."""
-        return PerRecord(
-            record=self.sums(problem).event,
-            client=InClear(what="weights that hide single examples only"),
-        )
 
     def claim(self) -> Claim | None:
         """Return None: what Abadi et al. prove is of one data set, and for other neighbours."""

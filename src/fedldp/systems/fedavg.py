@@ -16,16 +16,20 @@ Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas 2017, Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
 
 from fedldp.accounting.events import InClear
 from fedldp.accounting.statement import Claim
 from fedldp.parts.averaging import SendPlain, WeightedMean
-from fedldp.systems import Problem, System, SystemConfig
-from fedldp.wire import Broadcast
+from fedldp.parts.sides import ServerSide
+from fedldp.systems.base import Problem, SystemConfig
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.local_sgd import LocalSgd
 
 
 class FedAvgConfig(SystemConfig):
@@ -36,22 +40,20 @@ class FedAvgConfig(SystemConfig):
         "examples", description="weight of a client in the average: its example count, or one"
     )
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put FedAvg together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=training,
-            encoder=SendPlain(by_examples=self.weighting == "examples"),
-            server_step=WeightedMean(),
-            model=model,
-            layout=layout,
-        )
+    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+        """Return what sends weights as they are, and perhaps the number of examples."""
+        by_examples = self.weighting == "examples"
+        what = "weights and number of examples" if by_examples else "weights"
+        return SendPlain(InClear(what=what), by_examples)
 
-    def release(self, client: int, size: int, problem: Problem) -> InClear:
-        """Return the release of the weights, and of the example count where it is sent."""
-        return InClear(
-            what="weights and number of examples" if self.weighting == "examples" else "weights"
+    def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
+        """Return plain SGD."""
+        return self.sgd(problem, device)
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the averaging server."""
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw), aggregate=WeightedMean()
         )
 
     def claim(self) -> Claim | None:

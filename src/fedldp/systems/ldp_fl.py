@@ -22,17 +22,17 @@ there; clients' ranges are taken from the server's weights only, never from priv
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event, TwoValuedBits
 from fedldp.accounting.statement import Claim
-from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges, check_releasable
+from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms import (
     Aggregate,
@@ -42,10 +42,17 @@ from fedldp.mechanisms import (
     MechanismSettings,
     mechanisms,
 )
-from fedldp.parts import Client
-from fedldp.parts.per_client import check_one_each, of_client
-from fedldp.systems import Count, Delays, Positive, Problem, System, SystemConfig
+from fedldp.parts.changes import open_weights, whole
+from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
+from fedldp.parts.sides import Draw, Sender, ServerSide, State
+from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems.settings import Count, Delays, Positive
 from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Shuffled, Vector
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.local_sgd import LocalSgd
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=False)]
@@ -56,11 +63,21 @@ Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 class LdpFlConfig(SystemConfig):
     """Settings of LDP-FL."""
 
+    simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {
+        "compute_seconds",
+        "communication_seconds",
+        "latency_spread",
+        "delay_seconds",
+        "prediction_error",
+        "record_arrivals",
+    }
+    per_client: ClassVar[tuple[str, ...]] = ("epsilon",)
+
     system: Literal["ldp_fl"] = "ldp_fl"
     mechanism: str = Field(
         "two_point", description="the local randomiser; the paper's is two_point"
     )
-    epsilon: Positive | list[Positive] = Field(
+    epsilon: Positive | list[Positive] | Own = Field(
         description="budget of one weight (two_point, sign, k_rr, unary, cldp) or of a client's "
         "report in one round (the other mechanisms); a list gives each client its own"
     )
@@ -110,7 +127,7 @@ class LdpFlConfig(SystemConfig):
                 f"shuffle = true: a report of {self.mechanism} is not one bit a weight, and "
                 "cannot travel as messages of single weights; set shuffle = false"
             )
-        if isinstance(self.epsilon, list) and not self.sends_bits:
+        if is_own(self.epsilon) and not self.sends_bits:
             raise ConfigError(
                 f"epsilon is a list, and {self.mechanism} takes one budget for all clients: "
                 "give one number"
@@ -147,40 +164,47 @@ class LdpFlConfig(SystemConfig):
         )
         return _randomiser(self.mechanism, settings)
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put LDP-FL together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        if self.chunk > layout.size:
+    def client_encoder(self, problem: Problem, client: int) -> Randomise:
+        """Return the encoder of one client, with its own budget."""
+        size, budget = self.layout(problem).size, self.budget(client)
+        if self.chunk > size:
             raise ConfigError(
-                f"chunk = {self.chunk}: the model has {layout.size} weights; give 1 to "
-                f"{layout.size}"
+                f"chunk = {self.chunk}: the model has {size} weights; give 1 to {size}"
             )
-        for epsilon in self.epsilon if isinstance(self.epsilon, list) else [self.epsilon]:
-            self.randomiser(epsilon, layout.size)
-        agree = AgreeRanges(self, layout)
-        ranges = agree(weights)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights, ranges=ranges),
-            client_step=training,
-            encoder=Randomise(self),
-            server_step=EstimateMean(self, agree),
-            model=model,
-            layout=layout,
+        return Randomise(
+            mechanism=self.randomiser(budget, size),
+            size=size,
+            chunk=self.chunk if self.shuffles else size,
+            send=self.send,
+            label=budget if is_own(self.epsilon) else None,
         )
 
-    def release(self, client: int, size: int, problem: Problem) -> Event:
-        """Return what one report of ``client`` releases: its mechanism's event."""
-        event = self.randomiser(self.budget(client), size).event(size)
-        if isinstance(self.epsilon, list) and isinstance(event, TwoValuedBits):
-            return replace(event, group=self.budget(client))
-        return event
+    def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
+        """Return plain SGD."""
+        return self.sgd(problem, device)
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the server that estimates the mean; see the module's diagram."""
+        agree = AgreeRanges(self, self.layout(problem))
+        if self.ranges == "fixed":
+            agree.fixed()  # refuses ranges that do not fit the model
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw),
+            publish=agree.publish,
+            aggregate=EstimateMean(self, agree),
+        )
+
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """The mechanism's unit; proven."""
+        return EpsilonMeaning(mechanisms()[self.mechanism].epsilon_unit, "proven")
 
     def claim(self) -> Claim | None:
         """Return the paper's claim, epsilon per weight; it has none on other mechanisms."""
         if self.mechanism != "two_point":
             return None
         return Claim(
-            epsilon=max(self.epsilon) if isinstance(self.epsilon, list) else self.epsilon,
+            epsilon=max(self.epsilon) if isinstance(self.epsilon, list) else self.budget(0),
             delta=0.0,
             unit="weight",
             source="Sun, Qian, Chen 2021, Theorem 1 and Section 4, Parameter Shuffling",
@@ -223,56 +247,86 @@ class AgreeRanges:
                 floor=config.range_floor,
                 margin=config.range_margin,
             )
-        return Ranges.fixed(config.range_center, config.range_radius, self.layout.sizes)
+        return self.fixed()
+
+    def fixed(self) -> Ranges:
+        """Return the configured ranges.
+
+        Raises:
+            ConfigError: they are not one for each parameter tensor, or not in range.
+        """
+        return Ranges.fixed(self.config.range_center, self.config.range_radius, self.layout.sizes)
+
+    def publish(self, state: State) -> Broadcast:
+        """Return the round's broadcast."""
+        return Broadcast(round=state.round, weights=state.weights, ranges=self(state.weights))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Randomise:
-    """The client's encoder (Algorithm 2): the only place where LDP-FL opens a sensitive value."""
+    """One client's encoder (Algorithm 2): the only place where LDP-FL opens a sensitive value.
 
-    config: LdpFlConfig
+    Attributes:
+        mechanism: with the client's own budget.
+        size: of the model, d.
+        chunk: coordinates in one message.
+        send: weights, or their change from the broadcast.
+        label: the budget, which travels along where clients have budgets of their own.
+    """
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+    mechanism: Mechanism
+    size: int
+    chunk: int
+    send: Literal["weights", "update"]
+    label: float | None
+
+    def event(self, exchange: int = 0) -> Event:
+        """Return what one report releases: the mechanism's event."""
+        event = self.mechanism.event(self.size)
+        if self.label is not None and isinstance(event, TwoValuedBits):
+            return replace(event, group=self.label)
+        return event
+
+    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, sender: Sender) -> Report:
         """Return the report of one client."""
-        config, ranges = self.config, _ranges(broadcast)
-        values = update.open()
-        check_releasable(values)
-        if config.send == "update":
+        values, ranges = open_weights(update, broadcast), _ranges(broadcast)
+        if self.send == "update":
             values = values - broadcast.weights
-        mechanism = config.randomiser(config.budget(client.index), values.size)
         return Report(
             round=broadcast.round,
             size=values.size,
-            payload=mechanism.encode(ranges.normalise(values), client.stream("mechanism")),
-            chunk=config.chunk if config.shuffles else values.size,
-            epsilon=config.budget(client.index) if isinstance(config.epsilon, list) else None,
+            payload=self.mechanism.encode(ranges.normalise(values), sender.fresh("mechanism")),
+            chunk=self.chunk,
+            epsilon=self.label,
         )
 
 
 @dataclass(frozen=True)
 class EstimateMean:
-    """The server step: weights and ranges of the next round, in O(d) memory."""
+    """The server step: weights of the next round, in O(d) memory."""
 
     config: LdpFlConfig
     agree: AgreeRanges
 
-    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
-        """Return the next round's broadcast."""
-        size = broadcast.weights.size
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state."""
+        size = state.weights.size
         aggregate = self.config.randomiser(self.config.budget(0), size).aggregate(size)
-        for report in reports:
+        for report in reports if isinstance(aggregate, Counts) else whole(reports):
             self._add(aggregate, report)
-        weights = _ranges(broadcast).restore(aggregate.mean())
+        weights = self.agree(state.weights).restore(aggregate.mean())
         if self.config.send == "update":
-            weights += broadcast.weights
+            weights += state.weights
         try:
-            ranges = self.agree(weights)
+            self.agree(weights)
         except ConfigError as error:
             raise RunError(
-                f"round {broadcast.round}: the adaptive ranges went astray, for the noise of so "
+                f"round {state.round}: the adaptive ranges went astray, for the noise of so "
                 "few reports at this epsilon feeds on itself; set ranges = fixed"
             ) from error
-        return replace(broadcast, round=broadcast.round + 1, weights=weights, ranges=ranges)
+        return state.next(weights), {}
 
     def _add(self, aggregate: Aggregate, report: Report | Shuffled) -> None:
         if isinstance(aggregate, Counts):
@@ -283,8 +337,7 @@ class EstimateMean:
                 inside = coordinates < report.size
                 aggregate.add_bits(coordinates[inside], report.bits[inside])
                 return
-        if isinstance(report, Shuffled):
-            raise RunError("this server reads whole reports, not shuffled messages")
+        assert isinstance(report, Report)
         aggregate.add(report.payload)
 
     def _scale(self, epsilon: float, size: int) -> float:

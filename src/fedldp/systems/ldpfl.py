@@ -25,64 +25,64 @@ augmentation are not described: the first is the setting `model`, and there is n
 
 What leaves besides the bits: labels, in clear in the paper; nothing of the CNN, of its batch norms
 or of the tests; no number of examples, although how far a client trains depends on it. A bit of any
-example depends on all of the client's, through the CNN, unless the encoder is public.
+example depends on all of the client's, through the CNN, unless the encoder is public; so does the
+score of any test, which nothing randomises.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from torch import nn
 
-from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, PureCoordinates
+from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.accounting.statement import Claim
-from fedldp.data import Examples
+from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
 from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
-from fedldp.parts import Client, Score
+from fedldp.models import layout_of_module
+from fedldp.parts.architecture import Architecture
 from fedldp.parts.averaging import SendPlain, WeightedMean
-from fedldp.parts.feature_net import Architecture, FeatureNet, state_of, train
+from fedldp.parts.codes import PIECE, Codes, num_trained
 from fedldp.parts.fixed_point import FixedPoint
 from fedldp.parts.images import check_images
-from fedldp.parts.local_sgd import (
-    batches,
-    evaluate,
-    gradients,
-    layout_of,
-    load_weights,
-    read_weights,
-)
-from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
-from fedldp.parts.store import Arrays
-from fedldp.randomness import Stream, torch_seeded
-from fedldp.systems import Count, Positive, Problem, System, SystemConfig
+from fedldp.parts.public_encoder import PublicEncoder, check_is_public, to_public
+from fedldp.parts.sides import Client, Draw, Score, ServerSide, State
+from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems.settings import Count, Positive
 from fedldp.wire import Broadcast, Sensitive, Vector
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
 Channels = Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)]
-
-PIECE = 1000
-"""Examples encoded, or tested, at a time."""
 
 _THEOREMS = {
     "theorem_2": "Theorem 2 (eq. 13)",
     "theorem_1": "Theorem 1",
     "symmetric": "eq. 11",
 }
+_SCORES: dict[tuple[str, str], list[str]] = {
+    ("common", "public"): [],
+    ("common", "own"): ["scores through an encoder trained on own examples"],
+    ("clients", "public"): ["scores on own test examples"],
+    ("clients", "own"): ["scores on own test examples, through an encoder trained on the others"],
+}
+"""What scores tell of private examples, by ``evaluation`` and ``encoder``."""
 
 
 class LdpflConfig(SystemConfig):
     """Settings of LDPFL."""
+
+    simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {"randomise_tests"}
 
     system: Literal["ldpfl"] = "ldpfl"
     epsilon: Positive = Field(0.5, description="the paper's budget of one example's features")
@@ -132,11 +132,6 @@ class LdpflConfig(SystemConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         self.code, self.mechanism  # noqa: B018 (they check their settings)
-        if self.encoder == "own" and self.public_dataset is not None:
-            raise ConfigError(
-                f"public_dataset = {self.public_dataset}: every client trains its own encoder; set "
-                "encoder = public"
-            )
         if self.public_dataset is not None:
             check_is_public(self.public_dataset, self.dataset)
         return self
@@ -169,71 +164,111 @@ class LdpflConfig(SystemConfig):
         """Return the length of one example's vector of bits, r_f l."""
         return self.architecture(problem).num_features * self.code.length
 
-    def num_trained(self, num_examples: int) -> int:
-        """Return how many of a client's examples are not kept for its test; one at least."""
-        return max(1, num_examples - math.ceil(self.test_share * num_examples))
+    def codes(self, problem: Problem, device: torch.device) -> Codes:
+        """Return how a client makes bits of its examples."""
+        return Codes(
+            architecture=self.architecture(problem),
+            code=self.code,
+            mechanism=self.mechanism,
+            labels=self.label_mechanism(problem.num_classes),
+            epochs=self.encoder_epochs if self.encoder == "own" else None,
+            test_share=self.test_share,
+            num_clients=self.num_clients if self.evaluation == "common" else None,
+            randomise_tests=self.randomise_tests,
+            device=device,
+        )
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put LDPFL together; see the module's diagram."""
+    def idle_settings(self) -> Mapping[str, str]:
+        """Name also what the encoder, or the randomisation, makes no use of."""
+        idle = dict(super().idle_settings())
+        if self.encoder == "own":
+            idle["public_dataset"] = "with encoder = own every client trains its own encoder"
+        if self.randomisation == "symmetric":
+            idle["alpha"] = "with randomisation = symmetric no probability depends on it"
+        return idle
+
+    def model_input(self, problem: Problem) -> tuple[int, ...]:
+        """Return the shape of one example's vector of bits."""
+        return (self.num_bits(problem),)
+
+    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+        """Return what sends the weights, which follow from bits and labels that are drawn once."""
         if problem.num_examples <= self.num_clients and self.evaluation == "clients":
             raise ConfigError(
                 f"num_clients = {self.num_clients}: with {problem.num_examples} examples no client "
                 "can keep one for its test; give fewer, or set evaluation = common"
             )
-        codes = Codes(self, problem, device)
-        model, layout, weights, _ = self.build_training(
-            replace(problem, input_shape=(codes.num_bits,)), device
-        )
+        return SendPlain(self.releases(problem))
 
-        encoder = self._public_encoder(problem) if self.encoder == "public" else None
+    def client_step(self, problem: Problem, device: torch.device) -> TrainOnBits:
+        """Return the training on bits."""
+        model = self.sgd(problem, device).model
+        return TrainOnBits(self, self.codes(problem, device), model, device)
 
-        def initial() -> Broadcast:
-            public = {} if encoder is None else to_public(encoder.build(device))
-            return Broadcast(round=1, weights=weights, public=public)
+    def tester(self, problem: Problem, device: torch.device) -> ScoreOnBits:
+        """Return the test on bits."""
+        model = self.sgd(problem, device).model
+        return ScoreOnBits(self.codes(problem, device), model, device)
 
-        return System(
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the averaging server, which tells everyone the encoder if that is public."""
+        public = None
+        if self.encoder == "public":
+            network, epochs = self.architecture(problem), self.encoder_epochs
+            public = PublicEncoder(network, self.public_dataset, epochs, problem.data_dir)
+
+        def initial(draw: Draw) -> State:
+            arrays = {} if public is None else to_public(public.build(draw))
+            return State(weights=self.first_weights(problem, draw), arrays=arrays)
+
+        return ServerSide(
             initial=initial,
-            client_step=TrainOnBits(self, codes, model, device),
-            encoder=SendPlain(by_examples=False),
-            server_step=WeightedMean(),
-            model=model,
-            layout=layout,
-            tester=ScoreOnBits(self, codes, model, device),
+            publish=lambda state: Broadcast(
+                round=state.round, weights=state.weights, public=state.arrays
+            ),
+            aggregate=WeightedMean(),
         )
 
-    def _public_encoder(self, problem: Problem) -> PublicEncoder:
-        network, epochs = self.architecture(problem), self.encoder_epochs
-        return PublicEncoder(network, self.public_dataset, epochs, self.seed, problem.data_dir)
+    def releases(self, problem: Problem) -> PerRecord:
+        """Return what all reports of a client follow from: its examples' bits and labels.
 
-    def release(self, client: int, size: int, problem: Problem) -> Event:
-        """Return what all reports of ``client`` follow from: its examples' bits and labels.
-
-        They are drawn once. One record changes its own bits where the encoder is public, but the
-        bits of all the client's records where they trained the encoder. Its label is one of them.
-        Scores on a client's own test examples are computed from these as they are.
+        They are drawn once. Where the encoder is public, one record changes its own alone. Scores
+        are a release too, where they are of a client's own test examples, or pass through an
+        encoder that its training examples made: then nothing randomises what they show.
         """
         bits = self.mechanism.event(self.num_bits(problem))
         labels = self.label_mechanism(problem.num_classes)
-        if labels is None or self.evaluation == "clients":
-            alone = math.ceil(1000 * math.fsum(e * n for e, n in bits.groups)) / 1000
-            bits_alone = f"one example's bits alone, of a public encoder: pure epsilon {alone:,.3f}"
-            what = f"labels ({bits_alone})" if labels is None else "scores on own test examples"
-            return PerRecord(record=InClear(what=what), client=InClear(what=what))
+        alone = math.ceil(1000 * math.fsum(e * n for e, n in bits.groups)) / 1000
+        clear = _SCORES[self.evaluation, self.encoder]
+        if labels is None:
+            what = (
+                f"labels (one example's bits alone, of a public encoder: pure epsilon {alone:,.3f})"
+            )
+            clear = [what, *clear]
+        if labels is None or clear:
+            event = InClear(what=" and ".join(clear))
+            return PerRecord(record=event, client=event)
         label = labels.event(1)
-        iid = self.partition == "iid"  # then it is public how many examples a client has
-        share = -(-problem.num_examples // self.num_clients)
-        most = self.num_trained(share if iid else problem.num_examples)
-        record = _sum((bits, most if self.encoder == "own" else 1), (label, 1))
-        everything = _sum((bits, most), (label, most))
-        return PerRecord(
-            record=DrawnOnce(drawn=record),
-            client=DrawnOnce(drawn=everything) if iid else InClear(what="number of examples"),
-        )
+        most = self.most_examples(problem)
+        if most is None:
+            client: DrawnOnce | InClear = InClear(what="number of examples")
+        else:
+            client = _drawn(num_trained(most, self.test_share), bits, label)
+        return PerRecord(record=_drawn(1, bits, label), client=client)
+
+    def most_examples(self, problem: Problem) -> int | None:
+        """Return an equal share, where it is public how many examples a client has."""
+        return -(-problem.num_examples // self.num_clients) if self.partition == "iid" else None
 
     def tested_on(self) -> str:
         if self.evaluation == "common":
             return "the test set, of which every client encodes a part"
         return "the clients' own held-out examples, each through its client's encoder"
+
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """One example; claimed."""
+        return EpsilonMeaning("record", "claimed")
 
     def claim(self) -> Claim | None:
         """Return the paper's claim, for one example."""
@@ -245,98 +280,14 @@ class LdpflConfig(SystemConfig):
         )
 
 
-def _sum(*parts: tuple[PureCoordinates, int]) -> PureCoordinates:
-    """Return the event of some events, each with how often it happens."""
+def _drawn(examples: int, *events: PureCoordinates) -> DrawnOnce:
+    """Return the event of all ``events`` for each of so many examples, drawn once."""
     groups: Counter[float] = Counter()
-    for event, times in parts:
+    for event in events:
         for epsilon, count in event.groups:
-            groups[epsilon] += times * count
-    return PureCoordinates(groups=tuple(groups.items()))
-
-
-@dataclass(frozen=True, eq=False)
-class Codes:
-    """What a client has on its disk: its encoder, and randomised bits with their labels.
-
-    Attributes:
-        config: the system's.
-        problem: the shape of the data.
-        device: where encoders are trained.
-    """
-
-    config: LdpflConfig
-    problem: Problem
-    device: torch.device
-
-    @cached_property
-    def num_bits(self) -> int:
-        """The length of one example's vector."""
-        return self.config.num_bits(self.problem)
-
-    def for_training(self, broadcast: Broadcast, client: Client) -> Arrays:
-        """Return "bits", packed, shape (n, ceil(num_bits/8)), and "labels", shape (n,)."""
-
-        def make() -> Arrays:
-            own = _take(client.examples, self._places(client)[0])
-            mechanism = self.config.label_mechanism(self.problem.num_classes)
-            labels = own.labels
-            if mechanism is not None:
-                labels = mechanism.randomise(labels, client.setup("labels"))
-            net = self._encoder(broadcast, client)
-            return {"bits": self._bits(net, own, client.setup("bits")), "labels": labels}
-
-        return client.store.arrays("training", make)
-
-    def for_test(self, broadcast: Broadcast, client: Client, test: Examples) -> Arrays:
-        """Return the same of the examples that the client tests on; their labels stay true."""
-
-        def make() -> Arrays:
-            if self.config.evaluation == "clients":
-                chosen = _take(client.examples, self._places(client)[1])
-            else:
-                chosen = _take(test, slice(client.index, None, self.config.num_clients))
-            stream = client.setup("test bits") if self.config.randomise_tests else None
-            net = self._encoder(broadcast, client)
-            return {"bits": self._bits(net, chosen, stream), "labels": chosen.labels}
-
-        return client.store.arrays("test", make)
-
-    def _places(self, client: Client) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return which of the client's examples are for training, and which for its test."""
-        order = client.setup("split").generator().permutation(len(client.examples))
-        training = self.config.num_trained(len(order))
-        return np.sort(order[:training]), np.sort(order[training:])
-
-    def _encoder(self, broadcast: Broadcast, client: Client) -> FeatureNet:
-        architecture = self.config.architecture(self.problem)
-        if self.config.encoder == "public":
-            return from_public(broadcast, architecture)
-
-        def make() -> Arrays:
-            net = architecture.build(client.setup("encoder weights"))
-            own = _take(client.examples, self._places(client)[0])
-            epochs = self.config.encoder_epochs
-            train(net, own, epochs=epochs, draw=client.setup, device=self.device)
-            return state_of(net)
-
-        return architecture.restore(client.store.arrays("encoder", make))
-
-    def _bits(
-        self, net: FeatureNet, examples: Examples, stream: Stream | None
-    ) -> NDArray[np.uint8]:
-        """Return the packed bits of examples, randomised with ``stream`` where there is one."""
-        packed = np.empty((len(examples), -(-self.num_bits // 8)), np.uint8)
-        for start in range(0, len(examples), PIECE):
-            piece = slice(start, start + PIECE)
-            bits = self.config.code.encode(net.features(examples.features[piece], self.device))
-            if stream is not None:
-                bits = self.config.mechanism.randomise(bits, stream)
-            packed[piece] = np.packbits(bits, axis=1)
-        return packed
-
-    def inputs(self, packed: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return packed bits as the global network's inputs, 0 and 1, shape (n, num_bits)."""
-        return np.unpackbits(packed, axis=1, count=self.num_bits).astype(np.float32)
+            groups[epsilon] += examples * count
+    drawn = PureCoordinates(groups=tuple(groups.items()))
+    return DrawnOnce(drawn=drawn, identity="features and labels")
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,19 +301,29 @@ class TrainOnBits:
 
     def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
         """Return the client's weights after training, float32, shape (d,)."""
+        import torch
+
+        from fedldp.parts.local_sgd import (
+            batches,
+            gradients,
+            load_weights,
+            read_weights,
+        )
+        from fedldp.randomness import torch_seeded
+
         kept = self.codes.for_training(broadcast, client)
         config, model = self.config, self.model
-        load_weights(model, layout_of(model), broadcast.weights)
+        load_weights(model, layout_of_module(model), broadcast.weights)
         model.train()
         parameters = list(model.parameters())
         method = torch.optim.Adam if config.optimizer == "adam" else torch.optim.SGD
         optimizer = method(parameters, lr=config.learning_rate)
         labels = torch.from_numpy(kept["labels"])
-        order = client.stream("batches")
-        with torch_seeded(client.stream("model")):
-            for places in batches(len(labels), config.local_epochs, config.batch_size, order):
-                inputs = torch.from_numpy(self.codes.inputs(kept["bits"][places])).to(self.device)
-                answers = labels[torch.from_numpy(places)].to(self.device)
+        order = client.fresh("batches")
+        with torch_seeded(client.fresh("model")):
+            for indices in batches(len(labels), config.local_epochs, config.batch_size, order):
+                inputs = torch.from_numpy(self.codes.inputs(kept["bits"][indices])).to(self.device)
+                answers = labels[torch.from_numpy(indices)].to(self.device)
                 found = gradients(model, inputs, answers, parameters)
                 for parameter, gradient in zip(parameters, found, strict=True):
                     parameter.grad = gradient
@@ -374,16 +335,17 @@ class TrainOnBits:
 class ScoreOnBits:
     """The tester: the global network on the bits of a client's test examples."""
 
-    config: LdpflConfig
     codes: Codes
     model: nn.Module
     device: torch.device
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
         """Return how the broadcast's weights do."""
+        from fedldp.parts.local_sgd import evaluate, load_weights
+
         kept = self.codes.for_test(broadcast, client, test)
         bits, labels = kept["bits"], kept["labels"]
-        load_weights(self.model, layout_of(self.model), broadcast.weights)
+        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
         pieces = [slice(start, start + PIECE) for start in range(0, len(labels), PIECE)]
         scores = [
             evaluate(self.model, Examples(self.codes.inputs(bits[p]), labels[p]), self.device)
@@ -394,7 +356,3 @@ class ScoreOnBits:
             loss=sum(score.loss for score in scores),
             total=len(labels),
         )
-
-
-def _take(examples: Examples, places: NDArray[np.int64] | slice) -> Examples:
-    return Examples(examples.features[places], examples.labels[places])

@@ -38,40 +38,32 @@ Jordan, Wainwright 2013, "Local Privacy and Statistical Minimax Rates".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from torch import nn
 
-from fedldp.accounting.compose import pure_epsilon
-from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, PureReport
+from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureReport, Several
 from fedldp.accounting.statement import Claim
-from fedldp.data import Examples
+from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
-from fedldp.parts import Client, Score
+from fedldp.models import layout_of_module
 from fedldp.parts.averaging import SendPlain, WeightedMean
 from fedldp.parts.images import check_images
-from fedldp.parts.local_sgd import evaluate, layout_of, load_weights
 from fedldp.parts.oriented_gradients import OrientedGradients
-from fedldp.parts.portions import check_portions, places_of_round
-from fedldp.parts.single_gradients import single_gradients
-from fedldp.randomness import torch_seeded
-from fedldp.systems import (
-    LARGEST_BATCH,
-    Count,
-    NormBound,
-    Positive,
-    Problem,
-    System,
-    SystemConfig,
-)
+from fedldp.parts.portions import check_portions, indices_of_round, kept_order
+from fedldp.parts.sides import Client, Score, ServerSide
+from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems.settings import LARGEST_BATCH, Count, NormBound, Positive
 from fedldp.wire import Broadcast, Sensitive, Vector
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 PIECE = 200
 """Examples whose gradients are computed at a time."""
@@ -116,39 +108,53 @@ class LdpflSoundConfig(SystemConfig):
         """Return what randomises a gradient of ``size`` coordinates, divided by ``clip``."""
         return _randomiser(self.mechanism, self.epsilon, self.delta, size)
 
-    def encoder(self, problem: Problem) -> OrientedGradients:
-        """Return the public encoder."""
+    def features(self, problem: Problem) -> OrientedGradients:
+        """Return the public encoder of images."""
         check_images(problem.input_shape, self.dataset)
         return OrientedGradients(problem.input_shape, self.cells, self.orientations)
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put the system together; see the module's diagram."""
+    def model_input(self, problem: Problem) -> tuple[int, ...]:
+        """Return the shape of one image's features."""
+        return (self.features(problem).size,)
+
+    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+        """Return what sends the weights, which follow from a client's randomised gradients."""
         check_portions(problem.num_examples, self.num_clients, self.rounds)
-        encoder = self.encoder(problem)
-        model, layout, weights, _ = self.build_training(
-            replace(problem, input_shape=(encoder.size,)), device
-        )
-        self._whole(layout.size)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=RandomisedSgd(self, encoder, model, device),
-            encoder=SendPlain(by_examples=False),
-            server_step=WeightedMean(),
-            model=model,
-            layout=layout,
-            tester=ScoreOnFeatures(self, encoder, model, device),
+        record, most = self._whole(self.layout(problem).size), self.most_examples(problem)
+        if most is None:
+            return SendPlain(
+                PerRecord(record=self._drawn(record), client=InClear(what="number of examples"))
+            )
+        everything = Several(each=record, count=most)
+        return SendPlain(PerRecord(record=self._drawn(record), client=self._drawn(everything)))
+
+    def _drawn(self, event: PureReport | Several) -> DrawnOnce:
+        # Another number of rounds would put an example into another one.
+        return DrawnOnce(drawn=event, identity=f"gradients, in {self.rounds} rounds")
+
+    def most_examples(self, problem: Problem) -> int | None:
+        """Return an equal share, where it is public how many examples a client has."""
+        return -(-problem.num_examples // self.num_clients) if self.partition == "iid" else None
+
+    def client_step(self, problem: Problem, device: torch.device) -> RandomisedSgd:
+        """Return the training on each example once."""
+        return RandomisedSgd(self, self.features(problem), self.sgd(problem, device).model, device)
+
+    def tester(self, problem: Problem, device: torch.device) -> ScoreOnFeatures:
+        """Return the test on features."""
+        model = self.sgd(problem, device).model
+        return ScoreOnFeatures(self, self.features(problem), model, device)
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the averaging server."""
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw), aggregate=WeightedMean()
         )
 
-    def release(self, client: int, size: int, problem: Problem) -> Event:
-        """Return what all reports of ``client`` follow from: its randomised gradients."""
-        record = self._whole(size)
-        iid = self.partition == "iid"  # then it is public how many examples a client has
-        most = -(-problem.num_examples // self.num_clients)
-        everything = replace(record, epsilon=pure_epsilon({record.epsilon: most}))
-        return PerRecord(
-            record=DrawnOnce(drawn=record),
-            client=DrawnOnce(drawn=everything) if iid else InClear(what="number of examples"),
-        )
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """One example in the whole run, label included; proven."""
+        return EpsilonMeaning("record", "proven")
 
     def _whole(self, size: int) -> PureReport:
         """Return the event of one example's gradient.
@@ -180,26 +186,31 @@ class RandomisedSgd:
     """The client step: SGD by gradients that are randomised one by one, each example used once."""
 
     config: LdpflSoundConfig
-    encoder: OrientedGradients
+    features: OrientedGradients
     model: nn.Module
     device: torch.device
 
     def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
         """Return the client's weights after this round's examples, float32, shape (d,)."""
         kept = client.store.arrays(
-            f"round-{broadcast.round}", lambda: {"weights": self._train(broadcast, client)}
+            "trained",
+            lambda: {"weights": self._train(broadcast, client)},
+            round=broadcast.round,
         )
         return Sensitive(kept["weights"])
 
     def _train(self, broadcast: Broadcast, client: Client) -> Vector:
+        from fedldp.randomness import torch_seeded
+
         config, weights = self.config, broadcast.weights
-        places = places_of_round(client, broadcast.round, config.rounds)
-        features = self.encoder(client.examples.features[places])
-        labels = client.examples.labels[places]
-        stream = client.stream("mechanism")
+        order = kept_order(client, config.rounds)
+        indices = indices_of_round(order, broadcast.round, config.rounds)
+        features = self.features(client.examples.features[indices])
+        labels = client.examples.labels[indices]
+        stream = client.fresh("mechanism")
         mechanism = config.randomiser(weights.size)
-        with torch_seeded(client.stream("model")):
-            for start in range(0, len(places), config.batch_size):
+        with torch_seeded(client.fresh("model")):
+            for start in range(0, len(indices), config.batch_size):
                 batch = slice(start, start + config.batch_size)
                 aggregate = mechanism.aggregate(weights.size)
                 for gradient in self._gradients(weights, features[batch], labels[batch]):
@@ -215,7 +226,12 @@ class RandomisedSgd:
 
         Zeros where it is NaN or infinite: a server may choose weights for which some are.
         """
-        load_weights(self.model, layout_of(self.model), weights)
+        import torch
+
+        from fedldp.parts.local_sgd import load_weights
+        from fedldp.parts.single_gradients import single_gradients
+
+        load_weights(self.model, layout_of_module(self.model), weights)
         self.model.train()
         for start in range(0, len(labels), PIECE):
             piece = slice(start, start + PIECE)
@@ -236,13 +252,15 @@ class ScoreOnFeatures:
     """The tester: each client encodes a part of the test set."""
 
     config: LdpflSoundConfig
-    encoder: OrientedGradients
+    features: OrientedGradients
     model: nn.Module
     device: torch.device
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
         """Return how the broadcast's weights do on this client's part."""
+        from fedldp.parts.local_sgd import evaluate, load_weights
+
         part = slice(client.index, None, self.config.num_clients)
-        kept = client.store.arrays("test", lambda: {"features": self.encoder(test.features[part])})
-        load_weights(self.model, layout_of(self.model), broadcast.weights)
+        kept = client.store.arrays("test", lambda: {"features": self.features(test.features[part])})
+        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
         return evaluate(self.model, Examples(kept["features"], test.labels[part]), self.device)

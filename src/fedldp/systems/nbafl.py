@@ -20,87 +20,58 @@ for the whole client: that is what the guarantees say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts import Client
 from fedldp.parts.changes import open_update
-from fedldp.parts.nbafl import (
-    Exposures,
-    MinClientExamples,
-    NbaflNoise,
-    NoisyAverage,
-    Send,
-    Weighting,
-    check_smallest,
-    smallest_share,
-)
-from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
+from fedldp.parts.sides import Sender, ServerSide
+from fedldp.systems._nbafl import NbaflSettings
+from fedldp.systems.base import EpsilonMeaning, Problem
+from fedldp.systems.settings import Positive
 from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
+if TYPE_CHECKING:
+    import torch
 
-class NbaflConfig(SystemConfig):
+    from fedldp.parts.local_sgd import LocalSgd
+
+
+class NbaflConfig(NbaflSettings):
     """Settings of NbAFL."""
 
     system: Literal["nbafl"] = "nbafl"
     epsilon: Positive = Field(description="as claimed for one record, all uploads together")
-    clip: NormBound = Field(description="C, the bound on the norm of a client's weights")
-    send: Send = "weights"
-    exposures: Exposures = None
-    min_client_examples: MinClientExamples = None
-    weighting: Weighting = "uniform"
-
-    def noise(self, problem: Problem) -> NbaflNoise:
-        """Return the published noise levels."""
-        return NbaflNoise(
-            clip=self.clip,
-            delta=self.delta,
-            rounds=self.rounds,
-            exposures=self.exposures or self.rounds,
-            clients=self.round_size,
-            smallest=smallest_share(
-                self.min_client_examples,
-                partition=self.partition,
-                num_examples=problem.num_examples,
-                num_clients=self.num_clients,
-            ),
-        )
 
     def mechanism(self, problem: Problem) -> Gaussian:
         """Return the randomiser of every client."""
         return self.noise(problem).mechanism(self.epsilon)
 
-    def check_shares(self, sizes: Sequence[int]) -> None:
-        """Refuse a client with fewer examples than ``min_client_examples``."""
-        check_smallest(self.min_client_examples, sizes)
-
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put NbAFL together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        mechanism = self.mechanism(problem)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=training,
-            encoder=ClipAndPerturb(self, mechanism),
-            server_step=NoisyAverage(
-                mechanism, self.send, self.noise(problem).downlink_sigma(self.epsilon), self.seed
-            ),
-            model=model,
-            layout=layout,
+    def client_encoder(self, problem: Problem, client: int) -> ClipAndPerturb:
+        """Return the encoder, which is the same for all clients."""
+        return ClipAndPerturb(
+            mechanism=self.mechanism(problem),
+            size=self.layout(problem).size,
+            send=self.send,
+            by_examples=self.by_examples,
         )
 
-    def release(self, client: int, size: int, problem: Problem) -> Event:
-        """Return what one report releases: clipped weights with noise, perhaps a count as it is."""
-        if self.weighting == "examples":
-            return InClear(what="number of examples")
-        return self.mechanism(problem).event(size)
+    def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
+        """Return plain SGD."""
+        return self.sgd(problem, device)
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the averaging server, which adds noise of its own."""
+        return self.averaging(problem, self.mechanism(problem), self.epsilon)
+
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """One record's, as claimed."""
+        return EpsilonMeaning("record", "claimed")
 
     def claim(self) -> Claim | None:
         """Return the source's claim, for one record."""
@@ -112,25 +83,37 @@ class NbaflConfig(SystemConfig):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClipAndPerturb:
     """The client's encoder: the only place where NbAFL opens a sensitive value.
 
     Attributes:
-        config: the settings.
         mechanism: clips and adds the noise.
+        size: of the model, d.
+        send: weights, or their change from the broadcast.
+        by_examples: also release the number of the client's examples, as it is.
     """
 
-    config: NbaflConfig
     mechanism: Gaussian
+    size: int
+    send: Literal["weights", "update"]
+    by_examples: bool
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+    def event(self, exchange: int = 0) -> Event:
+        """Return what one report releases: clipped weights with noise, perhaps a count as it is."""
+        if self.by_examples:
+            return InClear(what="number of examples")
+        return self.mechanism.event(self.size)
+
+    def __call__(
+        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
+    ) -> Report:
         """Return the report of one client."""
-        values = open_update(update, broadcast, self.config.send)
+        values = open_update(update, broadcast, self.send)
         return Report(
             round=broadcast.round,
             size=values.size,
-            payload=self.mechanism.encode(values, client.stream("mechanism")),
+            payload=self.mechanism.encode(values, sender.fresh("mechanism")),
             chunk=values.size,
-            weight=float(len(client.examples)) if self.config.weighting == "examples" else None,
+            weight=float(sender.num_examples.open()) if self.by_examples else None,
         )

@@ -20,7 +20,7 @@ The paper sets delta_i = 1/|D_i|, which then tells the number of the client's ex
 What holds is less than what is claimed. The Gaussian's sigma_i assumes that reports differ by at
 most 1 in L2 norm, while the clip proves 2 c_i sqrt(d). That of the sign comes from a formula for
 epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent
-their reports before the server selects some, so all pay in every round. See ``release``.
+their reports before the server selects some, so all pay in every round. See ``Perturb``.
 
 Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
 Personalized Settings", Appl. Sci. 2023, 13(7), 4168. Not stated there: U, the number of local
@@ -30,63 +30,53 @@ steps; the concentration of the Dirichlet partition; what (C) does where it sele
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
-from fedldp.bounding import Box, check_releasable
+from fedldp.bounding import Box
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms._grid import LARGEST_CLIP
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.sign import Sign, paper_sigma
-from fedldp.parts import Client
 from fedldp.parts.averaging import mean_by_sender, read_report
-from fedldp.parts.per_client import check_one_each, of_client
-from fedldp.parts.portions import PortionSgd, check_portions, check_rate, scale_features
+from fedldp.parts.changes import open_weights
+from fedldp.parts.per_client import Own, of_client
 from fedldp.parts.selection import draw_selection
-from fedldp.randomness import SERVER, Stream
-from fedldp.systems import (
-    Delta,
-    LearningRate,
-    NormBound,
-    Positive,
-    Problem,
-    System,
-    SystemConfig,
-)
+from fedldp.parts.sides import Draw, Sender, ServerSide, State
+from fedldp.systems._personalized import PersonalizedSettings
+from fedldp.systems.base import EpsilonMeaning, Problem
+from fedldp.systems.settings import Delta, NormBound, Positive
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
 
 _TIE = 1e-12
 """Weighted means of signs are not exactly zero where the votes are even."""
 
 
-class PersonalizedConfig(SystemConfig):
+class PersonalizedConfig(PersonalizedSettings):
     """Settings of personalised LDP."""
 
     system: Literal["personalized"] = "personalized"
-    model: str = Field(
-        "logistic", description='a name from `fedldp list models`, or "module:callable"'
-    )
     perturbation: Literal["gaussian", "sign", "none", "bare-sign"] = Field(
         "gaussian",
         description="gaussian: clip and add noise; sign: clip and send randomised signs; none: "
         "clip, without noise; bare-sign: signs, without clip and noise",
     )
-    epsilon: Positive | list[Positive] | None = Field(
+    epsilon: Positive | list[Positive] | Own | None = Field(
         None, description="the paper's budget eps_i; a list gives each client its own"
     )
-    client_delta: Delta | list[Delta] | None = Field(
+    client_delta: Delta | list[Delta] | Own | None = Field(
         None, description="the paper's delta_i, for all clients or a list; delta where not set"
     )
-    clip: NormBound | list[NormBound] = Field(
+    clip: NormBound | list[NormBound] | Own = Field(
         description="bound c_i on every coordinate, for all clients or a list"
     )
     aggregation: Literal["mean", "weighted", "selection"] = Field(
@@ -95,22 +85,9 @@ class PersonalizedConfig(SystemConfig):
     empty_selection: Literal["redraw", "keep"] = Field(
         "redraw", description="where (C) selects nobody: draw again, or keep the last weights"
     )
-    sampling_probability: float = Field(
-        1.0, gt=0, le=1, description="q, of an example of the round's portion to be trained on"
-    )
-    learning_rate: LearningRate = Field(
-        1.0, description='factor on scikit-learn\'s "optimal" rate 1/(alpha (t0 + t))'
-    )
-    alpha: Positive = Field(1e-4, description="alpha of that rate")
-    feature_scale: Positive = Field(
-        1.0, description="factor on features, such as 255 for images in bytes"
-    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for name in ("epsilon", "client_delta", "clip"):
-            check_one_each(name, getattr(self, name), self.num_clients)
-        check_rate(self.learning_rate, self.alpha)
         if not self.has_noise and self.aggregation != "mean":
             raise ConfigError(
                 f"aggregation = {self.aggregation}: it weighs clients by their noise, and "
@@ -136,6 +113,16 @@ class PersonalizedConfig(SystemConfig):
             )
         return self
 
+    def idle_settings(self) -> Mapping[str, str]:
+        """Return the settings that change nothing beside the others, and why."""
+        idle = dict(super().idle_settings())
+        if not self.has_noise:
+            reason = f"perturbation = {self.perturbation} has no noise"
+            idle |= {"epsilon": reason, "client_delta": reason}
+        if self.aggregation != "selection":
+            idle["empty_selection"] = f"aggregation = {self.aggregation} selects nobody"
+        return idle
+
     @property
     def has_noise(self) -> bool:
         """Whether clients randomise anything."""
@@ -145,12 +132,6 @@ class PersonalizedConfig(SystemConfig):
     def sends_signs(self) -> bool:
         """Whether clients and server reduce weights to their signs."""
         return self.perturbation in ("sign", "bare-sign")
-
-    def budget(self, client: int) -> tuple[float, float]:
-        """Return (eps_i, delta_i) of a client, of a configuration with noise."""
-        assert self.epsilon is not None
-        delta = self.delta if self.client_delta is None else self.client_delta
-        return of_client(self.epsilon, client), of_client(delta, client)
 
     def sigma(self, client: int) -> float:
         """Return sigma_i, of a configuration with noise."""
@@ -198,32 +179,31 @@ class PersonalizedConfig(SystemConfig):
                 f"{'larger' if sigma > clip else 'smaller'} epsilon"
             ) from error
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put personalised LDP together; see the module's diagram."""
-        check_portions(problem.num_examples, self.num_clients, self.rounds)
-        model, layout, weights, training = self.build_training(problem, device)
-        scale_features(model, self.feature_scale)
-        for client in range(self.num_clients):
-            self.mechanism(client, layout.size)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=PortionSgd(training, self.rounds, self.sampling_probability, self.alpha),
-            encoder=Perturb(self),
-            server_step=AggregateByNoise(self),
-            model=model,
-            layout=layout,
+    def client_encoder(self, problem: Problem, client: int) -> Perturb:
+        """Return the encoder of one client, with its own noise and clip."""
+        size = self.size(problem)
+        return Perturb(
+            box=Box(of_client(self.clip, client)),
+            mechanism=self.mechanism(client, size),
+            size=size,
+            signs=self.sends_signs,
         )
 
-    def release(self, client: int, size: int, problem: Problem) -> Event:
-        """Return what one report of ``client`` releases: its own mechanism's event.
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the server that aggregates by the clients' noise."""
+        self.check_whole()
+        size = self.size(problem)
+        for group in self.alike():
+            self.mechanism(group[0], size)
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw),
+            aggregate=AggregateByNoise(self),
+        )
 
-        The box of the clip has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity.
-        Each sign is a bit of its own, as every coordinate may be at either end of its range.
-        """
-        mechanism = self.mechanism(client, size)
-        if mechanism is None:
-            return InClear(what="signs of weights" if self.sends_signs else "clipped weights")
-        return mechanism.event(size)
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """One record's, as claimed."""
+        return EpsilonMeaning("record", "claimed")
 
     def claim(self) -> Claim | None:
         """Return the paper's claim for the client that has the largest epsilon.
@@ -270,63 +250,82 @@ def _sign(clip: float, sigma: float) -> Sign:
     return Sign(clip, sigma)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Perturb:
-    """The client's encoder: model clipping and model perturbation (Section 3.1)."""
+    """One client's encoder: model clipping and model perturbation (Section 3.1).
 
-    config: PersonalizedConfig
+    Attributes:
+        box: what every coordinate is clipped to.
+        mechanism: the client's randomiser, or None where there is none.
+        size: of the model, d.
+        signs: whether signs are sent where nothing is randomised.
+    """
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+    box: Box
+    mechanism: Mechanism | None
+    size: int
+    signs: bool
+
+    def event(self, exchange: int = 0) -> Event:
+        """Return what one report releases: the mechanism's event.
+
+        The box of the clip has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity.
+        Each sign is a bit of its own, as every coordinate may be at either end of its range.
+        """
+        if self.mechanism is None:
+            return InClear(what="signs of weights" if self.signs else "clipped weights")
+        return self.mechanism.event(self.size)
+
+    def __call__(
+        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
+    ) -> Report:
         """Return the report of one client."""
-        values = update.open()
-        check_releasable(values)
-        clipped = Box(of_client(self.config.clip, client.index)).clip(values)
-        mechanism = self.config.mechanism(client.index, values.size)
-        if mechanism is not None:
-            payload = mechanism.encode(clipped, client.stream("mechanism"))
+        values = open_weights(update, broadcast)
+        clipped = self.box.clip(values)
+        if self.mechanism is not None:
+            payload = self.mechanism.encode(clipped, sender.fresh("mechanism"))
         else:
-            plain = np.sign(values) if self.config.sends_signs else clipped
+            plain = np.sign(values) if self.signs else clipped
             payload = plain.astype("<f4").tobytes()
         return Report(
             round=broadcast.round,
             size=values.size,
             payload=payload,
             chunk=values.size,
-            client=client.index,
+            client=sender.index,
         )
 
 
 @dataclass(frozen=True)
 class AggregateByNoise:
-    """The server step: the rule f of Sections 3.2 and 4, in O(d) memory."""
+    """The server step: the rule f of Sections 3.2 and 4, in O(d) memory.
+
+    Attributes:
+        config: the settings, with the choices of all clients.
+    """
 
     config: PersonalizedConfig
 
-    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
-        """Return the next round's broadcast; its notes tell of a selection."""
-        shares, notes = self.shares(broadcast.round)
-        mean = mean_by_sender(reports, broadcast.weights.size, shares, self._values)
-        weights = broadcast.weights
-        if mean is not None:
-            weights = self._symbolised(mean).astype(np.float32)
-        return replace(broadcast, round=broadcast.round + 1, weights=weights, notes=notes)
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state; the metrics tell of a selection."""
+        shares, metrics = self.shares(draw)
+        mean = mean_by_sender(reports, state.weights.size, shares, self._values)
+        return state.next(state.weights if mean is None else self._symbolised(mean)), metrics
 
-    def shares(self, round: int) -> tuple[NDArray[np.float64], dict[str, float]]:
-        """Return each client's weight in the average of a round, and what to note of it."""
+    def shares(self, draw: Draw) -> tuple[NDArray[np.float64], Mapping[str, float]]:
+        """Return each client's weight in the average of a round, and metrics of a selection."""
         config = self.config
         if config.aggregation == "mean":
             return np.ones(config.num_clients), {}
         rho = np.array([1 / config.sigma(client) for client in range(config.num_clients)])
         if config.aggregation == "weighted":
             return rho / rho.sum(), {}
-        stream = Stream.simulation(
-            seed=config.seed, round=round, client=SERVER, purpose="selection"
-        )
-        chosen, redrawn = draw_selection(rho, stream, redraw=config.empty_selection == "redraw")
-        return chosen.astype(np.float64), {
-            "selected": float(chosen.sum()),
-            "redrawn": float(redrawn),
-        }
+        redraw = config.empty_selection == "redraw"
+        chosen, redrawn = draw_selection(rho, draw("selection"), redraw=redraw)
+        metrics = {"selected": float(chosen.sum()), "redrawn": float(redrawn)}
+        return chosen.astype(np.float64), metrics
 
     def _values(self, report: Report, client: int) -> NDArray[np.float64]:
         """Return what a report says: perturbed weights, or their signs as -1, 0 and 1."""

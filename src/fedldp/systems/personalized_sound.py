@@ -1,7 +1,7 @@
 """Personalised LDP that keeps its budgets: whole clients, whole runs, and what the clip proves.
 
-    rounds' participants: all clients; or, with selects_first, those whom this round's public omega
-                          selects, and nobody else trains or sends
+    rounds' participants: all clients; or, with selects_first, those whom this round's omega, drawn
+                          before the run, selects, and nobody else trains or sends
     Broadcast: weights W
         |
         v
@@ -16,7 +16,8 @@
 
 Client i chooses (epsilon_i, delta_i) for all that it sends in the run. With T_i rounds of its own,
 each round gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
-(epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public.
+(epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public. With
+selects_first the server draws who is selected when, and tells T_i, before the run.
 
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. Deployment
 draws discrete noise, of which the same mu holds but for 1e-100.
@@ -29,13 +30,12 @@ is that of Balle, Wang 2018, and the composition that of Dong, Roth, Su 2022.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
@@ -46,42 +46,35 @@ from fedldp.bounding import replace_one_sensitivity
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
-from fedldp.parts import Client
 from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.changes import SendChange
-from fedldp.parts.per_client import check_one_each, of_client
-from fedldp.parts.portions import PortionSgd, check_portions, check_rate, scale_features
+from fedldp.parts.per_client import Own, of_client
 from fedldp.parts.selection import draw_selection
-from fedldp.randomness import SERVER, Stream
-from fedldp.systems import (
-    Delta,
-    LearningRate,
-    NormBound,
-    Positive,
-    Problem,
-    System,
-    SystemConfig,
-)
+from fedldp.parts.sides import Draw, Draws, Sender, ServerSide, State
+from fedldp.systems._personalized import PersonalizedSettings
+from fedldp.systems.base import EpsilonMeaning, Problem
+from fedldp.systems.settings import Delta, NormBound, Positive
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+
+Turns = Annotated[int, Field(ge=0)]
 
 _MARGIN = 1 + 1e-7
 """On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
 
 
-class PersonalizedSoundConfig(SystemConfig):
+class PersonalizedSoundConfig(PersonalizedSettings):
     """Settings of personalised LDP that keeps its budgets."""
 
+    per_client: ClassVar[tuple[str, ...]] = (*PersonalizedSettings.per_client, "turns")
+
     system: Literal["personalized_sound"] = "personalized_sound"
-    model: str = Field(
-        "logistic", description='a name from `fedldp list models`, or "module:callable"'
-    )
-    epsilon: Positive | list[Positive] = Field(
+    epsilon: Positive | list[Positive] | Own = Field(
         description="budget of all that a client sends in the run; a list gives each its own"
     )
-    client_delta: Delta | list[Delta] | None = Field(
+    client_delta: Delta | list[Delta] | Own | None = Field(
         None, description="delta of that budget, for all clients or a list; delta where not set"
     )
-    clip: NormBound | list[NormBound] = Field(
+    clip: NormBound | list[NormBound] | Own = Field(
         description="bound C_i on the L2 norm of a change, for all clients or a list"
     )
     report: Literal["gaussian", "sign"] = Field(
@@ -93,22 +86,14 @@ class PersonalizedSoundConfig(SystemConfig):
     selects_first: bool = Field(
         False, description="select clients by 1/sigma_i in every round, before anyone trains"
     )
-    sampling_probability: float = Field(
-        1.0, gt=0, le=1, description="q, of an example of the round's portion to be trained on"
-    )
-    learning_rate: LearningRate = Field(
-        1.0, description='factor on scikit-learn\'s "optimal" rate 1/(alpha (t0 + t))'
-    )
-    alpha: Positive = Field(1e-4, description="alpha of that rate")
-    feature_scale: Positive = Field(
-        1.0, description="factor on features, such as 255 for images in bytes"
+    turns: Turns | list[Turns] | Own | None = Field(
+        None,
+        description="T_i, the rounds that select a client, for all clients or a list; with "
+        "selects_first the server draws it before the run, and it is not set until then",
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for name in ("epsilon", "client_delta", "clip"):
-            check_one_each(name, getattr(self, name), self.num_clients)
-        check_rate(self.learning_rate, self.alpha)
         if self.selects_first and self.clients_per_round is not None:
             raise ConfigError(
                 f"clients_per_round = {self.clients_per_round}: with selects_first the selection "
@@ -116,37 +101,73 @@ class PersonalizedSoundConfig(SystemConfig):
             )
         return self
 
-    @cached_property
-    def selected(self) -> list[list[int]]:
-        """Who is selected in every round, by the noise that all would need for one round."""
-        rho = np.array([1 / self._sigma_of(client, 1) for client in range(self.num_clients)])
-        return [
-            np.flatnonzero(draw_selection(rho, self._selection_stream(round))[0]).tolist()
-            for round in range(1, self.rounds + 1)
-        ]
+    def idle_settings(self) -> Mapping[str, str]:
+        """Return the settings that change nothing beside the others, and why."""
+        idle = super().idle_settings()
+        if self.selects_first:
+            return idle
+        return {**idle, "turns": "without selects_first nobody is selected"}
 
     @cached_property
-    def _times_selected(self) -> Counter[int]:
-        return Counter(client for chosen in self.selected for client in chosen)
+    def _rho(self) -> NDArray[np.float64]:
+        """What clients are selected by: one over the noise that each would need for one round."""
+        self.check_whole()
+        return np.array([1 / self._sigma_of(client, 1) for client in range(self.num_clients)])
 
-    def _selection_stream(self, round: int) -> Stream:
-        return Stream.simulation(seed=self.seed, round=round, client=SERVER, purpose="selection")
-
-    def participants(self, round: int) -> list[int] | None:
+    def participants(self, round: int, draws: Draws) -> Sequence[int] | None:
         """Return the clients that the round's omega selects, where there is a selection."""
-        return self.selected[round - 1] if self.selects_first else None
+        if not self.selects_first:
+            return None
+        selected, _ = draw_selection(self._rho, draws(round)("selection"))
+        found: list[int] = np.flatnonzero(selected).tolist()
+        return found
+
+    def settled(self, draws: Draws) -> Self:
+        """Return a copy with ``turns`` as the selections of all rounds have it.
+
+        Raises:
+            ConfigError: ``turns`` is set, and is something else.
+        """
+        if not self.selects_first:
+            return self
+        turns = [0] * self.num_clients
+        for round in range(1, self.rounds + 1):
+            for client in self.participants(round, draws) or ():
+                turns[client] += 1
+        if self.turns is not None:
+            for client, found in enumerate(turns):
+                given = of_client(self.turns, client)
+                if given != found:
+                    raise ConfigError(
+                        f"turns: client {client} has {given}, and is selected {found} times by "
+                        "what the server draws; leave turns out"
+                    )
+        return self.changed(turns=turns)
+
+    def turns_of(self, client: int) -> int | None:
+        """Return T_i, for which the client's noise is chosen, where there is a selection."""
+        return self.rounds_of(client) if self.selects_first else None
 
     def rounds_of(self, client: int) -> int:
         """Return T_i: the rounds that select the client; all rounds where there is no selection.
 
         With ``clients_per_round``, too, a client must be prepared to be drawn in every round.
-        """
-        return self._times_selected[client] if self.selects_first else self.rounds
 
-    def budget(self, client: int) -> tuple[float, float]:
-        """Return (epsilon_i, delta_i) of all that a client sends in the run."""
-        delta = self.delta if self.client_delta is None else self.client_delta
-        return of_client(self.epsilon, client), of_client(delta, client)
+        Raises:
+            ConfigError: the selection has not been drawn yet.
+        """
+        if not self.selects_first:
+            return self.rounds
+        if self.turns is None:
+            raise ConfigError(
+                "turns is not set: with selects_first the noise follows from who is selected, "
+                "which the server draws before the run; take the settled configuration"
+            )
+        return int(of_client(self.turns, client))
+
+    def with_budget(self, budget: float) -> Self:
+        """Return a copy that spends ``budget``; who is selected is to be settled again."""
+        return super().with_budget(budget).changed(turns=None)
 
     def _sigma_of(self, client: int, rounds: int) -> float:
         sensitivity = replace_one_sensitivity(of_client(self.clip, client))
@@ -171,28 +192,33 @@ class PersonalizedSoundConfig(SystemConfig):
         check_noise(clip, sigma, given=given, knob="epsilon")
         return _gaussian(clip, sigma)
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put the system together; see the module's diagram."""
-        check_portions(problem.num_examples, self.num_clients, self.rounds)
-        model, layout, weights, training = self.build_training(problem, device)
-        scale_features(model, self.feature_scale)
-        for client in range(self.num_clients):
-            self.release(client, layout.size, problem)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=PortionSgd(training, self.rounds, self.sampling_probability, self.alpha),
-            encoder=SendNoisyChange(self),
-            server_step=AddWeightedChange(self),
-            model=model,
-            layout=layout,
-        )
-
-    def release(self, client: int, size: int, problem: Problem) -> Event:
-        """Return what one report of ``client`` releases: Gaussian noise, or what follows from it.
+    def client_encoder(self, problem: Problem, client: int) -> SendNoisyChange:
+        """Return the encoder of one client, with its own budget and clip.
 
         The unselected send nothing, and release nothing.
         """
-        return self.mechanism(client).event(size)
+        return SendNoisyChange(
+            send=SendChange(self.mechanism(client), self.size(problem)),
+            signs=self.report == "sign",
+        )
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the server that weighs reports by their noise."""
+        self.check_whole()
+        size = self.size(problem)
+        for group in self.alike():
+            self.mechanism(group[0]).event(size)
+        power = {"variance": 2, "deviation": 1, "uniform": 0}[self.weighting]
+        shares = np.array([self.sigma(i) ** -power for i in range(self.num_clients)])
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw),
+            aggregate=AddWeightedChange(self, shares),
+        )
+
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """All that a client sends in a run; proven."""
+        return EpsilonMeaning("client-run", "proven")
 
     def claim(self) -> Claim | None:
         """Return None: no publication claims anything of this system."""
@@ -211,39 +237,49 @@ def _gaussian(clip: float, sigma: float) -> Gaussian:
 
 @dataclass(frozen=True)
 class SendNoisyChange:
-    """The client's encoder: the change with the client's own noise, or its signs."""
+    """One client's encoder: the change with the client's own noise, or its signs.
 
-    config: PersonalizedSoundConfig
+    Attributes:
+        send: makes the noisy report.
+        signs: whether only the signs of that are sent.
+    """
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+    send: SendChange
+    signs: bool
+
+    def event(self, exchange: int = 0) -> Event:
+        """Return what one report releases: Gaussian noise, or what follows from it."""
+        return self.send.event(exchange)
+
+    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, sender: Sender) -> Report:
         """Return the report of one client."""
-        mechanism = self.config.mechanism(client.index)
-        report = SendChange(mechanism)(update, broadcast, client)
+        report = self.send(update, broadcast, sender)
         payload = report.payload
-        if self.config.report == "sign":
-            noisy = read_report(mechanism, payload, report.size)
+        if self.signs:
+            noisy = read_report(self.send.mechanism, payload, report.size)
             payload = np.packbits(noisy >= 0).tobytes()
-        return replace(report, payload=payload, client=client.index)
+        return replace(report, payload=payload, client=sender.index)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AddWeightedChange:
-    """The server step: add the weighted mean of the changes, in O(d) memory."""
+    """The server step: add the weighted mean of the changes, in O(d) memory.
+
+    Attributes:
+        config: the settings, with the choices of all clients.
+        shares: each client's weight in the average, shape (n,).
+    """
 
     config: PersonalizedSoundConfig
+    shares: NDArray[np.float64]
 
-    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
-        """Return the next round's broadcast."""
-        change = mean_by_sender(reports, broadcast.weights.size, self.shares(), self._change)
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state."""
+        change = mean_by_sender(reports, state.weights.size, self.shares, self._change)
         assert change is not None
-        weights = (broadcast.weights + change).astype(np.float32)
-        return replace(broadcast, round=broadcast.round + 1, weights=weights)
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return each client's weight in the average, shape (n,)."""
-        config = self.config
-        power = {"variance": 2, "deviation": 1, "uniform": 0}[config.weighting]
-        return np.array([config.sigma(i) ** -power for i in range(config.num_clients)])
+        return state.next(state.weights + change), {}
 
     def _change(self, report: Report, client: int) -> NDArray[np.float64]:
         """Return the change that a report tells of.

@@ -3,11 +3,11 @@
     Broadcast: weights W
         |
         v
-    client_step   local SGD from W
-        |         Sensitive weights w
+    client_step   local SGD from W; importance of every feature: of the new weights and the
+        |         client's examples (III-C), or of the new weights and W (eq. 6)
+        |         Sensitive weights w, and importance
         v
-    encoder       importance of every feature: of w and the client's examples (III-C), or of w
-        |         and W (eq. 6); a share of the features, least or most important, is picked
+    encoder       a share of the features, least or most important, is picked
         |         w clipped to norm C, plus N(0, sigma_U^2) on every weight (eq. 4): that of
         |         epsilon_low on the first layer's weights of the picked features, that of
         |         epsilon_high on all others
@@ -29,44 +29,38 @@ variant is ``priority_public``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
-from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts import Client
+from fedldp.parts.changes import open_update
 from fedldp.parts.feature_importance import (
     FirstLayer,
     Noisier,
+    NoisierFeatures,
     NoisierShare,
-    pick_features,
-    variance_importance,
+    Ranked,
+    open_ranked,
 )
-from fedldp.parts.nbafl import (
-    Exposures,
-    MinClientExamples,
-    NbaflNoise,
-    NoisyAverage,
-    Send,
-    Weighting,
-    check_smallest,
-    smallest_share,
-)
-from fedldp.parts.uneven_gaussian import UnevenGaussian, check_ratio
-from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
-from fedldp.wire import Broadcast, Report, Sensitive, Vector
+from fedldp.parts.sides import Sender, ServerSide
+from fedldp.parts.uneven_gaussian import check_ratio
+from fedldp.systems._nbafl import NbaflSettings
+from fedldp.systems.base import Problem
+from fedldp.systems.settings import Positive
+from fedldp.wire import Broadcast, Report, Sensitive
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.ranking_sgd import RankingSgd
 
 
-class PriorityConfig(SystemConfig):
+class PriorityConfig(NbaflSettings):
     """Settings of feature priority."""
 
     system: Literal["priority"] = "priority"
@@ -77,11 +71,6 @@ class PriorityConfig(SystemConfig):
     )
     noisier: Noisier = "least"
     noisier_share: NoisierShare
-    clip: NormBound = Field(description="C, the bound on the norm of a client's weights")
-    send: Send = "weights"
-    exposures: Exposures = None
-    min_client_examples: MinClientExamples = None
-    weighting: Weighting = "uniform"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -93,59 +82,60 @@ class PriorityConfig(SystemConfig):
             )
         return self
 
-    def noise(self, problem: Problem) -> NbaflNoise:
-        """Return the published noise levels."""
-        return NbaflNoise(
-            clip=self.clip,
-            delta=self.delta,
-            rounds=self.rounds,
-            exposures=self.exposures or self.rounds,
-            clients=self.round_size,
-            smallest=smallest_share(
-                self.min_client_examples,
-                partition=self.partition,
-                num_examples=problem.num_examples,
-                num_clients=self.num_clients,
-            ),
-        )
+    def first_layer(self, problem: Problem) -> FirstLayer:
+        """Return the model's first layer.
 
-    def check_shares(self, sizes: Sequence[int]) -> None:
-        """Refuse a client with fewer examples than ``min_client_examples``."""
-        check_smallest(self.min_client_examples, sizes)
-
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put feature priority together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        noise = self.noise(problem)
-        least = noise.mechanism(self.epsilon_high, "epsilon_high")
-        check_ratio(
-            least,
-            self.epsilon_high / self.epsilon_low,
-            f"epsilon_low = {self.epsilon_low:g} and epsilon_high = {self.epsilon_high:g}",
-        )
-        first_layer = FirstLayer.of(model, self.model, device)
+        Raises:
+            ConfigError: its features have no weights of their own, or those have no importance.
+        """
+        first_layer = FirstLayer.of(self.layout(problem), self.model, problem.input_shape)
         if self.importance == "sensitivity" and first_layer.is_last:
             raise ConfigError(
                 f"importance = sensitivity: model = {self.model} has no hidden layer, so adding "
                 "the same to all weights of a feature changes no answer; use mlp, or set "
                 "importance = variance"
             )
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=training,
-            encoder=PerturbByPriority(
-                self, first_layer, least, noise.uplink_sigma(self.epsilon_low)
+        return first_layer
+
+    def mechanism(self, problem: Problem) -> Gaussian:
+        """Return the randomiser of every weight that does not get more noise."""
+        least = self.noise(problem).mechanism(self.epsilon_high, "epsilon_high")
+        check_ratio(
+            least,
+            self.epsilon_high / self.epsilon_low,
+            f"epsilon_low = {self.epsilon_low:g} and epsilon_high = {self.epsilon_high:g}",
+        )
+        return least
+
+    def client_encoder(self, problem: Problem, client: int) -> PerturbByPriority:
+        """Return the encoder, which is the same for all clients."""
+        return PerturbByPriority(
+            noisier=NoisierFeatures(
+                first_layer=self.first_layer(problem),
+                least=self.mechanism(problem),
+                ratio=self.epsilon_high / self.epsilon_low,
+                which=self.noisier,
+                share=self.noisier_share,
             ),
-            server_step=NoisyAverage(
-                least, self.send, noise.downlink_sigma(self.epsilon_high), self.seed
-            ),
-            model=model,
-            layout=layout,
+            send=self.send,
+            by_examples=self.by_examples,
         )
 
-    def release(self, client: int, size: int, problem: Problem) -> Event:
-        """Return the release of the features that a client finds important, which is in clear."""
-        return InClear(what="which features get more noise")
+    def client_step(self, problem: Problem, device: torch.device) -> RankingSgd:
+        """Return SGD that finds the importance of features, too."""
+        from fedldp.parts.ranking_sgd import RankingSgd, check_dense_first
+
+        training = self.sgd(problem, device)
+        check_dense_first(training.model, self.model)
+        shift = None
+        if self.importance == "sensitivity":
+            # The mean absolute value of the noise that a feature may get.
+            shift = self.noise(problem).uplink_sigma(self.epsilon_low) * math.sqrt(2 / math.pi)
+        return RankingSgd(training, self.first_layer(problem), shift)
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the averaging server, which adds noise of its own."""
+        return self.averaging(problem, self.mechanism(problem), self.epsilon_high)
 
     def claim(self) -> Claim | None:
         """Return the paper's claim: of the least noise, which "all parameters" have."""
@@ -158,54 +148,36 @@ class PriorityConfig(SystemConfig):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PerturbByPriority:
     """The client's encoder: the only place where feature priority opens a sensitive value.
 
     Attributes:
-        config: the settings.
-        first_layer: of the model.
-        least: the mechanism of epsilon_high.
-        noisier_sigma: the noise of epsilon_low.
+        noisier: picks the features that get more noise.
+        send: weights, or their change from the broadcast.
+        by_examples: also release the number of the client's examples, as it is.
     """
 
-    config: PriorityConfig
-    first_layer: FirstLayer
-    least: Gaussian
-    noisier_sigma: float
+    noisier: NoisierFeatures
+    send: Literal["weights", "update"]
+    by_examples: bool
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+    def event(self, exchange: int = 0) -> Event:
+        """Return the release of the features that a client finds important, which is in clear."""
+        what = "which features get more noise"
+        return InClear(what=f"{what}, and number of examples" if self.by_examples else what)
+
+    def __call__(
+        self, update: Sensitive[Ranked | None], broadcast: Broadcast, sender: Sender
+    ) -> Report:
         """Return the report of one client."""
-        weights = update.open()
-        check_releasable(weights)
-        picked = pick_features(
-            self.importance(weights, broadcast, client),
-            self.config.noisier_share,
-            self.config.noisier,
-        )
-        mechanism = UnevenGaussian(
-            self.least.clip,
-            self.least.sigma,
-            self.first_layer.coordinates(picked),
-            self.config.epsilon_high / self.config.epsilon_low,
-        )
-        values: NDArray[np.floating] = weights
-        if self.config.send == "update":
-            values = weights - broadcast.weights.astype(np.float64)
+        ranked = open_ranked(update, broadcast, self.noisier.first_layer.num_features)
+        values = open_update(Sensitive(ranked.weights), broadcast, self.send)
+        mechanism = self.noisier.mechanism(self.noisier.picked(ranked.importance))
         return Report(
             round=broadcast.round,
             size=values.size,
-            payload=mechanism.encode(values, client.stream("mechanism")),
+            payload=mechanism.encode(values, sender.fresh("mechanism")),
             chunk=values.size,
-            weight=float(len(client.examples)) if self.config.weighting == "examples" else None,
+            weight=float(sender.num_examples.open()) if self.by_examples else None,
         )
-
-    def importance(
-        self, weights: Vector, broadcast: Broadcast, client: Client
-    ) -> NDArray[np.float64]:
-        """Return the importance of every feature to ``client``, shape (m,)."""
-        if self.config.importance == "variance":
-            before, after = map(self.first_layer.weights, (broadcast.weights, weights))
-            return variance_importance(before, after)
-        shift = self.noisier_sigma * math.sqrt(2 / math.pi)
-        return self.first_layer.sensitivity_importance(weights, client.examples, shift)

@@ -27,12 +27,12 @@ show what the paper's idea costs once it is accounted for.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -41,13 +41,19 @@ from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
-from fedldp.parts import Client
 from fedldp.parts.averaging import read_report, weighted_mean
 from fedldp.parts.changes import open_update
-from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierShare, pick_features
-from fedldp.parts.uneven_gaussian import UnevenGaussian, check_ratio
-from fedldp.systems import NormBound, Positive, Problem, System, SystemConfig
+from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
+from fedldp.parts.sides import Draw, Sender, ServerSide, State
+from fedldp.parts.uneven_gaussian import check_ratio
+from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems.settings import NormBound, Positive
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.local_sgd import LocalSgd
 
 _MARGIN = 1 + 1e-7
 """On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
@@ -83,26 +89,55 @@ class PriorityPublicConfig(SystemConfig):
         check_noise(self.clip, sigma, given=given, knob="epsilon")
         return Gaussian(self.clip, sigma)
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put the system together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        first_layer = FirstLayer.of(model, self.model, device)
-        check_ratio(self.mechanism(), self.noise_ratio, f"noise_ratio = {self.noise_ratio:g}")
-        unknown = np.zeros(first_layer.num_features)
-        return System(
-            initial=lambda: Broadcast(
-                round=1, weights=weights, public={"importance": unknown, "precision": unknown}
-            ),
-            client_step=training,
-            encoder=PerturbPublicly(self, first_layer),
-            server_step=RankFeatures(self, first_layer),
-            model=model,
-            layout=layout,
+    def noisier_features(self, problem: Problem) -> NoisierFeatures:
+        """Return what picks the features that get more noise.
+
+        Raises:
+            ConfigError: they have no weights of their own, or the noise is too much or too little.
+        """
+        least = self.mechanism()
+        check_ratio(least, self.noise_ratio, f"noise_ratio = {self.noise_ratio:g}")
+        return NoisierFeatures(
+            first_layer=FirstLayer.of(self.layout(problem), self.model, problem.input_shape),
+            least=least,
+            ratio=self.noise_ratio,
+            which=self.noisier,
+            share=self.noisier_share,
         )
 
-    def release(self, client: int, size: int, problem: Problem) -> Event:
-        """Return what one report releases: that of the least noise."""
-        return self.mechanism().event(size)
+    def client_encoder(self, problem: Problem, client: int) -> PerturbPublicly:
+        """Return the encoder, which is the same for all clients."""
+        return PerturbPublicly(self.noisier_features(problem), self.send)
+
+    def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
+        """Return plain SGD."""
+        from fedldp.parts.ranking_sgd import check_dense_first
+
+        training = self.sgd(problem, device)
+        check_dense_first(training.model, self.model)
+        return training
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the server that averages, and ranks features."""
+        noisier = self.noisier_features(problem)
+        unknown = np.zeros(noisier.first_layer.num_features)
+
+        def initial(draw: Draw) -> State:
+            return State(
+                weights=self.first_weights(problem, draw),
+                arrays={"importance": unknown, "precision": unknown},
+            )
+
+        return ServerSide(
+            initial=initial,
+            publish=publish_importance,
+            aggregate=RankFeatures(noisier, self.send),
+        )
+
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """All that a client sends in a run; proven."""
+        return EpsilonMeaning("client-run", "proven")
 
     def claim(self) -> Claim | None:
         """Return None: the paper makes no claim of this variant."""
@@ -116,37 +151,50 @@ def _calibrated(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class PerturbPublicly:
-    """The client's encoder: the only place where this system opens a sensitive value."""
+    """The client's encoder: the only place where this system opens a sensitive value.
 
-    config: PriorityPublicConfig
-    first_layer: FirstLayer
+    Attributes:
+        noisier: picks the features that get more noise.
+        send: weights, or their change from the broadcast.
+    """
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
+    noisier: NoisierFeatures
+    send: Literal["weights", "update"]
+
+    def event(self, exchange: int = 0) -> Event:
+        """Return what one report releases: that of the least noise."""
+        return self.noisier.least.event(self.noisier.first_layer.layout.size)
+
+    def __call__(
+        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
+    ) -> Report:
         """Return the report of one client."""
-        values = open_update(update, broadcast, self.config.send)
-        least = self.config.mechanism()
-        mechanism = UnevenGaussian(
-            least.clip,
-            least.sigma,
-            self.first_layer.coordinates(picked(self.config, broadcast)),
-            self.config.noise_ratio,
-        )
+        values = open_update(update, broadcast, self.send)
+        features = picked(self.noisier, broadcast.round, broadcast.public["importance"])
+        mechanism = self.noisier.mechanism(features)
         return Report(
             round=broadcast.round,
             size=values.size,
-            payload=mechanism.encode(values, client.stream("mechanism")),
+            payload=mechanism.encode(values, sender.fresh("mechanism")),
             chunk=values.size,
         )
 
 
-def picked(config: PriorityPublicConfig, broadcast: Broadcast) -> NDArray[np.bool_]:
-    """Return which features get more noise in the round of ``broadcast``, shape (m,).
+def picked(
+    noisier: NoisierFeatures, round: int, importance: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return which features get more noise in a round, by their public importance, shape (m,).
 
     None in the first: nothing is known of them yet.
     """
-    importance = broadcast.public["importance"]
-    share = config.noisier_share if broadcast.round > 1 else 0.0
-    return pick_features(importance, share, config.noisier)
+    if round == 1:
+        return np.zeros(importance.size, np.bool_)
+    return noisier.picked(importance)
+
+
+def publish_importance(state: State) -> Broadcast:
+    """Return the round's broadcast, with all that is known of the importance of features."""
+    return Broadcast(round=state.round, weights=state.weights, public=state.arrays)
 
 
 @dataclass(frozen=True)
@@ -157,28 +205,29 @@ class RankFeatures:
     without bias: the noise on it is known. Rounds are averaged by the inverse variance of their
     estimates, so one in which a feature had more noise hardly counts for it. This is eq. 6 of the
     paper on global weights without its factor |w_ij|, which the noise would swell.
+
+    Attributes:
+        noisier: picks the features that get more noise.
+        send: whether reports are of weights, or of their change from the broadcast.
     """
 
-    config: PriorityPublicConfig
-    first_layer: FirstLayer
+    noisier: NoisierFeatures
+    send: Literal["weights", "update"]
 
-    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
-        """Return the next round's broadcast."""
-        config, size = self.config, broadcast.weights.size
-        least = config.mechanism()
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state."""
+        noisier, size = self.noisier, state.weights.size
         mean, reports_in = weighted_mean(
-            reports, size, lambda payload: read_report(least, payload, size)
+            reports, size, lambda payload: read_report(noisier.least, payload, size)
         )
-        change = mean if config.send == "update" else mean - broadcast.weights
-        ratio = np.where(picked(config, broadcast), config.noise_ratio, 1.0)
-        noise_variance = (ratio * least.sigma) ** 2 / reports_in
-        square = np.square(self.first_layer.weights(change)).mean(axis=0) - noise_variance
-        precision = broadcast.public["precision"] + ratio**-4
-        importance = broadcast.public["importance"]
+        change = mean if self.send == "update" else mean - state.weights
+        importance, precision = state.arrays["importance"], state.arrays["precision"]
+        ratio = np.where(picked(noisier, state.round, importance), noisier.ratio, 1.0)
+        noise_variance = (ratio * noisier.least.sigma) ** 2 / reports_in
+        square = np.square(noisier.first_layer.weights(change)).mean(axis=0) - noise_variance
+        precision = precision + ratio**-4
         importance = importance + (square - importance) * ratio**-4 / precision
-        return replace(
-            broadcast,
-            round=broadcast.round + 1,
-            weights=(broadcast.weights + change).astype(np.float32),
-            public={"importance": importance, "precision": precision},
-        )
+        following = state.next(state.weights + change, importance=importance, precision=precision)
+        return following, {}

@@ -25,18 +25,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
 
-from fedldp.accounting.events import PureReport
 from fedldp.accounting.statement import Claim
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
-from fedldp.parts.changes import AddMeanChange, SendChange
-from fedldp.systems import NormBound, Problem, System, SystemConfig
-from fedldp.wire import Broadcast
+from fedldp.systems._mean_change import MeanChangeConfig
+from fedldp.systems.base import EpsilonMeaning
+from fedldp.systems.settings import NormBound
 
 
-class PrivUnitFlConfig(SystemConfig):
+class PrivUnitFlConfig(MeanChangeConfig):
     """Settings of PrivUnit FL."""
 
     system: Literal["privunit_fl"] = "privunit_fl"
@@ -53,21 +51,10 @@ class PrivUnitFlConfig(SystemConfig):
         """The randomiser of every client."""
         return PrivUnitScalar(self.epsilon, self.clip, self.length_share)
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put PrivUnit FL together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=training,
-            encoder=SendChange(self.mechanism),
-            server_step=AddMeanChange(self.mechanism),
-            model=model,
-            layout=layout,
-        )
-
-    def release(self, client: int, size: int, problem: Problem) -> PureReport:
-        """Return what one report releases: direction and length together."""
-        return self.mechanism.event(size)
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """One report, direction and length together; proven, for real numbers."""
+        return EpsilonMeaning("client-round", "proven")
 
     def claim(self) -> Claim | None:
         """Return the paper's claim for one report: the sum of both budgets."""

@@ -3,7 +3,7 @@
     Broadcast: weights
         |
         v
-    gather        the dialogue of ``parts.secure_sum``, four exchanges in one round:
+    dialogue      of ``parts.secure_sum``, four exchanges in one round:
         |           advertise    two public keys of each client
         |           share keys   sealed Shamir shares of its two secrets
         |           masked input client_step: local SGD; encoder: fixed point + masks, modular
@@ -24,27 +24,30 @@ Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Ma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import InClear
+from fedldp.accounting.events import Event, InClear, NoData
 from fedldp.accounting.statement import Claim
-from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, RunError
-from fedldp.parts import Client
-from fedldp.parts.local_sgd import LocalSgd
+from fedldp.parts.changes import open_weights, whole
 from fedldp.parts.secure_sum import SecureSumClient, SecureSumServer, TooFewClients
 from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.randomness import SERVER, Stream
-from fedldp.systems import Count, Exchange, Positive, Problem, System, SystemConfig
+from fedldp.parts.sides import Ask, Client, Draw, Sender, ServerSide, State
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems.settings import Count, Positive
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.local_sgd import LocalSgd
 
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
@@ -60,6 +63,8 @@ class Phase(IntEnum):
 
 class SecureAggregationConfig(SystemConfig):
     """Settings of secure aggregation."""
+
+    simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {"dropout"}
 
     system: Literal["secure_aggregation"] = "secure_aggregation"
     clip: Positive = Field(8.0, description="bound on the magnitude of one weight")
@@ -89,18 +94,26 @@ class SecureAggregationConfig(SystemConfig):
             )
         return self
 
-    def build(self, problem: Problem, *, device: torch.device) -> System:
-        """Put secure aggregation together; see the module's diagram."""
-        model, layout, weights, training = self.build_training(problem, device)
-        setup = self.setup(layout.size)
-        return System(
-            initial=lambda: Broadcast(round=1, weights=weights),
-            client_step=TrainWhenAsked(training),
-            encoder=Answer(setup),
-            server_step=MeanOfSum(setup),
-            model=model,
-            layout=layout,
-            gather=Dialogue(setup, self.dropout, self.seed),
+    @property
+    def exchanges(self) -> int:
+        """Four."""
+        return len(Phase)
+
+    def client_encoder(self, problem: Problem, client: int) -> Answer:
+        """Return what answers in each exchange."""
+        return Answer(self.setup(self.layout(problem).size))
+
+    def client_step(self, problem: Problem, device: torch.device) -> TrainWhenAsked:
+        """Return plain SGD, in the exchange that sends its result."""
+        return TrainWhenAsked(self.sgd(problem, device))
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the server that adds up; see the module's diagram."""
+        setup = self.setup(self.layout(problem).size)
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw),
+            aggregate=MeanOfSum(setup),
+            dialogue=Dialogue(setup, self.dropout),
         )
 
     def setup(self, size: int) -> SecureSum:
@@ -118,13 +131,6 @@ class SecureAggregationConfig(SystemConfig):
             bits=self.code_bits,
         )
 
-    def release(self, client: int, size: int, problem: Problem) -> InClear:
-        """Return what the server learns: the sum, as it is."""
-        return InClear(
-            what="the exact sum of the clients' weights (of one client's alone, a server that "
-            "follows the protocol and colludes with no client sees nothing)"
-        )
-
     def claim(self) -> Claim | None:
         """Secure aggregation claims no differential privacy."""
         return None
@@ -138,7 +144,7 @@ class TrainWhenAsked:
 
     def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
         """Return the client's weights after training; nothing in the other exchanges."""
-        if _phase(broadcast) is Phase.MASKED_INPUT:
+        if client.exchange == Phase.MASKED_INPUT:
             return self.training(broadcast, client)
         return Sensitive(np.zeros(0, np.float32))
 
@@ -147,32 +153,62 @@ class TrainWhenAsked:
 class Answer:
     """The client's encoder: its answer in each exchange.
 
-    Its secrets come from its stream of the round, the same in each exchange of a simulation. So it
-    is made anew for each, and does not remember what it answered: a server that asked twice in one
-    phase would not be refused. Ours does not; a deployment keeps ``SecureSumClient`` for the round.
+    Which one it is says the runtime, which charges for it and answers each once in a round; nothing
+    in the broadcast does. It is made anew for each, so its secrets of the round are kept ones, and
+    the client's store has what it was asked, and the vector that it masks: a server that asks
+    otherwise later, also after a restart of the client, is refused, and no second vector comes
+    under the same masks. Both follow from the server's messages alone.
+
+    Attributes:
+        setup: the parameters of a round's sum.
     """
 
     setup: SecureSum
 
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, client: Client) -> Report:
-        """Return the answer of one client to the server's message so far."""
-        values = update.open()
-        if values.size:
-            check_releasable(values)
+    def event(self, exchange: int = 0) -> Event:
+        """Return what the answer in an exchange releases: one of them depends on examples."""
+        match Phase(exchange):
+            case Phase.ADVERTISE:
+                return NoData(what="public keys")
+            case Phase.SHARE_KEYS:
+                return NoData(what="sealed shares of the secrets behind masks")
+            case Phase.MASKED_INPUT:
+                return InClear(
+                    what="the exact sum of the clients' weights (of one client's alone, a server "
+                    "that follows the protocol and colludes with no client sees nothing)"
+                )
+            case Phase.UNMASK:
+                return NoData(what="shares of the secrets behind masks")
+
+    def __call__(
+        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
+    ) -> Report:
+        """Return the answer of one client to the server's message so far.
+
+        Raises:
+            PrivacyError: the server asked otherwise before, or its message is not to be answered.
+            RunError: its message is malformed.
+        """
         own = SecureSumClient(
-            self.setup, broadcast.round, client.index, client.stream("secure sum")
+            self.setup,
+            broadcast.round,
+            sender.index,
+            sender.kept(f"secure sum {broadcast.round}"),
+            _Remembered(broadcast.round, sender),
         )
         keys, shares, survivors = (
             broadcast.public[name].tobytes() if name in broadcast.public else b""
             for name in ("keys", "shares", "survivors")
         )
-        match _phase(broadcast):
+        match Phase(sender.exchange):
             case Phase.ADVERTISE:
                 message = own.advertise()
             case Phase.SHARE_KEYS:
                 message = own.share_keys(keys)
             case Phase.MASKED_INPUT:
-                message = own.masked_input(keys, shares, values)
+                message = own.masked_input(
+                    keys, shares, lambda: _kept_weights(update, broadcast, sender)
+                )
             case Phase.UNMASK:
                 message = own.unmask(keys, shares, survivors)
         return Report(
@@ -180,28 +216,60 @@ class Answer:
             size=self.setup.size,
             payload=message,
             chunk=self.setup.size,
-            client=client.index,
+            client=sender.index,
         )
+
+
+def _kept_weights(update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender) -> Vector:
+    """Return the vector that the client masks in this round, which is the first that it had.
+
+    To be called for a question that will be answered: what is kept of earlier rounds goes.
+    """
+    kept = sender.store.arrays(
+        "masked-input", lambda: {"weights": open_weights(update, broadcast)}, round=broadcast.round
+    )
+    return kept["weights"]
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    """The first digests of what a client was asked in a round, in its store."""
+
+    round: int
+    sender: Sender
+
+    def __call__(self, name: str, digest: bytes) -> bytes:
+        kept = self.sender.store.arrays(
+            f"asked-{name}",
+            lambda: {"digest": np.frombuffer(digest, np.uint8)},
+            round=self.round,
+        )
+        return kept["digest"].tobytes()
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    """The server's side of a round: four exchanges, with those who are still there."""
+    """The server's side of a round: four exchanges, with those who are still there.
+
+    Attributes:
+        setup: the parameters of the sum.
+        dropout: simulated: the chance that a client is not asked any more from some exchange on.
+    """
 
     setup: SecureSum
     dropout: float
-    seed: int
 
     def __call__(
-        self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]
+        self, ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
     ) -> Incoming:
         """Return one report: the sum of the codes, and how many clients are in it as its weight.
 
         Where too few clients are left, it is empty, of no clients, and the round ends: another sum
         in it, of those who are left, would draw on the same secrets.
         """
+        leaves = self._leaves(clients, draw)
         try:
-            total, count = self._sum(exchange, broadcast, clients)
+            total, count = self._sum(ask, broadcast, leaves)
         except TooFewClients:
             total, count = np.zeros(0, np.int64), 0
         yield Report(
@@ -213,17 +281,17 @@ class Dialogue:
         )
 
     def _sum(
-        self, exchange: Exchange, broadcast: Broadcast, clients: Sequence[int]
+        self, ask: Ask, broadcast: Broadcast, leaves: Mapping[int, int]
     ) -> tuple[NDArray[np.int64], int]:
         server = SecureSumServer(self.setup, broadcast.round)
-        leaves = self._leaves(broadcast.round, len(clients))
         told: dict[str, NDArray[np.uint8]] = {}
+        there: set[int | None] = set(leaves)
 
         def answers(phase: Phase) -> Iterator[bytes]:
-            public = {"phase": np.array([phase], np.uint8), **told}
-            there = [c for c, when in zip(clients, leaves, strict=True) if when > phase]
-            for report in exchange(replace(broadcast, public=public), there):
-                assert isinstance(report, Report)
+            asked = [c for c, when in leaves.items() if c in there and when > phase]
+            there.clear()  # who does not answer now is not asked again
+            for report in whole(ask(phase, replace(broadcast, public=dict(told)), asked)):
+                there.add(report.client)
                 yield report.payload
 
         def tell(name: str, message: bytes) -> None:
@@ -235,12 +303,12 @@ class Dialogue:
         total = server.unmask(answers(Phase.UNMASK))
         return total, len(server.survivors)
 
-    def _leaves(self, round: int, count: int) -> NDArray[np.int64]:
+    def _leaves(self, clients: Sequence[int], draw: Draw) -> dict[int, int]:
         """Return for each client the phase that it is not there for any more."""
-        stream = Stream.simulation(seed=self.seed, round=round, client=SERVER, purpose="dropouts")
-        generator = stream.generator()
+        generator, count = draw("dropouts").generator(), len(clients)
         when = generator.integers(Phase.SHARE_KEYS, Phase.UNMASK, count, endpoint=True)
-        return np.where(generator.random(count) < self.dropout, when, len(Phase))
+        found = np.where(generator.random(count) < self.dropout, when, len(Phase))
+        return dict(zip(clients, found.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -249,22 +317,15 @@ class MeanOfSum:
 
     setup: SecureSum
 
-    def __call__(self, broadcast: Broadcast, reports: Incoming) -> Broadcast:
-        """Return the next round's broadcast."""
-        report = next(iter(reports), None)
-        if not isinstance(report, Report) or report.weight is None:
-            raise RunError(f"round {broadcast.round}: there is no sum to take the mean of")
-        weights = broadcast.weights
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state."""
+        report = next(whole(reports), None)
+        if report is None or report.weight is None:
+            raise RunError(f"round {state.round}: there is no sum to take the mean of")
+        weights = state.weights
         if report.weight > 0:
             total = self.setup.decode(np.frombuffer(report.payload, "<i8").astype(np.int64))
             weights = (total / report.weight).astype(np.float32)
-        return replace(
-            broadcast,
-            round=broadcast.round + 1,
-            weights=weights,
-            notes={"clients_in_sum": report.weight},
-        )
-
-
-def _phase(broadcast: Broadcast) -> Phase:
-    return Phase(int(broadcast.public["phase"][0])) if broadcast.public else Phase.ADVERTISE
+        return state.next(weights), {"clients_in_sum": report.weight}

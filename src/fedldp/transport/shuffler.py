@@ -14,6 +14,7 @@ Source: Sun, Qian, Chen 2021, Algorithm 3 and Section 3.1, Parameter Shuffling.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,9 +24,9 @@ from numpy.typing import NDArray
 
 from fedldp.errors import RunError
 from fedldp.randomness import SERVER, Stream
-from fedldp.systems import Delays
-from fedldp.transport import Transport
-from fedldp.wire import Broadcast, Report, Shuffled
+from fedldp.systems.settings import Delays
+from fedldp.transport import Delivery, Transport
+from fedldp.wire import Question, Refusal, Report, Shuffled
 
 # Messages put in order at a time; a block covers all clients at some positions.
 _BLOCK = 1 << 22
@@ -75,33 +76,64 @@ class Shuffler:
         inner: where the reports come from.
         delays: the time model.
         stream: gives the stream for (round, client, purpose): each client draws its own delays.
+        record: is shown every block of messages that comes out, with its number in the round.
     """
 
     def __init__(
-        self, inner: Transport, delays: Delays, stream: Callable[[int, int, str], Stream]
+        self,
+        inner: Transport,
+        delays: Delays,
+        stream: Callable[[int, int, str], Stream],
+        record: Callable[[int, Shuffled], None] = lambda block, messages: None,
     ) -> None:
         self._inner = inner
         self._delays = delays
         self._stream = stream
-        self.schedule: Schedule | None = None
+        self._record = record
+        self._arrivals: dict[str, float] | None = None
 
-    def exchange(self, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report | Shuffled]:
-        """Yield the messages of the round, each budget apart, in blocks ordered by arrival.
+    def arrivals(self) -> dict[str, float] | None:
+        """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
+        return self._arrivals
+
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Yield who takes part, then the messages, each budget apart, in blocks by arrival.
 
         A shuffler can only start when all reports are there: it holds n d bits.
         """
         reports: list[tuple[int, Report]] = []
-        for client, report in zip(clients, self._inner.exchange(broadcast, clients), strict=True):
-            if not isinstance(report, Report):
+        for client, content in self._inner.exchange(question, clients):
+            if isinstance(content, Refusal):
+                yield client, content
+                continue
+            if client is None or not isinstance(content, Report):
                 raise RunError("a shuffler needs whole reports, not ones that are shuffled already")
-            if report.client is not None or report.weight is not None:
+            if content.client is not None or content.weight is not None:
                 raise RunError("a shuffler passes no report on that names or tells its sender")
-            reports.append((client, report))
-        times = self._stream(broadcast.round, SERVER, "latency").generator()
-        schedule = self.schedule = draw_schedule(self._delays, len(reports), times)
+            reports.append((client, content))
+            yield client, None
+        if not reports:
+            return
+        round = question.broadcast.round
+        times = self._stream(round, SERVER, "latency").generator()
+        schedule = draw_schedule(self._delays, len(reports), times)
+        first, last, block = math.inf, -math.inf, 0
         numbered = sorted(enumerate(reports), key=lambda item: item[1][1].epsilon or 0.0)
         for _, group in groupby(numbered, key=lambda item: item[1][1].epsilon):
-            yield from self._shuffle(list(group), schedule)
+            for messages in self._shuffle(list(group), schedule):
+                block += 1
+                first = min(first, float(messages.arrival_seconds[0]))
+                last = max(last, float(messages.arrival_seconds[-1]))
+                self._record(block, messages)
+                yield None, messages
+        self._arrivals = {
+            "delay": schedule.delay,
+            "response": schedule.response,
+            "first_wait": float(schedule.waits.min()),
+            "last_wait": float(schedule.waits.max()),
+            "first_arrival": first,
+            "last_arrival": last,
+        }
 
     def _shuffle(
         self, group: list[tuple[int, tuple[int, Report]]], schedule: Schedule

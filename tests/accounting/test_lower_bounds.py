@@ -1,4 +1,4 @@
-"""Adversarial tests: lower bounds that are too large, a client as an adversary, refusals that tell.
+"""No line says that the true epsilon is at least more than it is.
 
 The oracles are slow and exact, and share no code with what they test.
 """
@@ -6,38 +6,21 @@ The oracles are slow and exact, and share no code with what they test.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
-import torch
-from clients import client_of
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import TwoValuedBits
 from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
-from fedldp.accounting.subsampled import sampled_without_replacement_gaussian_epsilon
-from fedldp.data import Examples
 from fedldp.mechanisms import BitMechanism
-from fedldp.mechanisms.nearest_direction import NearestDirection
 from fedldp.mechanisms.sign import Sign
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
-from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
-from fedldp.systems.central_dp import CentralDpConfig
-from fedldp.systems.ldpfl_sound import LdpflSoundConfig
-from fedldp.wire import Broadcast
-
-PROBLEM = Problem((1, 8, 8), 10, 1437)
-
-
-# No line says that the true epsilon is at least more than it is
 
 
 def exact_binomial(count: int, p: Any) -> list[Any]:
@@ -78,7 +61,7 @@ def exact_shuffled(epsilon: float, num_reports: int, delta: float) -> Any:
 )
 def test_a_shuffled_weights_lower_bound_is_one(epsilon: float, crowd: int, delta: float) -> None:
     event = TwoValuedBits(epsilon=epsilon, coordinates=1)
-    line = shuffled_guarantees(event, 1, crowd=crowd, chunk=1, delta=delta)[0]
+    line = shuffled_guarantees(event, 1, anonymity_set=crowd, chunk=1, delta=delta)[0]
     with mpmath.workdps(50):
         exact = exact_shuffled(epsilon, crowd, delta)
         assert line.unit == "weight"
@@ -139,80 +122,3 @@ def test_a_clip_that_binds_hardly_is_no_free_vector(clip: float, epsilon: float,
     ends = [mechanism.bound(end * np.ones(10)) for end in (1, -1)]
     with mpmath.workdps(50):
         assert_lower_is_reached(mechanism, 10, reached(mechanism.bits, ends))
-
-
-# The broadcasts, seen by a client
-
-
-@pytest.mark.parametrize(("drawn", "clients"), [(1, 2), (2, 4), (10, 100), (5, 5)])
-def test_broadcasts_guarantee_no_less_against_a_client_that_was_not_drawn(
-    drawn: int, clients: int
-) -> None:
-    config = CentralDpConfig(
-        dataset="digits", model="logistic", num_clients=clients, clients_per_round=drawn, rounds=3,
-        learning_rate=0.1, noise_multiplier=2.0, clip=0.5,
-    )  # fmt: skip
-    found = plan(config, PROBLEM).privacy["guarantees"]
-    (line,) = [line for line in found if line["adversary"] == "downlink"]
-    others = max(drawn, clients - 1)
-    # It knows its own part, so what it sees is a sample of the others.
-    exact = sampled_without_replacement_gaussian_epsilon(2.0, drawn, others, 3, 1e-5)
-    assert line["epsilon"] >= exact * (1 - 1e-5)  # the grid has slightly more noise
-    assert any("randomness that no one else knows" in text for text in line["assumptions"])
-
-
-# A refusal is a release
-
-
-def test_no_broadcast_makes_single_examples_of_sound_ldpfl_refuse(tmp_path: Path) -> None:
-    config = LdpflSoundConfig(
-        dataset="digits", num_clients=4, rounds=1, learning_rate=1.0, epsilon=1.0
-    )
-    system = config.build(PROBLEM, device=torch.device("cpu"))
-    # An image without slopes has features 0, and a finite gradient at any weights.
-    flat = np.full((6, 1, 8, 8), 0.5, np.float32)
-    one = flat.copy()
-    one[3, 0, 2:6, 2:4] = 0
-    huge = Broadcast(round=1, weights=np.full(system.layout.size, 3e38, np.float32))
-    for i, features in enumerate((flat, one)):
-        client = client_of(Examples(features, np.arange(6)), folder=tmp_path / f"disk-{i}")
-        assert np.isfinite(system.client_step(huge, client).open()).all()
-
-
-# The nearest of a few directions, by all of its random words
-
-
-class Words:
-    """A stream of given 64-bit words."""
-
-    def __init__(self, *words: int) -> None:
-        self.words = list(words)
-
-    def integers(self, count: int, dtype: Any) -> NDArray[Any]:
-        return np.array([self.words.pop(0) for _ in range(count)], dtype)
-
-
-@pytest.mark.parametrize("epsilon", [1e-6, 0.5, 2.0, 4.0, 8.0, 32.0, 1e9])
-def test_each_category_has_the_words_that_its_guarantee_says(epsilon: float) -> None:
-    mechanism = NearestDirection(epsilon, 1.0)
-    window, categories = mechanism.choice.blur.window, 2 * mechanism.choice.directions
-    starts = [0, *range(window.high, window.total + 1, window.low)]
-    assert starts[-1] == window.total < 1 << 64
-    assert len(starts) == categories + 1
-    for category in (0, 1, categories - 1):
-        weights: Counter[int] = Counter()
-        for start, stop in itertools.pairwise(starts):
-            drawn = {
-                int(window.draw(np.array([category], np.uint64), Words(word))[0])  # type: ignore[arg-type]
-                for word in (start, (start + stop) // 2, stop - 1)
-            }
-            assert len(drawn) == 1
-            weights[drawn.pop()] += stop - start
-        expected = dict.fromkeys(range(categories), window.low) | {category: window.high}
-        assert weights == expected
-    again = window.draw(np.array([1], np.uint64), Words(window.total, 2**64 - 1, 0))  # type: ignore[arg-type]
-    assert again.tolist() == [1]
-    with mpmath.workdps(50):
-        exact = mpmath.log(mpmath.mpf(window.high) / window.low)
-        assert exact <= mechanism.event(7).epsilon <= min(epsilon, 32.0)
-    assert math.isfinite(mechanism.choice.scale)

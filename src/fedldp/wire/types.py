@@ -1,4 +1,7 @@
-"""What crosses a client's boundary: a Broadcast comes in, a Report goes out, and nothing else.
+"""What crosses a client's boundary: a Question comes in, one Answer goes out, and nothing else.
+
+A Question is a Broadcast, the run that it belongs to, and which exchange of the round it opens. The
+Answer to it is a Report or a Refusal. ``codec`` turns both into bytes and back.
 
 ``Sensitive`` marks what must stay inside. Only an encoder opens it, and it refuses to be pickled,
 so a sensitive value cannot even reach another process of the simulator.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
@@ -17,18 +21,18 @@ from fedldp.bounding import Ranges
 from fedldp.errors import PrivacyError
 
 Vector = NDArray[np.float32]
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Sensitive(Generic[T]):
+class Sensitive(Generic[T_co]):
     """A value computed from private data, which has not been randomised yet."""
 
     __slots__ = ("_value",)
 
-    def __init__(self, value: T) -> None:
+    def __init__(self, value: T_co) -> None:
         self._value = value
 
-    def open(self) -> T:
+    def open(self) -> T_co:
         """Return the value. Only encoders call this; their output is what is accounted for."""
         return self._value
 
@@ -43,25 +47,40 @@ class Sensitive(Generic[T]):
 class Broadcast:
     """What the server tells every client at the start of a round; all of it is public.
 
+    The arrays of one that came as bytes are read-only.
+
     Attributes:
         round: the round, counted from 1.
-        weights: the global model, float32, shape (d,), in the order of the model's layout.
+        weights: the global model, float32, finite, shape (d,), in the order of the model's layout.
         ranges: the centre and radius of every parameter tensor, where the system needs them.
         public: whatever else a system tells its clients, by name: computed from what was already
             released, or set before the run.
-        notes: figures on the round before, for its record.
     """
 
     round: int
     weights: Vector
     ranges: Ranges | None = None
     public: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a client is asked: the run, the exchange and the broadcast; all of it is public.
+
+    Attributes:
+        run: the run that it belongs to, 1 to 200 printable characters.
+        exchange: which exchange of the round, counted from 0; most systems have one a round.
+        broadcast: what the server tells, with the round.
+    """
+
+    run: str
+    exchange: int
+    broadcast: Broadcast
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that one client releases in one round.
+    """All that one client releases in one exchange of a round.
 
     Attributes:
         round: the round of the broadcast that it answers.
@@ -88,10 +107,58 @@ class Report:
         return -(-self.size // self.chunk)
 
     @property
+    def label_bits(self) -> int:
+        """Bits of the position labels of all messages that the report travels as."""
+        return self.num_messages * (self.num_messages - 1).bit_length()
+
+    @property
     def uplink_bits(self) -> int:
-        """Bits sent: the payload, the position label of every message, and a weight in 64 bits."""
-        labels = self.num_messages * (self.num_messages - 1).bit_length()
-        return 8 * len(self.payload) + labels + (0 if self.weight is None else 64)
+        """Bits sent: the payload, the position label of every message, and a weight in 64 bits.
+
+        This counts what a mechanism sends, and is not 8 times the length of ``pack_answer``, which
+        packs the report as a whole: that has no labels, which belong to the messages that a
+        shuffler takes in, and it has an envelope besides. Exactly, with ``run`` in UTF-8,
+
+            8 * len(pack_answer(report, run=run, exchange=exchange))
+                = uplink_bits - label_bits + 8 * (REPORT_HEADER + len(run) + more),
+
+        where REPORT_HEADER is 48 bytes, and ``more`` is 8 bytes for an ``epsilon`` and 8 for a
+        ``client``, where the report has them.
+        """
+        return 8 * len(self.payload) + self.label_bits + (0 if self.weight is None else 64)
+
+
+class Reason(StrEnum):
+    """Why a client refuses. The order is that of the codec's numbers: add at the end only."""
+
+    MALFORMED = "malformed"
+    UNKNOWN_RUN = "unknown-run"
+    WRONG_ROUND = "wrong-round"
+    OUT_OF_RANGE = "out-of-range"
+    ASKED_OTHERWISE = "asked-otherwise"
+    OVER_BUDGET = "over-budget"
+    NOT_KEPT = "not-kept"
+    LEDGER = "ledger"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A client's answer where it gives no report.
+
+    It has no text of its own: a code from a short list depends on nothing private, as long as the
+    decision to refuse does not.
+
+    Attributes:
+        round: the round of the broadcast that it answers; 0 where the question could not be read.
+        reason: one of a fixed list.
+    """
+
+    round: int
+    reason: Reason
+
+
+Answer = Report | Refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,33 +195,3 @@ class Shuffled:
 
 Incoming = Iterable[Report | Shuffled]
 """What the server step reads: a stream, consumed once."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a model's parameters lie in one vector.
-
-    Attributes:
-        names: the parameters' names, in order.
-        shapes: their shapes.
-    """
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    sizes: tuple[int, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(int(np.prod(shape)) for shape in self.shapes))
-
-    @property
-    def size(self) -> int:
-        """The number of coordinates, d."""
-        return sum(self.sizes)
-
-    def split(self, vector: Vector) -> dict[str, Vector]:
-        """Return views of ``vector``, shape (d,), by parameter name, each in its shape."""
-        pieces = np.split(vector, np.cumsum(self.sizes)[:-1])
-        return {
-            name: piece.reshape(shape)
-            for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)
-        }

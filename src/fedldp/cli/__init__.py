@@ -1,0 +1,51 @@
+"""The command line: one file for each command. Results go to stdout, everything else to stderr.
+
+What a command needs is imported inside its function: help, and a refusal, should not wait for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+
+import typer
+
+from fedldp.cli import account, data, ledger, list_, run
+from fedldp.errors import FedldpError
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Federated learning under local differential privacy.",
+)
+app.command()(run.run)
+app.command()(account.account)
+app.command("list")(list_.list_)
+app.add_typer(data.data_app, name="data")
+app.add_typer(ledger.ledger_app, name="ledger")
+
+
+def main() -> None:
+    """Run the command line; a user's error is one line on stderr and exit status 2."""
+    # A process that ends frees all it has; to look for garbage first would take a while.
+    atexit.register(gc.freeze)
+    try:
+        code = app(standalone_mode=False)
+    except typer.TyperException as error:
+        _refuse(f"{error.format_message()} (see fedldp --help)")
+    except FedldpError as error:
+        _refuse(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except OSError as error:  # such as a closed pipe or a full disk behind stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _refuse(f"cannot go on: {error}")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str) -> None:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,37 @@
+"""The command line: fedldp account."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.errors import ConfigError
+
+
+def account(
+    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
+    set_: Settings = None,
+    delta: Annotated[float | None, typer.Option(help="delta of the approximate lines")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a run would protect: no training, and for built-in data sets no data."""
+    from rich.console import Console
+
+    from fedldp.accounting.check import SMALLEST_DELTA
+    from fedldp.reporting import text
+    from fedldp.settings import resolve
+    from fedldp.simulation.plan import plan, problem_of
+
+    if delta is not None and delta != 0 and not SMALLEST_DELTA <= delta < 1:
+        raise ConfigError(
+            f"delta = {delta}: give 0, or a number from {SMALLEST_DELTA:g} and below 1"
+        )
+    config = resolve(recipe, set_ or [])
+    planned = plan(config, problem_of(config, data_dir), delta=delta)
+    if as_json:
+        print_json(planned.privacy)
+    else:
+        text.print_statement(Console(), planned.privacy, planned.config.epsilon_in_words())

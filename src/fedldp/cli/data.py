@@ -1,0 +1,70 @@
+"""The command line of the data folder: fedldp data list, fetch, verify."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, print_json
+from fedldp.cli.list_ import dataset_rows
+from fedldp.errors import RunError
+
+data_app = typer.Typer(rich_markup_mode=None, help="The data folder.")
+
+
+@data_app.command("list")
+def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Show the data sets, their sources, and which are there."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = dataset_rows(data_dir)
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("name", "examples", "shape", "classes", "here", "licence", "source")
+    for row in rows:
+        cells = ("name", "examples", "input_shape", "classes", "present", "license", "source")
+        table.add_row(*(_cell(row[key]) for key in cells))
+    Console().print(table)
+
+
+@data_app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="a data set's name")], data_dir: DataDir = None
+) -> None:
+    """Download a data set from its official source, and check it."""
+    from fedldp.data.download import fetch as download
+
+    typer.echo(download(name, data_dir))
+
+
+@data_app.command()
+def verify(
+    name: Annotated[str | None, typer.Argument(help="a data set's name; else all")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the files with their published checksums."""
+    from fedldp.data import verify as compare
+
+    statuses = compare(name, data_dir)
+    if as_json:
+        print_json([{"file": str(s.file), "status": s.status} for s in statuses])
+    else:
+        for status in statuses:
+            typer.echo(f"{status.status:8} {status.file}")
+    if any(s.status == "damaged" for s in statuses):
+        raise RunError("a file is damaged: fetch it again with `fedldp data fetch NAME`")
+
+
+def _cell(value: Any) -> str:
+    """Return a value as a table shows it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return "x".join(map(str, value))
+    return str(value)

@@ -1,0 +1,115 @@
+"""The command line: fedldp list."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, print_json
+from fedldp.errors import ConfigError
+
+Rows = list[dict[str, Any]]
+
+
+def dataset_rows(data_dir: Path | None) -> Rows:
+    """Return every built-in data set as a JSON-ready row."""
+    from fedldp.data import list_datasets
+
+    rows = []
+    for info in list_datasets(data_dir):
+        row = asdict(info)
+        row["folder"] = None if info.folder is None else str(info.folder)
+        row["input_shape"] = list(info.input_shape)
+        here = "here" if info.present else f"`fedldp data fetch {info.name}`"
+        row["description"] = f"{info.examples:,} examples, {info.classes} classes; {here}"
+        rows.append(row)
+    return rows
+
+
+def _recipe_rows(_: Path | None) -> Rows:
+    """Return every recipe as a row, those of one system together."""
+    from fedldp.recipes import recipes
+
+    rows = []
+    for name, recipe in recipes().items():
+        config = recipe()
+        meaning = config.epsilon_meaning
+        rows.append(
+            {
+                "name": name,
+                "system": config.system,
+                "epsilon": None if meaning is None else asdict(meaning),
+                "description": _first_line(recipe),
+            }
+        )
+    return sorted(rows, key=lambda row: row["system"])
+
+
+def _system_rows(_: Path | None) -> Rows:
+    from fedldp.systems import systems
+
+    return _module_rows(systems())
+
+
+def _mechanism_rows(_: Path | None) -> Rows:
+    from fedldp.mechanisms import mechanisms
+
+    return _module_rows(mechanisms())
+
+
+def _model_rows(_: Path | None) -> Rows:
+    from fedldp.models import models
+
+    return _module_rows(models())
+
+
+def _module_rows(found: dict[str, Any]) -> Rows:
+    return [
+        {"name": name, "description": _first_line(inspect.getmodule(member))}
+        for name, member in found.items()
+    ]
+
+
+def _first_line(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+
+_KINDS: dict[str, Callable[[Path | None], Rows]] = {
+    "recipes": _recipe_rows,
+    "systems": _system_rows,
+    "mechanisms": _mechanism_rows,
+    "datasets": dataset_rows,
+    "models": _model_rows,
+}
+
+
+def list_(
+    kind: Annotated[str | None, typer.Argument(help="one of: " + ", ".join(_KINDS))] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Show what there is to run."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if kind is not None and kind not in _KINDS:
+        raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
+    found = {name: rows(data_dir) for name, rows in _KINDS.items() if kind in (None, name)}
+    if as_json:
+        print_json(found if kind is None else found[kind])
+        return
+    for name, rows in found.items():
+        table = Table("name", "", title=name, title_justify="left", show_header=False)
+        for group, members in groupby(rows, key=lambda row: row.get("system")):
+            if group is not None:
+                table.add_section()
+                table.add_row(f"[bold]{group}[/bold]", "")
+            for row in members:
+                table.add_row(row["name"], row["description"])
+        Console().print(table)

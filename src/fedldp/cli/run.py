@@ -1,0 +1,132 @@
+"""The command line: fedldp run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedldp.reporting.record import RunFolder
+    from fedldp.simulation.engine import Result
+    from fedldp.systems import SystemConfig
+
+
+def run(
+    recipe: Annotated[
+        str | None, typer.Argument(help="a recipe's name or a .toml file; else quickstart")
+    ] = None,
+    set_: Settings = None,
+    rounds: Annotated[int | None, typer.Option(help="number of rounds")] = None,
+    seed: Annotated[int | None, typer.Option(help="the simulation's seed")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    workers: Annotated[int | None, typer.Option(help="processes; else one for each core")] = None,
+    out: Annotated[Path | None, typer.Option(help="the run folder to make")] = None,
+    resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
+    data_dir: DataDir = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="print the configuration as TOML, and stop")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model over simulated clients, and say what that protected."""
+    from rich.console import Console
+
+    from fedldp.reporting import text
+    from fedldp.settings import to_toml
+
+    if resume is not None and (recipe or set_ or out is not None or (rounds, seed) != (None, None)):
+        raise ConfigError(
+            f"resume = {resume}: a run continues with its own settings; "
+            "leave out RECIPE, --set, --rounds, --seed and --out"
+        )
+    name, config, folder = _configuration(recipe, set_ or [], rounds, seed, resume)
+    if print_config and as_json:
+        raise ConfigError("--print-config prints TOML: leave out --json")
+    if print_config:
+        typer.echo(to_toml(config), nl=False)
+        return
+    if out is None and folder is None:
+        from fedldp.api import new_run_dir
+
+        out = new_run_dir(Path(name or config.system).stem, config.seed)
+    result = _simulate(config, name, device, workers, out, folder, data_dir)
+    if as_json:
+        print_json(result.summary())
+    else:
+        config = result.config
+        text.print_result(
+            Console(),
+            result.summary(),
+            config.tested_on(),
+            result.metrics,
+            config.epsilon_in_words(),
+        )
+
+
+def _configuration(
+    recipe: str | None, given: list[str], rounds: int | None, seed: int | None, resume: Path | None
+) -> tuple[str | None, SystemConfig, RunFolder | None]:
+    """Return the run's name and configuration, and the folder that it continues in."""
+    from fedldp.settings import from_mapping, resolve
+
+    if resume is not None:
+        from fedldp.reporting.record import RunFolder
+
+        folder = RunFolder(resume)
+        document = folder.read_config()
+        return document["recipe"], from_mapping(document["config"]), folder
+    name, extra = recipe or "quickstart", {"rounds": rounds, "seed": seed}
+    more = [f"{key}={value}" for key, value in extra.items() if value is not None]
+    return name, resolve(name, given + more), None
+
+
+def _simulate(
+    config: SystemConfig,
+    name: str | None,
+    device: str,
+    workers: int | None,
+    out: Path | None,
+    folder: RunFolder | None,
+    data_dir: Path | None,
+) -> Result:
+    from rich.console import Console
+
+    from fedldp.reporting import text
+    from fedldp.reporting.progress import RunProgress
+    from fedldp.simulation.engine import simulate
+
+    stderr = Console(stderr=True)
+    try:
+        with RunProgress(config.rounds, stderr) as progress:
+            return simulate(
+                config,
+                recipe=name,
+                device=device,
+                workers=workers if workers is not None else _cores(),
+                out=out,
+                resume=folder,
+                data_dir=data_dir,
+                before=lambda privacy: text.print_statement(stderr, privacy),
+                after_round=progress.show,
+            )
+    except KeyboardInterrupt:
+        place = folder.path if folder else out
+        kept = place is not None and (place / "checkpoint").exists()
+        stderr.print(
+            f"interrupted; continue with: fedldp run --resume {place}"
+            if kept
+            else "interrupted before the first round was complete; nothing was kept",
+            soft_wrap=True,
+            highlight=False,
+        )
+        raise typer.Exit(130) from None
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,91 @@
+"""What a client keeps from round to round, on its own disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from fedldp.parts.sides import Arrays
+
+_synced: set[Path] = set()
+"""What this process has synced, so that it is not synced again at each use."""
+
+
+class FolderStore:
+    """A folder that is the client's own, for one run; nothing in it leaves unless it is encoded.
+
+    Guarantee: what ``arrays`` returned once, it returns again for the same run and name, also after
+    a crash or a power cut: the file is whole, and it and its folder are synced, before it is used.
+
+    Args:
+        folder: made when something is first kept.
+        run: what is kept in one run is never seen in another.
+        lasting: whether files are synced. Not where the folder goes with the process.
+    """
+
+    def __init__(self, folder: Path, run: str, *, lasting: bool = True) -> None:
+        # A server chooses the name of a run: it is no path.
+        self.folder = folder / hashlib.sha256(run.encode()).hexdigest()[:32]
+        self._lasting = lasting
+
+    def holds(self, name: str) -> bool:
+        """Return whether arrays are kept as ``name`` for the run."""
+        return (self.folder / f"{name}.safetensors").exists()
+
+    def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
+        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
+
+        What is kept for a ``round`` goes once something is kept for a later one. Two processes that
+        make the same at once get what the first one kept.
+        """
+        folder = self.folder if round is None else self.folder / f"round-{round}"
+        path = folder / f"{name}.safetensors"
+        if not path.exists():
+            made = make()
+            self._keep(made, path)
+            if round is not None:
+                self._forget_before(round)
+        elif self._lasting and path not in _synced:
+            self._sync(path)  # whoever kept it may have been killed before it was
+        return load_file(path)
+
+    def _keep(self, made: Arrays, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
+        # safetensors writes the memory as it lies, and would scramble a view with strides.
+        save_file({n: np.require(made[n], requirements="C") for n in made}, partial)
+        if self._lasting:
+            _sync(partial)
+        with suppress(FileExistsError):
+            os.link(partial, path)  # which never replaces what is there
+        partial.unlink()
+        if self._lasting:
+            self._sync(path)
+
+    def _sync(self, path: Path) -> None:
+        """Sync a file, and the folders down to it that may be new."""
+        above = self.folder.parents[2]
+        for each in (path, *(p for p in path.parents if p.is_relative_to(above))):
+            _sync(each)
+        _synced.add(path)
+
+    def _forget_before(self, round: int) -> None:
+        for old in self.folder.glob("round-*"):
+            if int(old.name.removeprefix("round-")) < round:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,87 @@
+"""What a torch module must be to be federated. It needs torch: import it where it is used."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parameter import UninitializedParameter
+
+from fedldp.errors import ConfigError, first_line
+
+
+def check_module(
+    model: object, name: str, input_shape: tuple[int, ...], num_classes: int
+) -> nn.Module:
+    """Return ``model`` where it is a torch module that can be federated; see ``build_model``.
+
+    Raises:
+        ConfigError: it is not, or breaks a rule.
+    """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model = {name}: it made a {type(model).__name__}, not a torch module")
+    for label, buffer in model.named_buffers():
+        raise ConfigError(
+            f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private examples "
+            "and no mechanism protects it; use group norm or no norm instead of batch norm"
+        )
+    parameters = dict(model.named_parameters())
+    if not parameters:
+        raise ConfigError(f"model = {name}: it has no parameters to train")
+    for label, parameter in parameters.items():
+        problem = _problem(parameter)
+        if problem:
+            raise ConfigError(f"model = {name}: the parameter {label} {problem}")
+    _try_training(model, name, input_shape, num_classes)
+    return model
+
+
+def _problem(parameter: nn.Parameter) -> str | None:
+    if isinstance(parameter, UninitializedParameter):
+        return "has no shape yet; use layers that know their sizes"
+    if parameter.dtype != torch.float32:
+        return f"is {parameter.dtype}; use float32"
+    if parameter.device.type != "cpu":
+        return f"is on the device {parameter.device}; build the model on the CPU"
+    if parameter.ndim == 0:
+        return "is 0-d; give it at least one axis"
+    if parameter.numel() == 0:
+        return "is empty; remove it"
+    if not torch.isfinite(parameter).all():
+        return "starts with NaN or infinity; check its initialisation"
+    if not parameter.requires_grad:
+        return "is frozen; remove it, or let it be trained"
+    return None
+
+
+def _try_training(
+    model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
+) -> None:
+    """Take a gradient on batches of two examples and of one, which the last batch may have."""
+    parameters = dict(model.named_parameters())
+    for size in (2, 1):
+        try:
+            logits = model(torch.zeros(size, *input_shape))
+        except Exception as error:
+            raise ConfigError(
+                f"model = {name}: it does not take {size} examples of shape {input_shape}: "
+                f"{first_line(error)}"
+            ) from error
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if found != (size, num_classes):
+            raise ConfigError(
+                f"model = {name}: for {size} examples it returns {found}, not logits of shape "
+                f"({size}, {num_classes})"
+            )
+        try:
+            loss = functional.cross_entropy(logits, torch.zeros(size, dtype=torch.int64))
+            gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        except Exception as error:
+            raise ConfigError(
+                f"model = {name}: its output cannot be trained: {first_line(error)}"
+            ) from error
+        for label, gradient in zip(parameters, gradients, strict=True):
+            if gradient is None:
+                raise ConfigError(
+                    f"model = {name}: the parameter {label} has no effect on the output; remove it"
+                )

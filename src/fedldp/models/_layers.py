@@ -1,0 +1,174 @@
+"""A model as data: from one list of layers come its layout, without torch, and its torch module."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Literal
+
+from fedldp.wire import Layout
+
+if TYPE_CHECKING:  # torch takes over a second to import, and a layout needs none of it
+    from torch import nn
+
+Shape = tuple[int, ...]
+
+Start = Literal["torch", "zeros", "he"]
+"""Weights before training: as torch draws them; zero; or normal as He et al. 2015, for ReLU."""
+
+
+@dataclass(frozen=True)
+class Layer(ABC):
+    """One layer; ``shape`` is that of one example's input to it.
+
+    Attributes:
+        name: begins the names of its parameters; the layer's place, from 0, where it is None.
+    """
+
+    name: str | None = field(default=None, kw_only=True)
+
+    @abstractmethod
+    def module(self, shape: Shape) -> nn.Module:
+        """Return the layer as a torch module; it draws its weights from torch's generator."""
+
+    def parameters(self, shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of its parameters by their names in the module, in their order."""
+        return {}
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the shape of one example's output."""
+        return shape
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    """A dense layer on a vector."""
+
+    units: int
+    bias: bool = field(default=True, kw_only=True)
+    start: Start = field(default="torch", kw_only=True)
+
+    def module(self, shape: Shape) -> nn.Module:
+        from torch import nn
+
+        (inputs,) = shape
+        return nn.Linear(inputs, self.units, bias=self.bias)
+
+    def parameters(self, shape: Shape) -> dict[str, Shape]:
+        (inputs,) = shape
+        bias = {"bias": (self.units,)} if self.bias else {}
+        return {"weight": (self.units, inputs), **bias}
+
+    def output(self, shape: Shape) -> Shape:
+        return (self.units,)
+
+
+@dataclass(frozen=True)
+class Conv(Layer):
+    """A convolution of stride 1 on an image, shape (channels, height, width)."""
+
+    channels: int
+    side: int
+    padding: int = field(default=0, kw_only=True)
+    start: Start = field(default="torch", kw_only=True)
+
+    def module(self, shape: Shape) -> nn.Module:
+        from torch import nn
+
+        return nn.Conv2d(shape[0], self.channels, self.side, padding=self.padding)
+
+    def parameters(self, shape: Shape) -> dict[str, Shape]:
+        weight = (self.channels, shape[0], self.side, self.side)
+        return {"weight": weight, "bias": (self.channels,)}
+
+    def output(self, shape: Shape) -> Shape:
+        _, height, width = shape
+        lost = self.side - 1 - 2 * self.padding
+        return self.channels, height - lost, width - lost
+
+
+@dataclass(frozen=True)
+class MaxPool(Layer):
+    """The largest value of every square of an image; what does not fill one is left out."""
+
+    side: int
+
+    def module(self, shape: Shape) -> nn.Module:
+        from torch import nn
+
+        return nn.MaxPool2d(self.side)
+
+    def output(self, shape: Shape) -> Shape:
+        channels, height, width = shape
+        return channels, height // self.side, width // self.side
+
+
+@dataclass(frozen=True)
+class Relu(Layer):
+    """max(x, 0)."""
+
+    def module(self, shape: Shape) -> nn.Module:
+        from torch import nn
+
+        return nn.ReLU()
+
+
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """An example of any shape as one vector."""
+
+    def module(self, shape: Shape) -> nn.Module:
+        from torch import nn
+
+        return nn.Flatten()
+
+    def output(self, shape: Shape) -> Shape:
+        return (prod(shape),)
+
+
+def layout(layers: Sequence[Layer], input_shape: Shape) -> Layout:
+    """Return how the parameters of ``module(layers, input_shape)`` lie in one vector."""
+    named = [
+        (f"{name}.{parameter}", of)
+        for name, layer, shape in _walk(layers, input_shape)
+        for parameter, of in layer.parameters(shape).items()
+    ]
+    return Layout(tuple(name for name, _ in named), tuple(of for _, of in named))
+
+
+def output(layers: Sequence[Layer], input_shape: Shape) -> Shape:
+    """Return the shape of what the last layer makes of one example."""
+    shape = input_shape
+    for layer in layers:
+        shape = layer.output(shape)
+    return shape
+
+
+def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
+    """Return the layers as a torch module; initial weights come from torch's global generator."""
+    from torch import nn
+
+    modules = OrderedDict(
+        (name, layer.module(shape)) for name, layer, shape in _walk(layers, input_shape)
+    )
+    # After all of them are made: the order of the draws is part of what a seed means.
+    for layer, made in zip(layers, modules.values(), strict=True):
+        start = getattr(layer, "start", "torch")
+        if start == "he":
+            nn.init.kaiming_normal_(made.get_parameter("weight"), nonlinearity="relu")
+        elif start == "zeros":
+            nn.init.zeros_(made.get_parameter("weight"))
+        if start != "torch" and "bias" in dict(made.named_parameters()):
+            nn.init.zeros_(made.get_parameter("bias"))
+    return nn.Sequential(modules)
+
+
+def _walk(layers: Sequence[Layer], input_shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:
+    """Yield every layer's name, the layer, and the shape of its input."""
+    shape = input_shape
+    for place, layer in enumerate(layers):
+        yield layer.name or str(place), layer, shape
+        shape = layer.output(shape)

@@ -1,0 +1,51 @@
+"""The shape of a feature network, from which its number of features follows without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedldp.errors import ConfigError
+from fedldp.parts.images import check_images
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Blocks of two 3x3 convolutions and a 2x2 max-pool, and a linear classifier.
+
+    Each convolution is followed by ELU and batch norm, each block by dropout.
+
+    Attributes:
+        input_shape: (channels, height, width) of an example.
+        num_classes: of the classifier.
+        channels: of each block's convolutions.
+        padding: whether convolutions keep the height and the width.
+
+    Raises:
+        ConfigError: the examples are no images, or too small.
+    """
+
+    input_shape: tuple[int, ...]
+    num_classes: int
+    channels: tuple[int, ...]
+    padding: bool
+
+    def __post_init__(self) -> None:
+        check_images(self.input_shape)
+        if min(self._sides()) < 1:
+            raise ConfigError(
+                f"encoder_channels = {list(self.channels)}: images of {self.input_shape[1]}x"
+                f"{self.input_shape[2]} are too small for {len(self.channels)} blocks; give fewer, "
+                "or set encoder_padding = true"
+            )
+
+    @property
+    def num_features(self) -> int:
+        """The length of a feature vector, r_f."""
+        height, width = self._sides()
+        return self.channels[-1] * height * width
+
+    def _sides(self) -> tuple[int, ...]:
+        sides = self.input_shape[1:]
+        for _ in self.channels:
+            sides = tuple((side if self.padding else side - 4) // 2 for side in sides)
+        return sides

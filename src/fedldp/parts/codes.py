@@ -1,0 +1,140 @@
+"""Features of a client's examples as bits, randomised once and kept on its disk, for LDPFL.
+
+Source: Chamikara et al. 2022, "Local Differential Privacy for Federated Learning", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.data.examples import Examples
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.mechanisms.randomised_bits import RandomisedBits
+from fedldp.parts.architecture import Architecture
+from fedldp.parts.fixed_point import FixedPoint
+from fedldp.parts.public_encoder import from_public
+from fedldp.parts.sides import Arrays, Client
+from fedldp.randomness import Stream
+from fedldp.wire import Broadcast
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.feature_net import FeatureNet
+
+PIECE = 1000
+"""Examples encoded, or tested, at a time."""
+
+
+def num_trained(num_examples: int, test_share: float) -> int:
+    """Return how many of a client's examples are not kept for its test; one at least."""
+    return max(1, num_examples - math.ceil(test_share * num_examples))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Codes:
+    """What a client has on its disk: its encoder, and randomised bits with their labels.
+
+    Attributes:
+        architecture: of encoders.
+        code: how a feature becomes bits.
+        mechanism: what randomises the bits of one example.
+        labels: what randomises labels, if anything does.
+        epochs: that a client trains an encoder of its own for; where it is None the encoder is the
+            one of the broadcast.
+        test_share: of a client's examples, which it keeps for its test.
+        num_clients: that divide the test set among them; where it is None a client tests on what it
+            kept.
+        randomise_tests: whether bits of test examples are randomised too.
+        device: where encoders are trained.
+    """
+
+    architecture: Architecture
+    code: FixedPoint
+    mechanism: RandomisedBits
+    labels: KRR | None
+    epochs: int | None
+    test_share: float
+    num_clients: int | None
+    randomise_tests: bool
+    device: torch.device
+
+    @property
+    def num_bits(self) -> int:
+        """The length of one example's vector."""
+        return self.architecture.num_features * self.code.length
+
+    def for_training(self, broadcast: Broadcast, client: Client) -> Arrays:
+        """Return "bits", packed, shape (n, ceil(num_bits/8)), and "labels", shape (n,)."""
+
+        def make() -> Arrays:
+            own = _take(client.examples, self._indices(client)[0])
+            labels = own.labels
+            if self.labels is not None:
+                labels = self.labels.randomise(labels, client.kept("labels"))
+            net = self._encoder(broadcast, client)
+            return {"bits": self._bits(net, own, client.kept("bits")), "labels": labels}
+
+        return client.store.arrays("training", make)
+
+    def for_test(self, broadcast: Broadcast, client: Client, test: Examples) -> Arrays:
+        """Return the same of the examples that the client tests on; their labels stay true."""
+
+        def make() -> Arrays:
+            if self.num_clients is None:
+                chosen = _take(client.examples, self._indices(client)[1])
+            else:
+                chosen = _take(test, slice(client.index, None, self.num_clients))
+            stream = client.kept("test bits") if self.randomise_tests else None
+            net = self._encoder(broadcast, client)
+            return {"bits": self._bits(net, chosen, stream), "labels": chosen.labels}
+
+        return client.store.arrays("test", make)
+
+    def inputs(self, packed: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return packed bits as the global network's inputs, 0 and 1, shape (n, num_bits)."""
+        return np.unpackbits(packed, axis=1, count=self.num_bits).astype(np.float32)
+
+    def _indices(self, client: Client) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return which of the client's examples are for training, and which for its test."""
+        order = client.kept("split").generator().permutation(len(client.examples))
+        training = num_trained(len(order), self.test_share)
+        return np.sort(order[:training]), np.sort(order[training:])
+
+    def _encoder(self, broadcast: Broadcast, client: Client) -> FeatureNet:
+        from fedldp.parts.feature_net import build, restore, state_of, train
+
+        epochs = self.epochs
+        if epochs is None:
+            return from_public(broadcast, self.architecture)
+
+        def make() -> Arrays:
+            net = build(self.architecture, client.kept("encoder weights"))
+            own = _take(client.examples, self._indices(client)[0])
+            if not train(net, own, epochs=epochs, draw=client.kept, device=self.device):
+                net.blank()  # a refusal would tell that training on these examples diverged
+            return state_of(net)
+
+        return restore(self.architecture, client.store.arrays("encoder", make))
+
+    def _bits(
+        self, net: FeatureNet, examples: Examples, stream: Stream | None
+    ) -> NDArray[np.uint8]:
+        """Return the packed bits of examples, randomised with ``stream`` where there is one."""
+        packed = np.empty((len(examples), -(-self.num_bits // 8)), np.uint8)
+        for start in range(0, len(examples), PIECE):
+            piece = slice(start, start + PIECE)
+            bits = self.code.encode(net.features(examples.features[piece], self.device))
+            if stream is not None:
+                bits = self.mechanism.randomise(bits, stream)
+            packed[piece] = np.packbits(bits, axis=1)
+        return packed
+
+
+def _take(examples: Examples, indices: NDArray[np.int64] | slice) -> Examples:
+    return Examples(examples.features[indices], examples.labels[indices])

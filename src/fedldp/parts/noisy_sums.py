@@ -1,0 +1,77 @@
+"""What the steps of DP-SGD compute from a client's examples, and release: all but the training.
+
+Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
+Privacy", CCS 2016, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import SampledGaussian
+from fedldp.errors import ConfigError
+from fedldp.parts.sides import Client
+
+_RESOLUTION = 1 << 53
+"""Numpy's random floats are multiples of 1/this."""
+
+
+def sampling_rate(batch_size: int, num_clients: int, num_examples: int) -> float:
+    """Return the rate at which a step of ``batch_size`` samples: of the mean client, so public.
+
+    It is rounded up to a probability with which a random float is below it, exactly.
+
+    Raises:
+        ConfigError: clients have too few examples for such a batch.
+    """
+    share = Fraction(batch_size * num_clients, num_examples)
+    if share > 1:
+        raise ConfigError(
+            f"batch_size = {batch_size}: {num_clients} clients have {num_examples / num_clients:g} "
+            "examples on average; give no more"
+        )
+    return math.ceil(share * _RESOLUTION) / _RESOLUTION
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySums:
+    """What the steps of one client in one round compute from its examples; all of this is public.
+
+    Each step samples every example on its own, scales each gradient down to the norm ``clip``, adds
+    them up with noise N(0, (``noise_multiplier`` ``clip``)^2) in every coordinate, and divides by
+    ``batch_size``.
+
+    Attributes:
+        steps: how many.
+        sampling_rate: the probability that a step takes an example.
+        batch_size: what the sums are divided by.
+        clip: the largest L2 norm of one example's gradient.
+        noise_multiplier: the noise's standard deviation over ``clip``.
+    """
+
+    steps: int
+    sampling_rate: float
+    batch_size: int
+    clip: float
+    noise_multiplier: float
+
+    @property
+    def event(self) -> SampledGaussian:
+        """What all steps together release of one example."""
+        return SampledGaussian(
+            noise_multiplier=self.noise_multiplier,
+            sampling_rate=self.sampling_rate,
+            steps=self.steps,
+        )
+
+    def samples(self, client: Client) -> Iterator[NDArray[np.int64]]:
+        """Yield the indices of each step's examples among the client's own; there may be none."""
+        generator = client.fresh("batches").generator()
+        for _ in range(self.steps):
+            yield np.flatnonzero(generator.random(len(client.examples)) < self.sampling_rate)

@@ -1,0 +1,112 @@
+"""A client step that finds the importance of input features beside the weights.
+
+Source: Talaei, Izadi, "Adaptive Differential Privacy in Federated Learning: A Priority-Based
+Approach", 2024 (arXiv 2401.02453), sections III-C and III-D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedldp.data.examples import Examples
+from fedldp.parts.feature_importance import FirstLayer, Ranked, not_dense, variance_importance
+from fedldp.parts.local_sgd import LocalSgd, as_tensors, read_weights
+from fedldp.parts.sides import Client
+from fedldp.wire import Broadcast, Sensitive
+
+_BLOCK = 2000
+"""Activations of the first layer computed at a time, so that they stay in a processor's cache."""
+
+
+def check_dense_first(model: nn.Module, name: str) -> None:
+    """Refuse a model called ``name`` that does not begin with nn.Flatten and nn.Linear.
+
+    Raises:
+        ConfigError: it does not, whatever its layout looks like.
+    """
+    kinds = [type(part) for part in list(model.children())[:2]]
+    if not isinstance(model, nn.Sequential) or kinds != [nn.Flatten, nn.Linear]:
+        raise not_dense(name)
+
+
+@dataclass(frozen=True, eq=False)
+class RankingSgd:
+    """Plain SGD, and then the importance of every feature to the client.
+
+    Attributes:
+        training: its model begins with nn.Flatten and nn.Linear, see ``check_dense_first``.
+        first_layer: of that model.
+        shift: for the importance by sensitivity, the mean absolute value of the noise; None for
+            that by variance.
+    """
+
+    training: LocalSgd
+    first_layer: FirstLayer
+    shift: float | None
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Ranked]:
+        """Return the client's weights after training, and its importance of features."""
+        self.training(broadcast, client)
+        weights = read_weights(self.training.model)  # which training left there
+        if self.shift is not None:
+            importance = sensitivity_importance(
+                self.training.model, client.examples, self.shift, self.training.device
+            )
+        else:
+            before, after = map(self.first_layer.weights, (broadcast.weights, weights))
+            with np.errstate(invalid="ignore"):  # of weights that no encoder lets pass
+                importance = variance_importance(before, after)
+        return Sensitive(Ranked(weights, importance))
+
+
+def sensitivity_importance(
+    model: nn.Module, examples: Examples, shift: float, device: torch.device
+) -> NDArray[np.float64]:
+    """Return |accuracy change| when ``shift`` is added to all weights of one feature.
+
+    That adds shift x_i to every activation of the layer, the same to all of them: so each
+    example is evaluated once for every value that is among its features. Values of 0 change
+    nothing.
+
+    Args:
+        model: begins with nn.Flatten and nn.Linear; it is on ``device``.
+        examples: on which accuracy is measured.
+        shift: sigma sqrt(2/pi), the mean absolute value of the noise.
+        device: where the model is.
+
+    Returns:
+        One number from 0 to 1 for each feature, shape (m,).
+
+    Source: section III-C.
+    """
+    assert isinstance(model, nn.Sequential)
+    first, rest = model[1], model[2:].eval()
+    with torch.no_grad():
+        features, labels = (tensor.to(device) for tensor in as_tensors(examples))
+        inputs = features.flatten(1)
+        activations = first(inputs)
+        right = _right(rest, activations, labels)
+        rows, columns = inputs.nonzero(as_tuple=True)
+        levels, level = torch.unique(inputs[rows, columns], return_inverse=True)
+        pairs, place = torch.unique(rows * len(levels) + level, return_inverse=True)
+        example, shifts = pairs // len(levels), shift * levels[pairs % len(levels)]
+        still = torch.empty(len(pairs), dtype=torch.bool, device=device)
+        for start in range(0, len(pairs), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            moved = activations[example[block]].add_(shifts[block, None])
+            still[block] = _right(rest, moved, labels[example[block]])
+        change = still[place].double() - right[rows].double()
+        total = torch.zeros(inputs.shape[1], dtype=torch.float64, device=device)
+        total.index_add_(0, columns, change)
+    changed: NDArray[np.float64] = np.abs(total.cpu().numpy()) / len(examples)
+    return changed
+
+
+def _right(rest: nn.Module, activations: Tensor, labels: Tensor) -> Tensor:
+    """Return whether the layers above classify rightly, shape (n,)."""
+    return rest(activations).argmax(1) == labels  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""What runs on a server: the one round loop, whoever the clients are."""

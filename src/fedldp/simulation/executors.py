@@ -1,0 +1,274 @@
+"""Who does the work of simulated clients: this process, or a pool of them.
+
+A client's answer depends on its keys, its examples, its ledger and the question alone, answers come
+back in the order of the clients, and every process trains with one torch thread: so any number of
+workers gives the same bits.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.data import Dataset, Examples
+from fedldp.errors import RunError
+from fedldp.parts.local_sgd import one_thread
+from fedldp.parts.sides import Score
+from fedldp.simulation.population import Population
+from fedldp.wire import Broadcast
+
+GROUP = 100
+"""Clients that train at once on a GPU."""
+
+
+class Executor(Protocol):
+    """Lets clients answer, and measures models. Use it as a context."""
+
+    def answers(self, message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield what ``clients`` answer, in their order; their ledgers are charged."""
+        ...
+
+    def scores(self, broadcast: Broadcast) -> Iterator[Score]:
+        """Yield the scores of the broadcast's weights on all pieces of the test."""
+        ...
+
+    def __enter__(self) -> Executor: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
+
+
+class Serial:
+    """This process alone; on a GPU many clients train at once.
+
+    Args:
+        population: the clients.
+        ledger: theirs.
+    """
+
+    def __init__(self, population: Population, ledger: MemoryLedger) -> None:
+        self._population = population
+        self._ledger = ledger
+
+    def __enter__(self) -> Serial:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        pass
+
+    def answers(self, message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield what ``clients`` answer; see ``Executor``."""
+        if self._population.device.type == "cpu":
+            with one_thread():
+                for client in clients:
+                    yield client, self._population.answer(message, client, self._ledger)
+            return
+        for start in range(0, len(clients), GROUP):
+            group = clients[start : start + GROUP]
+            answers = self._population.answers_together(message, group, self._ledger)
+            yield from zip(group, answers, strict=True)
+
+    def scores(self, broadcast: Broadcast) -> Iterator[Score]:
+        """Yield the scores; see ``Executor``."""
+        with one_thread():
+            for piece in range(self._population.num_tests):
+                yield self._population.score(broadcast, piece)
+
+
+class Pool:
+    """Worker processes, which are sent clients' ledgers with a question, and give them back.
+
+    Args:
+        population: the clients.
+        ledger: theirs.
+        workers: how many processes, at least 1.
+        folder: for what they share: the data, in files that all of them map.
+    """
+
+    def __init__(
+        self, population: Population, ledger: MemoryLedger, workers: int, folder: Path
+    ) -> None:
+        self._ledger = ledger
+        self._workers = workers
+        self._num_tests = population.num_tests
+        _share(population.dataset, folder)
+        self._executor = ProcessPoolExecutor(
+            workers,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(_Recipe(population, folder),),
+        )
+        # Ctrl-C reaches the whole process group, and the parent alone decides how to end: workers
+        # inherit that it is blocked. One starts with each task while none is idle.
+        try:
+            with _interrupts_blocked():
+                for _ in range(workers):
+                    self._executor.submit(int)
+        except KeyboardInterrupt:
+            self.__exit__(KeyboardInterrupt)
+            raise
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            # What the workers are at is of no use any more, and may take long.
+            for process in list((self._executor._processes or {}).values()):
+                process.terminate()
+        self._executor.shutdown(cancel_futures=True)
+
+    def answers(self, message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield what ``clients`` answer; see ``Executor``."""
+
+        def task(batch: Sequence[int]) -> Future[Any]:
+            return self._executor.submit(_answer, message, batch, self._ledger.extract(batch))
+
+        for batch, (answers, ledger) in self._map(task, clients):
+            self._ledger.absorb(ledger)
+            yield from zip(batch, answers, strict=True)
+
+    def scores(self, broadcast: Broadcast) -> Iterator[Score]:
+        """Yield the scores; see ``Executor``."""
+
+        def task(batch: Sequence[int]) -> Future[Any]:
+            return self._executor.submit(_score, broadcast, batch)
+
+        for _, scores in self._map(task, range(self._num_tests)):
+            yield from scores
+
+    def _map(
+        self, task: Callable[[Sequence[int]], Future[Any]], items: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Any]]:
+        """Yield batches of ``items`` with their results, in order; a few at most lie in wait."""
+        size = max(1, min(16, len(items) // (self._workers * 4)))
+        waiting: deque[tuple[Sequence[int], Future[Any]]] = deque()
+        try:
+            for start in range(0, len(items), size):
+                batch = items[start : start + size]
+                waiting.append((batch, task(batch)))
+                if len(waiting) > 2 * self._workers:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            while waiting:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        except BrokenProcessPool as error:
+            raise RunError(
+                "a worker process died: perhaps memory ran out; resume with fewer --workers"
+            ) from error
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C, for new processes for good; one that comes meanwhile takes effect at the end.
+
+    Another thread may receive the signal, so that blocking it in this one is not enough here.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+class _Recipe:
+    """What a worker makes its population from: all but the data, which lies in files."""
+
+    def __init__(self, population: Population, folder: Path) -> None:
+        self.config = population.config
+        self.problem = replace(population.problem, data_dir=None)
+        self.name = population.dataset.name
+        self.num_classes = population.dataset.num_classes
+        self.members = population.members
+        self.device = population.device.type
+        self.stores, self.lasting = population.folder, population.lasting
+        self.run = population.run
+        self.folder = folder
+
+    def population(self) -> Population:
+        """Return the population, with mapped data."""
+        return Population(
+            config=self.config,
+            problem=self.problem,
+            dataset=_mapped(self.name, self.num_classes, self.folder),
+            members=self.members,
+            device=torch.device(self.device),
+            folder=self.stores,
+            lasting=self.lasting,
+            run=self.run,
+        )
+
+
+_population: Population
+"""The population of a worker process, set once by its initialiser."""
+
+
+def _start_worker(recipe: _Recipe) -> None:
+    global _population
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(recipe.folder,), daemon=True).start()
+    torch.set_num_threads(1)
+    _population = recipe.population()
+
+
+def _end_with_parent(folder: Path) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+
+def _answer(
+    message: bytes, clients: Sequence[int], ledger: MemoryLedger
+) -> tuple[list[bytes], MemoryLedger]:
+    return [_population.answer(message, client, ledger) for client in clients], ledger
+
+
+def _score(broadcast: Broadcast, pieces: Sequence[int]) -> list[Score]:
+    return [_population.score(broadcast, piece) for piece in pieces]
+
+
+def _share(dataset: Dataset, folder: Path) -> None:
+    for part, examples in (("train", dataset.train), ("test", dataset.test)):
+        np.save(folder / f"{part}-features.npy", examples.features)
+        np.save(folder / f"{part}-labels.npy", examples.labels)
+
+
+def _mapped(name: str, num_classes: int, folder: Path) -> Dataset:
+    # Mapped copy-on-write: all workers read the same pages, and torch sees writable memory.
+    def examples(part: str) -> Examples:
+        features, labels = (
+            np.load(folder / f"{part}-{field}.npy", mmap_mode="c")
+            for field in ("features", "labels")
+        )
+        return Examples(features, labels)
+
+    return Dataset(name, examples("train"), examples("test"), num_classes)

@@ -1,0 +1,112 @@
+"""What a simulated run works on: a device, data, and who has which examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.data import Dataset, Examples, load_dataset, partition
+from fedldp.data.custom import SUFFIXES
+from fedldp.data.sources import SOURCES, find_source
+from fedldp.errors import ConfigError
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.plan import check_examples
+from fedldp.systems.base import Problem, SystemConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """A run's data.
+
+    Attributes:
+        dataset: with as many training examples as the run takes.
+        problem: the public facts on it.
+        members: for each client the indices of its training examples.
+        own_data: what tells the user's own data apart, or None for a published data set.
+    """
+
+    dataset: Dataset
+    problem: Problem
+    members: Sequence[NDArray[np.int64]]
+    own_data: str | None
+
+    @classmethod
+    def of(cls, config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) -> Inputs:
+        """Return the data of a configuration: loaded, unless they are given, and partitioned.
+
+        Raises:
+            FedldpError: they cannot be had, or do not fit the configuration.
+        """
+        whole = _load(config, dataset, data_dir)
+        dataset = _sampled(whole, config)
+        stream = draws_of_seed(config.seed)(0)("partition")
+        members = partition(
+            dataset.train.labels, config.num_clients, config.partition, stream.generator()
+        )
+        config.check_shares([len(indices) for indices in members])
+        problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train), data_dir)
+        return cls(dataset, problem, members, own_data(whole))
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device for "auto", "cpu" or "cuda".
+
+    Raises:
+        ConfigError: the name is another, or no GPU is there.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device = {name}: choose auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = cuda: torch finds no GPU here; use auto or cpu")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) -> Dataset:
+    if dataset is None:
+        return load_dataset(
+            config.dataset,
+            data_dir=data_dir,
+            label_column=config.label_column,
+            standardise=config.standardise,
+        )
+    if config.standardise:
+        raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
+    if dataset.name in SOURCES and not _is_named(dataset, config.dataset):
+        raise ConfigError(
+            f"dataset = {config.dataset}: the run was given the data set {dataset.name}; set "
+            "dataset to that: what is public, and what a resumed run loads, follow from it"
+        )
+    return dataset
+
+
+def _is_named(dataset: Dataset, name: str) -> bool:
+    return not name.lower().endswith(SUFFIXES) and find_source(name).name == dataset.name
+
+
+def _sampled(dataset: Dataset, config: SystemConfig) -> Dataset:
+    """Return ``dataset`` with as many training examples as the run takes."""
+    total = len(dataset.train)
+    taken = check_examples(config, total)
+    if taken == total:
+        return dataset
+    stream = draws_of_seed(config.seed)(0)("examples")
+    indices = np.sort(stream.generator().choice(total, taken, replace=False))
+    train = Examples(dataset.train.features[indices], dataset.train.labels[indices])
+    return Dataset(dataset.name, train, dataset.test, dataset.num_classes)
+
+
+def own_data(dataset: Dataset) -> str | None:
+    """Return what tells the user's own data apart, or None for a published data set.
+
+    Not a digest of the content: run folders are shared, and a digest would confirm a guess.
+    """
+    if dataset.name in SOURCES:
+        return None
+    return f"{dataset.name}: {dataset.train.features.shape}, {dataset.test.features.shape}"

@@ -1,0 +1,64 @@
+"""Kinds of settings that several systems have, with their limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedldp.accounting.budget import Budget, Kind
+from fedldp.accounting.check import SMALLEST_DELTA
+from fedldp.accounting.guarantees import Adversary, Unit
+
+Positive = Annotated[float, Field(ge=1e-38, le=1e38, allow_inf_nan=False)]
+LearningRate = Annotated[float, Field(ge=1e-38, le=1e30, allow_inf_nan=False)]
+"""So that float32 has room for what optimisers make of it: Adam first takes ten times as much."""
+
+Delta = Annotated[float, Field(ge=SMALLEST_DELTA, lt=1)]
+NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
+NoiseMultiplier = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+LARGEST_BATCH = 1_000_000_000
+
+
+class Target(BaseModel):
+    """A guarantee to meet: the run's budget is solved so that the statement does."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: Unit = Field(description="what to protect")
+    epsilon: Positive = Field(description="the guarantee's epsilon, at most")
+    delta: float = Field(1e-5, ge=0, lt=1, description="its delta")
+    adversary: Adversary = Field("server", description="against whom")
+
+
+class ClientBudget(BaseModel):
+    """The limit that every simulated client's ledger has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    limit: float = Field(ge=0, allow_inf_nan=False, description="of all that it releases")
+    kind: Kind = Field("pure", description="pure: epsilon; zcdp: rho; gdp: mu squared")
+
+    def budget(self) -> Budget:
+        """Return the ledger's budget."""
+        return Budget(self.kind, self.limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delays:
+    """The messages of a simulated shuffler and its time model, in seconds.
+
+    See ``transport.shuffler``; ``chunk`` is the coordinates in one message.
+    """
+
+    chunk: int
+
+    compute_seconds: float
+    communication_seconds: float
+    spread: float
+    delay_seconds: float
+    prediction_error: float
+    record_arrivals: bool

@@ -1,0 +1,251 @@
+"""Events: what their fields may be, what they become as records, and that none frees budget."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledgers import ONE, never, release
+
+from fedldp.accounting.budget import Budget, Kind, cost, price
+from fedldp.accounting.events import (
+    EVENTS,
+    DrawnOnce,
+    Event,
+    GaussianReport,
+    InClear,
+    NoData,
+    PerRecord,
+    PureCoordinates,
+    PureReport,
+    SampledClientsGaussian,
+    SampledGaussian,
+    TwoValuedBits,
+    from_record,
+    is_idealised,
+    to_record,
+)
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.errors import ConfigError, FedldpError
+
+IDEAL = PureReport(epsilon=1.0, idealised=True)
+STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
+KEYS = NoData(what="public keys")
+ONCE = DrawnOnce(drawn=ONE, identity="bits")
+
+NUMBERS = ["-5", "5", True, False, math.nan, math.inf, -math.inf, -1, -1e-300, None, [1.0],
+           {}, 10**400, 2**53 + 1, np.float64(1.0), np.float32(1.0), np.int64(1), 1j]  # fmt: skip
+COUNTS = ["3", True, 3.0, math.nan, -1, None, [3], 2**53 + 1, 10**400, np.int64(3), Fraction(3)]
+TEXTS = ["", "a\nb", "\x1b[31m", 5, None, True, "x" * 501, b"bytes"]
+FLAGS = ["yes", 1, 0, None, np.bool_(True)]
+SUBEVENTS = ["ONE", None, 1.0, {"event": "PureReport", "epsilon": 1.0}, PureReport]
+WRONG: list[tuple[Callable[..., Event], str, list[Any]]] = [
+    (lambda x: PureReport(epsilon=x), "epsilon", NUMBERS),
+    (lambda x: PureReport(epsilon=1.0, idealised=x), "idealised", FLAGS),
+    (lambda x: TwoValuedBits(epsilon=x, coordinates=3), "epsilon", NUMBERS),
+    (lambda x: TwoValuedBits(epsilon=1.0, coordinates=x), "coordinates", COUNTS),
+    (lambda x: TwoValuedBits(epsilon=1.0, coordinates=3, whole=x), "whole", NUMBERS),
+    (lambda x: TwoValuedBits(epsilon=1.0, coordinates=3, group=x), "group", NUMBERS),
+    (lambda x: PureCoordinates(groups=((x, 3),)), "epsilon", NUMBERS),
+    (lambda x: PureCoordinates(groups=((1.0, x),)), "count", COUNTS),
+    (lambda x: GaussianReport(mu=x, rho=1.0), "mu", NUMBERS),
+    (lambda x: GaussianReport(mu=1.0, rho=x), "rho", NUMBERS),
+    (lambda x: SampledGaussian(noise_multiplier=x, sampling_rate=0.1, steps=1), "noise", NUMBERS),
+    (lambda x: SampledGaussian(noise_multiplier=1.0, sampling_rate=x, steps=1), "rate", NUMBERS),
+    (lambda x: SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=x), "steps", COUNTS),
+    (
+        lambda x: SampledClientsGaussian(noise_multiplier=1.0, sample_size=x, population=9),
+        "sample_size",
+        COUNTS,
+    ),
+    (lambda x: InClear(what=x), "what", TEXTS),
+    (lambda x: NoData(what=x), "what", TEXTS),
+    (lambda x: DrawnOnce(drawn=ONE, identity=x), "identity", TEXTS),
+    (lambda x: DrawnOnce(drawn=x, identity="bits"), "drawn", SUBEVENTS),
+    (lambda x: PerRecord(record=x, client=ONE), "record", SUBEVENTS),
+    (lambda x: PerRecord(record=ONE, client=x), "client", SUBEVENTS),
+]
+
+
+@pytest.mark.parametrize(("build", "named", "values"), WRONG, ids=[f"{n}" for _, n, _ in WRONG])
+def test_a_field_of_another_type_or_out_of_range_is_refused(
+    build: Callable[..., Event], named: str, values: list[Any]
+) -> None:
+    for value in values:
+        if value is None and named in ("whole", "group"):
+            continue  # they may be left out
+        with pytest.raises(ConfigError, match=named) as refusal:
+            build(value)
+        assert "\n" not in str(refusal.value)
+        assert len(str(refusal.value)) < 200
+
+
+def test_whole_numbers_and_lists_are_kept_as_they_are_meant() -> None:
+    event = PureReport(epsilon=3)
+    assert type(event.epsilon) is float
+    assert event == PureReport(epsilon=3.0)
+    assert math.copysign(1.0, PureReport(epsilon=-0.0).epsilon) == 1.0
+    groups: Any = [[1, 2], [0.5, 3]]
+    assert PureCoordinates(groups=groups).groups == ((1.0, 2), (0.5, 3))
+    assert TwoValuedBits(epsilon=1.0, coordinates=2**53).coordinates == 2**53
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: DrawnOnce(drawn=ONCE, identity="bits"),
+        lambda: DrawnOnce(drawn=PerRecord(record=ONE, client=ONE), identity="bits"),
+        lambda: DrawnOnce(drawn=KEYS, identity="bits"),
+        lambda: PerRecord(record=PerRecord(record=ONE, client=ONE), client=ONE),
+        lambda: PerRecord(record=ONE, client=PerRecord(record=ONE, client=ONE)),
+    ],
+)
+def test_a_nesting_that_means_nothing_is_refused(build: Callable[[], Event]) -> None:
+    with pytest.raises(ConfigError, match="such an event cannot stand there"):
+        build()
+
+
+def test_idealised_events_are_found_wherever_they_are() -> None:
+    noise = SampledClientsGaussian(noise_multiplier=1.0, sample_size=3, population=9)
+    for event in (IDEAL, STEPS, noise):
+        assert is_idealised(event)
+        assert is_idealised(DrawnOnce(drawn=event, identity="bits"))
+        assert is_idealised(PerRecord(record=event, client=ONE))
+        assert is_idealised(PerRecord(record=ONE, client=event))
+        once = DrawnOnce(drawn=event, identity="bits")
+        assert is_idealised(PerRecord(record=ONE, client=once))
+    for event in (ONE, KEYS, ONCE, PerRecord(record=ONCE, client=InClear(what="weights"))):
+        assert not is_idealised(event)
+
+
+# Records
+
+numbers = st.floats(0, 1e300) | st.integers(0, 2**53)
+counts = st.integers(0, 2**53)
+positive = st.floats(1e-300, 1e300)
+leaves: st.SearchStrategy[Event] = st.one_of(
+    st.builds(PureReport, epsilon=numbers, idealised=st.booleans()),
+    st.builds(TwoValuedBits, epsilon=numbers, coordinates=counts, whole=st.none() | numbers),
+    st.builds(
+        PureCoordinates,
+        groups=st.dictionaries(positive, st.integers(1, 2**53), min_size=1, max_size=4).map(
+            lambda groups: tuple(groups.items())
+        ),
+    ),
+    st.builds(GaussianReport, mu=numbers, rho=numbers),
+    st.builds(SampledGaussian, noise_multiplier=numbers, sampling_rate=numbers, steps=counts),
+    st.builds(InClear, what=st.just("weights")),
+)
+onces = st.builds(DrawnOnce, drawn=leaves, identity=st.sampled_from(["bits", "labels"]))
+parts = leaves | onces | st.just(KEYS)
+events = parts | st.builds(PerRecord, record=parts, client=parts)
+
+
+@given(events)
+def test_a_record_gives_the_event_back(event: Event) -> None:
+    assert from_record(json.loads(json.dumps(to_record(event), allow_nan=False))) == event
+
+
+# JSON that is nearly an event: its names are right, and its values are anything.
+atoms = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+    | st.sampled_from([-1, -1e-9, "1", 10**400, "nan", [], {}, [[-1.0, 1]], [[1.0, -1]], 0, 1.0])
+)  # fmt: skip
+names = sorted({each.name for kind in EVENTS.values() for each in fields(kind)} | {"event", "x"})
+
+
+def nearly(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    def of(kind: type[Event]) -> st.SearchStrategy[Any]:
+        own = {each.name: inner for each in fields(kind)}
+        return st.fixed_dictionaries({"event": st.just(kind.__name__), **own})
+
+    return st.one_of(
+        st.sampled_from(list(EVENTS.values())).flatmap(of),
+        st.dictionaries(st.sampled_from(names), inner, max_size=4),
+        st.lists(inner, max_size=3),
+    )
+
+
+records = st.recursive(atoms, nearly, max_leaves=12) | events.map(to_record)
+
+
+@settings(deadline=None)
+@given(record=records, kind=st.sampled_from(get_args(Kind)))
+def test_no_event_from_any_json_lowers_what_is_spent(record: Any, kind: Kind) -> None:
+    try:
+        event = from_record(record)
+    except ConfigError:
+        return
+    for costs in (cost(event, kind), price(event, kind, [event]), price(event, kind)):
+        assert costs >= 0  # and it is no NaN; infinite where it cannot be paid
+    ledger = MemoryLedger(Budget(kind, 10.0))
+    release(ledger.of(0), "run", 1, ONE, bytes)
+    before = ledger.spent(0)
+    for round in (2, 3):
+        try:
+            release(ledger.of(0), "run", round, event, bytes)
+        except FedldpError:
+            assert ledger.spent(0) == before
+        assert before <= ledger.spent(0) <= 10.0
+        before = ledger.spent(0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        None, 5, [], "PureReport", {}, {"event": None}, {"event": ["PureReport"]}, {"event": {}},
+        {"event": "Nobody"}, {"event": "Event"}, {"event": "PureReport"},
+        {"event": "PureReport", "epsilon": 1.0, "more": 1},
+        {"event": "PureReport", "epsilon": {"event": "PureReport", "epsilon": 1.0}},
+        {"event": "DrawnOnce", "drawn": {"event": "PureReport", "epsilon": 1.0}},
+    ],
+)  # fmt: skip
+def test_a_record_of_no_event_is_refused_in_one_line(record: Any) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        from_record(record)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_record_that_is_nested_without_end_is_refused() -> None:
+    record: dict[str, Any] = {"event": "PureReport", "epsilon": 1.0}
+    for _ in range(100_000):
+        record = {"event": "DrawnOnce", "drawn": record, "identity": "bits"}
+    with pytest.raises(ConfigError, match="nested too deep"):
+        from_record(record)
+    while "drawn" in record:  # so that the end of it does not recurse either
+        record = record.pop("drawn")
+
+
+# Prices
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_what_holds_no_data_costs_nothing(kind: Kind) -> None:
+    assert cost(KEYS, kind) == 0.0
+    assert cost(PerRecord(record=ONE, client=KEYS), kind) == 0.0
+    with pytest.raises(FedldpError, match="pure budget of epsilon"):
+        release(MemoryLedger(Budget("pure", 0.0)).of(0), "run", 1, ONE, never)
+
+
+def test_what_is_drawn_once_has_its_price_once() -> None:
+    per_record = PerRecord(record=ONE, client=ONCE)
+    for event in (ONCE, per_record):
+        assert price(event, "pure") == 1.0
+        assert price(event, "pure", [ONE, KEYS]) == 1.0
+        for before in (ONCE, per_record):
+            assert price(event, "pure", [ONE, before]) == 0.0
+    # It covers the client. What one record draws once says nothing of what the client pays.
+    assert price(ONCE, "pure", [PerRecord(record=ONCE, client=ONE)]) == 1.0
+    assert price(PerRecord(record=ONCE, client=ONE), "pure", [ONCE]) == 1.0
+    labels = DrawnOnce(drawn=ONE, identity="labels")
+    assert price(labels, "pure", [ONCE]) == 1.0
+    clear = DrawnOnce(drawn=InClear(what="weights"), identity="weights")
+    assert price(clear, "pure") == math.inf

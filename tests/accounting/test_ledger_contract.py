@@ -1,0 +1,296 @@
+"""What every store of a ledger does, and that all do the same."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledgers import ONE, asked, fresh, never
+
+from fedldp.accounting.budget import Budget
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    GaussianReport,
+    InClear,
+    NoData,
+    PerRecord,
+    PureReport,
+    TwoValuedBits,
+)
+from fedldp.accounting.ledger import AskedOtherwise, Ledger, NoLongerKept, OverBudget
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.errors import ConfigError, FedldpError
+
+KEYS = NoData(what="public keys")
+FEATURES = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
+LABELS = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="labels")
+OTHER_FEATURES = DrawnOnce(drawn=PureReport(epsilon=0.5), identity="features")
+CLEAR = InClear(what="weights")
+
+
+class Store(Protocol):
+    """A ledger, and what it has spent."""
+
+    def __call__(self, budget: Budget) -> tuple[Ledger, Callable[[], float]]: ...
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    def begin(budget: Budget) -> tuple[Ledger, Callable[[], float]]:
+        if request.param == "file":
+            file = SqliteLedger(tmp_path / "client.ledger", budget)
+            return file, file.spent
+        memory = MemoryLedger(budget)
+        return memory.of(5), lambda: memory.spent(5)
+
+    return begin
+
+
+def answer(*place: object) -> bytes:
+    """Return what a client answers: it follows from the question, as in a simulation."""
+    return hashlib.sha256(repr(place).encode()).digest()
+
+
+def test_nothing_is_recalled_where_nothing_was_released(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 2.0))
+    assert ledger.recall("run", 3, 0, asked("?")) is None
+    ledger.admit("run", 10**5, 0, ONE)
+    assert spent() == 0.0
+
+
+def test_the_same_question_gives_the_same_bytes_at_no_cost(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 1.0))
+    sent = ledger.release("run", 1, 0, asked("?"), ONE, lambda: b"answer")
+    ledger.recall("run", 1, 0, asked("?"))
+    assert ledger.release("run", 1, 0, asked("?"), ONE, lambda: b"answer") == sent == b"answer"
+    assert spent() == 1.0
+
+
+def test_another_question_in_the_same_place_is_refused(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 9.0))
+    ledger.release("run", 1, 4, asked("?"), ONE, fresh)
+    with pytest.raises(AskedOtherwise, match=r"run run round 1 exchange 4 .* another question"):
+        ledger.recall("run", 1, 4, asked("!"))
+    with pytest.raises(AskedOtherwise, match="another question"):
+        ledger.release("run", 1, 4, asked("!"), ONE, never)
+    with pytest.raises(AskedOtherwise, match="was released as PureReport"):
+        ledger.release("run", 1, 4, asked("?"), PureReport(epsilon=0.0), never)
+    assert spent() == 1.0
+
+
+def test_exchanges_of_a_round_and_runs_stand_apart(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 9.0))
+    for run, exchange in (("run", 2), ("run", 0), ("other", 0)):
+        assert ledger.recall(run, 1, exchange, asked("?")) is None
+        ledger.release(run, 1, exchange, asked("?"), ONE, lambda: b"x")
+    for run, exchange in (("run", 2), ("run", 0), ("other", 0)):
+        assert ledger.release(run, 1, exchange, asked("?"), ONE, lambda: b"x") == b"x"
+    assert spent() == 3.0
+
+
+def test_rounds_do_not_go_back(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 9.0))
+    ledger.release("run", 3, 0, asked("?"), ONE, fresh)
+    ledger.release("run", 5, 0, asked("?"), ONE, fresh)
+    for round, question in ((3, "?"), (3, "!"), (4, "?")):
+        with pytest.raises(NoLongerKept, match=f"round {round}: round 5 was released since"):
+            ledger.recall("run", round, 0, asked(question))
+        with pytest.raises(NoLongerKept):
+            ledger.release("run", round, 0, asked(question), ONE, never)
+    ledger.release("other", 3, 0, asked("?"), ONE, fresh)
+    assert spent() == 3.0
+
+
+def test_over_the_budget_nothing_is_made(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 2.5))
+    for round in (1, 2):
+        ledger.release("run", round, 0, asked("?"), ONE, fresh)
+    for run in ("run", "other"):
+        with pytest.raises(OverBudget, match=r"2\.0 is spent, this release costs 1\.0"):
+            ledger.admit(run, 10**5, 0, ONE)
+        with pytest.raises(OverBudget, match=r"together 3\.0"):
+            ledger.release(run, 3, 0, asked("?"), ONE, never)
+    ledger.admit("run", 10**5, 0, PureReport(epsilon=0.5))
+    ledger.release("run", 3, 0, asked("?"), PureReport(epsilon=0.5), fresh)
+    assert spent() == 2.5
+
+
+@pytest.mark.parametrize("event", [CLEAR, GaussianReport(mu=1.0, rho=0.5)])
+def test_what_cannot_be_paid_is_refused(store: Store, event: Event) -> None:
+    ledger, _ = store(Budget("pure", 1e300))
+    for each in (event, PerRecord(record=ONE, client=event), DrawnOnce(drawn=event, identity="x")):
+        with pytest.raises(OverBudget, match="no finite cost is proven"):
+            ledger.admit("run", 10**5, 0, each)
+        with pytest.raises(OverBudget, match="no finite cost is proven"):
+            ledger.release("run", 1, 0, asked("?"), each, never)
+
+
+def test_an_error_while_it_is_made_costs_nothing(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 1.0))
+
+    def fail() -> bytes:
+        raise RuntimeError("bound")
+
+    with pytest.raises(RuntimeError, match="bound"):
+        ledger.release("run", 1, 0, asked("?"), ONE, fail)
+    assert ledger.recall("run", 1, 0, asked("?")) is None
+    assert spent() == 0.0
+    ledger.release("run", 1, 0, asked("!"), ONE, fresh)
+
+
+def test_messages_without_data_are_free_and_kept_apart(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 0.0))
+    for exchange in range(3):
+        ledger.admit("run", 10**5, 0, KEYS)
+        ledger.release("run", 1, exchange, asked("?"), KEYS, lambda: b"keys")
+    with pytest.raises(AskedOtherwise):
+        ledger.release("run", 1, 1, asked("!"), KEYS, never)
+    assert spent() == 0.0
+
+
+# What is drawn once
+
+
+def test_what_is_drawn_once_costs_once_in_each_run(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 4.0))
+    for round in (1, 2, 3):
+        ledger.admit("run", 10**5, 0, FEATURES)
+        ledger.release("run", round, 0, asked("?"), FEATURES, fresh)
+    ledger.release("run", 3, 1, asked("?"), FEATURES, fresh)
+    assert spent() == 2.0
+    ledger.release("other", 1, 0, asked("?"), FEATURES, fresh)
+    assert spent() == 4.0
+    with pytest.raises(OverBudget):
+        ledger.admit("third", 10**5, 0, FEATURES)
+    ledger.release("run", 4, 0, asked("?"), FEATURES, fresh)
+    assert spent() == 4.0
+
+
+def test_equal_draws_of_two_identities_are_two(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 9.0))
+    for round in (1, 2):
+        ledger.release("run", round, 0, asked("?"), FEATURES, fresh)
+        ledger.release("run", round, 1, asked("?"), LABELS, fresh)
+    assert spent() == 4.0
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["plain", "in a PerRecord"])
+def test_another_event_under_the_same_identity_is_refused(store: Store, inside: bool) -> None:
+    def event(drawn: DrawnOnce) -> Event:
+        return PerRecord(record=ONE, client=drawn) if inside else drawn
+
+    ledger, spent = store(Budget("pure", 9.0))
+    ledger.release("run", 1, 0, asked("?"), event(FEATURES), fresh)
+    for each in (event(OTHER_FEATURES), PerRecord(record=ONE, client=OTHER_FEATURES)):
+        with pytest.raises(AskedOtherwise, match="features: this run drew it once as"):
+            ledger.admit("run", 10**5, 0, each)
+        with pytest.raises(AskedOtherwise, match="features: this run drew it once as"):
+            ledger.release("run", 2, 0, asked("?"), each, never)
+    ledger.admit("other", 10**5, 0, event(OTHER_FEATURES))
+    assert spent() == 2.0
+
+
+def test_what_one_record_draws_once_is_one_event_too(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 9.0))
+    first = PerRecord(record=FEATURES, client=ONE)
+    ledger.release("run", 1, 0, asked("?"), first, fresh)
+    ledger.release("run", 2, 0, asked("?"), first, fresh)
+    assert spent() == 2.0  # the client is charged what it costs the client, each time
+    with pytest.raises(AskedOtherwise):
+        ledger.admit("run", 10**5, 0, PerRecord(record=OTHER_FEATURES, client=ONE))
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        (("", 1, 0, asked("?")), "run = "),
+        (("a\nb", 1, 0, asked("?")), "run = "),
+        (("x" * 201, 1, 0, asked("?")), "run = "),
+        ((7, 1, 0, asked("?")), "run = "),
+        (("run", -1, 0, asked("?")), "round = -1"),
+        (("run", True, 0, asked("?")), "round = True"),
+        (("run", 2**63, 0, asked("?")), "round = "),
+        (("run", 1, -1, asked("?")), "exchange = -1"),
+        (("run", 1, 2**63, asked("?")), "exchange = "),
+        (("run", 1, 0, b"short"), "question: give the 32 bytes"),
+        (("run", 1, 0, "x" * 32), "question: give the 32 bytes"),
+    ],
+)
+def test_malformed_places_are_refused(store: Store, place: Any, what: str) -> None:
+    ledger, _ = store(Budget("pure", 9.0))
+    with pytest.raises(ConfigError, match=what):
+        ledger.recall(*place)
+    with pytest.raises(ConfigError, match=what):
+        ledger.release(*place, ONE, never)
+
+
+# One against the other
+
+EVENTS: list[Event] = [
+    ONE,
+    PureReport(epsilon=0.1),
+    TwoValuedBits(epsilon=0.3, coordinates=4, whole=1.0),
+    KEYS,
+    FEATURES,
+    LABELS,
+    OTHER_FEATURES,
+    PerRecord(record=FEATURES, client=DrawnOnce(drawn=PureReport(epsilon=3.0), identity="all")),
+    PerRecord(record=ONE, client=DrawnOnce(drawn=PureReport(epsilon=3.0), identity="all")),
+    PerRecord(record=ONE, client=DrawnOnce(drawn=PureReport(epsilon=1.5), identity="all")),
+    PerRecord(record=KEYS, client=CLEAR),
+    CLEAR,
+    GaussianReport(mu=1.0, rho=0.25),
+]
+calls = st.tuples(
+    st.sampled_from(["recall", "admit", "release", "release", "release"]),
+    st.sampled_from(["run", "other"]),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.sampled_from(["?", "!"]),
+    st.sampled_from(EVENTS),
+)
+
+
+def outcome(ledger: Ledger, call: Any) -> Any:
+    """Return what a call gives: bytes, nothing, or the kind of its error."""
+    what, run, round, exchange, question, event = call
+    place = run, round, exchange, asked(question)
+    try:
+        if what == "recall":
+            return ledger.recall(*place)
+        if what == "admit":
+            return ledger.admit(run, 10**5, 0, event)
+        return ledger.release(*place, event, lambda: answer(*place))
+    except FedldpError as error:
+        return type(error), str(error)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    budget=st.builds(Budget, st.sampled_from(["pure", "zcdp", "gdp"]), st.sampled_from([3.0, 6.5])),
+    sequence=st.lists(calls, max_size=25),
+)
+def test_the_same_calls_have_the_same_outcomes(budget: Budget, sequence: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = SqliteLedger(Path(folder) / "client.ledger", budget)
+        memory = MemoryLedger(budget)
+        for call in sequence:
+            expected, found = outcome(file, call), outcome(memory.of(0), call)
+            if call[0] == "recall" and isinstance(expected, bytes):
+                assert found is None  # no bytes are kept
+                assert expected == answer(*call[1:4], asked(call[4]))
+            else:
+                assert found == expected
+            assert file.spent() == memory.spent(0) <= budget.limit
+        assert file.verify() == file.releases()

@@ -1,0 +1,169 @@
+"""Statements and prices where events differ, or hold others: no line is too small, none is free."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tables import DOWNLINK, Table, released
+
+from fedldp.accounting.budget import cost
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    GaussianReport,
+    InClear,
+    PerRecord,
+    PureCoordinates,
+    PureReport,
+    SampledClientsGaussian,
+    SampledGaussian,
+    TwoValuedBits,
+    from_record,
+    to_record,
+)
+from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE
+from fedldp.accounting.sampled import SECRET_RECORDS
+from fedldp.accounting.statement import statement
+from fedldp.errors import ConfigError, PrivacyError
+
+BITS = TwoValuedBits(epsilon=1.0, coordinates=10)
+CLEAR = InClear(what="weights")
+NOISE = GaussianReport(mu=1.0, rho=0.5)
+STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.01, steps=10)
+
+Line = dict[str, Any]
+
+
+def lines(table: Table, delta: float = 1e-5) -> list[Line]:
+    releases = released(table)
+    found = statement(releases, claim=None, shuffler=None, delta=delta)["guarantees"]
+    assert isinstance(found, list)
+    return found
+
+
+def of_unit(found: list[Line], unit: str, adversary: str = "server") -> list[Line]:
+    return [line for line in found if (line["unit"], line["adversary"]) == (unit, adversary)]
+
+
+# Clients whose events differ
+
+
+@pytest.mark.parametrize("other", [CLEAR, NOISE, PureReport(epsilon=9.0)])
+def test_no_epsilon_of_a_weight_is_printed_that_does_not_hold_for_every_client(
+    other: Event,
+) -> None:
+    assert of_unit(lines({1: {0: BITS, 1: BITS}}), "weight")
+    assert not of_unit(lines({1: {0: BITS, 1: other}}), "weight")
+    assert not of_unit(lines({1: {0: BITS}, 2: {0: other}}), "weight")
+
+
+def test_a_line_for_all_clients_counts_discrete_noise_where_one_of_them_adds_it() -> None:
+    (alone,) = of_unit(lines({1: {1: NOISE}}), "client-run")
+    for pure in (3.0, 4.6):  # the noise costs 4.38
+        mixed = of_unit(lines({1: {0: PureReport(epsilon=pure), 1: NOISE}}), "client-run")
+        assert mixed[0]["epsilon"] == pytest.approx(max(alone["epsilon"], pure), rel=1e-5)
+        assert DISCRETE in mixed[0]["assumptions"]
+
+
+def test_a_line_for_all_clients_rests_on_what_any_of_them_needs() -> None:
+    ideal = PureReport(epsilon=3.0, idealised=True)
+    worst = PureReport(epsilon=8.0)
+    for line in of_unit(lines({1: {0: ideal, 1: worst}}), "client-run"):
+        assert line["epsilon"] > 7
+        assert IDEALISED in line["assumptions"]
+    for line in of_unit(
+        lines({1: {0: DrawnOnce(drawn=BITS, identity="all"), 1: worst, 2: BITS}}), "client-run"
+    ):
+        assert ONCE in line["assumptions"]
+    record = PerRecord(record=STEPS, client=CLEAR)
+    (line,) = of_unit(lines({1: {0: record, 1: BITS}}), "record")
+    assert {SECRET_RECORDS, IDEALISED} <= set(line["assumptions"])
+
+
+def test_idealised_pure_noise_stays_idealised_beside_gaussian_noise() -> None:
+    ideal = PureReport(epsilon=3.0, idealised=True)
+    for line in of_unit(lines({1: {0: ideal}, 2: {0: NOISE}}), "client-run"):
+        assert IDEALISED in line["assumptions"]
+
+
+def test_a_client_in_clear_leaves_no_epsilon_to_anyone_at_any_delta() -> None:
+    for delta in (0.0, 1e-5):
+        for events in (
+            (CLEAR, BITS),
+            (DrawnOnce(drawn=CLEAR, identity="all"), BITS),
+            (CLEAR, NOISE),
+        ):
+            by_client = dict(enumerate(events))
+            for unit in ("client-round", "client-run"):
+                assert {x["kind"] for x in of_unit(lines({1: by_client}, delta), unit)} == {"none"}
+
+
+def test_gaussian_noise_among_pure_reports_has_no_line_at_delta_zero() -> None:
+    for releases in ({1: {0: BITS, 1: NOISE}}, {1: {0: BITS}, 2: {0: NOISE}}):
+        assert {x["kind"] for x in of_unit(lines(releases, 0.0), "client-run")} == {"none"}
+
+
+# Events that hold others
+
+
+def test_what_is_drawn_once_and_what_is_drawn_anew_both_count() -> None:
+    once = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
+    other = DrawnOnce(drawn=PureReport(epsilon=3.0), identity="labels")
+    fresh = PureReport(epsilon=2.0)
+    releases = {1: {0: once}, 2: {0: once}, 3: {0: other}, 4: {0: fresh}, 5: {0: fresh}}
+    pure, _ = of_unit(lines(releases), "client-run")
+    assert pure["epsilon"] == 2.0 + 3.0 + 2 * 2.0
+    # The client is there in five rounds, and the line must not rest on fewer.
+    assert "the client takes part in at most 5 rounds" in pure["assumptions"]
+
+
+def test_what_is_drawn_once_costs_alone_what_was_drawn() -> None:
+    once = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
+    assert cost(once, "pure") == cost(PureReport(epsilon=2.0), "pure") == 2.0
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        DrawnOnce(drawn=STEPS, identity="all"),
+        PerRecord(record=BITS, client=STEPS),
+        SampledClientsGaussian(noise_multiplier=1.0, sample_size=5, population=10),
+    ],
+)
+def test_a_nesting_that_means_nothing_raises_and_is_never_free(event: Event) -> None:
+    with pytest.raises(ConfigError):
+        lines({1: {0: event}})
+
+
+def test_a_budget_looks_into_events_for_kinds_that_it_does_not_know() -> None:
+    class Weaker(PureReport):
+        """Epsilon means something else here."""
+
+    hidden = Weaker(epsilon=1e-3)
+    for event in (
+        hidden,
+        DrawnOnce(drawn=hidden, identity="all"),
+        PerRecord(record=BITS, client=hidden),
+    ):
+        with pytest.raises(PrivacyError, match="no budget knows it"):
+            cost(event, "pure")
+
+
+def test_a_ledgers_record_gives_every_event_back() -> None:
+    coordinates = PureCoordinates(groups=((0.1, 3), (2.0, 1)))
+    events = (
+        DrawnOnce(drawn=coordinates, identity="all"),
+        PerRecord(record=STEPS, client=DrawnOnce(drawn=CLEAR, identity="all")),
+    )
+    for event in events:
+        assert from_record(json.loads(json.dumps(to_record(event)))) == event
+
+
+def test_the_downlinks_line_says_nothing_for_the_server() -> None:
+    downlink = SampledClientsGaussian(noise_multiplier=2.0, sample_size=5, population=10)
+    found = lines({r: {0: CLEAR, DOWNLINK: downlink} for r in (1, 2)})
+    assert {x["kind"] for x in found if x["adversary"] == "server"} == {"none"}
+    (line,) = of_unit(found, "client-run", "downlink")
+    assert line["epsilon"] > 0

@@ -1,0 +1,193 @@
+"""Releases that are never expanded, against the table that they stand for."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledgers import ONE, asked
+from tables import DOWNLINK, Table, released, table_of
+
+from fedldp.accounting.events import Event, InClear, NoData, PerRecord, PureReport, TwoValuedBits
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.releases import Block, Releases, blocks_of, rounds_of
+from fedldp.accounting.statement import ShufflerInPath, statement
+from fedldp.errors import ConfigError
+
+TWO = PureReport(epsilon=2.0)
+KEYS = NoData(what="public keys")
+CLEAR = InClear(what="weights")
+CHEAP = PerRecord(record=ONE, client=CLEAR)
+CHEAPER = PerRecord(record=ONE, client=TWO)
+FREE = PerRecord(record=KEYS, client=CLEAR)
+EVENTS = [ONE, TWO, CLEAR, CHEAP, CHEAPER, FREE]
+
+tables: st.SearchStrategy[Table] = st.dictionaries(
+    st.integers(0, 12),
+    st.dictionaries(st.integers(DOWNLINK, 6), st.sampled_from(EVENTS), min_size=1, max_size=8),
+    max_size=6,
+)
+
+
+def histories_of(table: Table) -> set[frozenset[tuple[Event, int]]]:
+    """Count one client and round at a time."""
+    by_client: dict[int, Counter[Event]] = {}
+    for by_round in table.values():
+        for client, event in by_round.items():
+            by_client.setdefault(client, Counter())[event] += 1
+    kept: set[frozenset[tuple[Event, int]]] = set()
+    for history in by_client.values():
+        if len(history) == 1:
+            ((event, times),) = history.items()
+            others = (h[event] for h in by_client.values() if set(h) == {event})
+            if times < max(others):
+                continue
+        kept.add(frozenset(history.items()))
+    return kept
+
+
+def same(found: Iterable[Counter[Event]], expected: set[frozenset[tuple[Event, int]]]) -> None:
+    assert sorted(map(sorted_items, found)) == sorted(sorted_items(dict(h)) for h in expected)
+
+
+def sorted_items(history: Any) -> list[tuple[str, int]]:
+    return sorted((repr(event), times) for event, times in history.items())
+
+
+def seen(table: Table, neighbours: str) -> Table:
+    """Return what clients release in a table, for neighbours of a kind."""
+    found: dict[int, dict[int, Event]] = {}
+    for round, by_client in table.items():
+        for client, event in by_client.items():
+            one = getattr(event, neighbours) if isinstance(event, PerRecord) else event
+            if client != DOWNLINK and not isinstance(one, NoData):
+                found.setdefault(round, {})[client] = one
+    return found
+
+
+@settings(deadline=None)
+@given(table=tables, other=tables, round=st.integers(0, 13))
+def test_all_that_a_statement_asks_agrees_with_the_table(
+    table: Table, other: Table, round: int
+) -> None:
+    releases = released(table)
+    assert table_of(releases) == {r: dict(sorted(table[r].items())) for r in sorted(table)}
+    for neighbours in ("client", "record"):
+        mine = releases.of_clients(neighbours)  # type: ignore[arg-type]
+        expected = seen(table, neighbours)
+        assert table_of(mine) == {r: dict(sorted(expected[r].items())) for r in sorted(expected)}
+        same(mine.histories(), histories_of(expected))
+        sizes: dict[Event, set[int]] = {}
+        for by_client in expected.values():
+            for event, size in Counter(by_client.values()).items():
+                sizes.setdefault(event, set()).add(size)
+        assert mine.anonymity_sets() == sizes
+        assert set(mine.events) == set(sizes)
+    broadcasts = Counter(one[DOWNLINK] for one in table.values() if DOWNLINK in one)
+    assert sum(releases.of_server().histories(), Counter()) == broadcasts
+    assert releases.before(round) == released({r: one for r, one in table.items() if r < round})
+    assert (releases == released(other)) == (table == other)
+    assert releases == released(table)
+
+
+groups = st.integers(1, 4).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.integers(0, n - 1), min_size=1, max_size=9),  # the group of each client
+        st.dictionaries(st.integers(1, 9), st.none() | st.sets(st.integers(0, 8)), max_size=6),
+    )
+)
+
+
+@settings(deadline=None)
+@given(groups, st.booleans())
+def test_a_plan_and_the_ledgers_after_it_agree(drawn: Any, noisy: bool) -> None:
+    group_of, chosen = drawn
+    clients = range(len(group_of))
+    events = [PureReport(epsilon=float(group)) for group in group_of]
+    rounds = {r: None if c is None else sorted(c & set(clients)) for r, c in chosen.items()}
+    downlink = TWO if noisy else None
+    members = {
+        event: [client for client in clients if events[client] == event] for event in set(events)
+    }
+    planned = Releases.planned(members, rounds, downlink)
+    ledger = MemoryLedger()
+    table: dict[int, dict[int, Event]] = {}
+    for round in sorted(rounds):
+        there = rounds[round]
+        table[round] = {client: events[client] for client in (clients if there is None else there)}
+        for client in table[round]:
+            ledger.of(client).release("run", round, 0, asked("?"), KEYS, bytes)
+            ledger.of(client).release("run", round, 1, asked("?"), events[client], bytes)
+        if downlink is not None:
+            ledger.count_downlink("run", round, downlink)
+            table[round][DOWNLINK] = downlink
+    assert planned == ledger.releases("run") == released(table)
+    assert sorted(map(sorted_items, planned.histories())) == sorted(
+        map(sorted_items, ledger.releases("run").histories())
+    )
+    assert planned.anonymity_sets() == ledger.releases("run").anonymity_sets()
+
+
+def test_clients_of_which_hardly_two_are_alike_are_put_together_by_round() -> None:
+    generator = np.random.default_rng(5)
+    there = generator.random((3000, 20)) < 0.4
+    there[:, 0] = True
+    rounds = [sum(1 << int(r) for r in np.flatnonzero(row)) for row in there]
+    clients = generator.permutation(5000)[:3000].tolist()
+    blocks = blocks_of(clients, rounds)
+    assert len(blocks) <= 24
+    found = {(c, r) for each, bits in blocks for r in rounds_of(bits) for c in each.tolist()}
+    pairs = {(c, r) for c, bits in zip(clients, rounds, strict=True) for r in rounds_of(bits)}
+    assert found == pairs
+    assert sum(each.size for each, _ in blocks) == len(pairs)
+    each = [Block(np.array([c], np.int32), bits) for c, bits in zip(clients, rounds, strict=True)]
+    assert Releases({ONE: blocks}) == Releases({ONE: each})
+    assert Releases({ONE: blocks}) != Releases({ONE: each[1:]})
+    (most,) = Releases({ONE: blocks}).histories()
+    assert most == {ONE: there.sum(1).max()}
+
+
+def test_a_client_that_no_group_has_cannot_take_part() -> None:
+    for chosen in ([5], [-1], [2, 9], [1, 1]):
+        with pytest.raises((AssertionError, IndexError)):
+            Releases.planned({ONE: range(3)}, {1: chosen})
+    with pytest.raises(ConfigError, match="two events"):
+        Releases.planned({ONE: range(3), TWO: [2]}, {1: None})
+
+
+def test_messages_without_data_are_no_releases() -> None:
+    releases = released({1: {0: KEYS, 1: ONE}, 2: {0: KEYS}})
+    assert releases == released({1: {1: ONE}})
+    alone = released({1: {0: KEYS}})
+    assert alone == released({}) == Releases({})
+    for delta in (0.0, 1e-5):
+        for shuffler in (None, ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)):
+            found = statement(alone, claim=None, shuffler=shuffler, delta=delta)
+            lines = [(x["unit"], x["kind"], x["epsilon"], x["delta"]) for x in found["guarantees"]]
+            assert lines == [("client-round", "pure", 0.0, 0.0), ("client-run", "pure", 0.0, 0.0)]
+    # For one record it may be that nothing depends on it, where a client's input is in clear.
+    mixed = statement(released({1: {0: FREE}}), claim=None, shuffler=None, delta=1e-5)
+    kinds = {line["unit"]: line["kind"] for line in mixed["guarantees"]}
+    assert kinds == {"record": "pure", "client-round": "none", "client-run": "none"}
+
+
+@pytest.mark.parametrize("crowd", [None, 1000])
+def test_a_million_clients_are_a_moment(crowd: int | None) -> None:
+    event = TwoValuedBits(epsilon=1.0, coordinates=21_840)
+    began = time.process_time()
+    generator = np.random.default_rng(0)
+    chosen = {
+        round: None if crowd is None else generator.choice(10**6, crowd, replace=False)
+        for round in range(1, 101)
+    }
+    planned = Releases.planned({event: range(10**6)}, chosen)
+    assert planned == Releases.planned({event: range(10**6)}, chosen)
+    found = statement(planned, claim=None, shuffler=None, delta=1e-5)
+    assert found["guarantees"]
+    assert time.process_time() - began < 5.0

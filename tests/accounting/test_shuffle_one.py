@@ -1,0 +1,194 @@
+"""One shuffled coordinate: the sums behind it, the bounds of its search, and large crowds."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import mpmath as mp
+import numpy as np
+import pytest
+from accounting_oracles import Law, invert, shuffled_one, truthful
+from scipy.stats import binom
+
+from fedldp.accounting.binomial import SumOfBinomials
+from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.guarantees import shuffled_guarantees
+from fedldp.accounting.shuffle import clone_losses, exponent_for
+from fedldp.accounting.shuffle_one import (
+    _Block,
+    _Pair,
+    _worst,
+    shuffled_one_delta,
+    shuffled_one_epsilon,
+    shuffled_one_lower,
+)
+
+
+def one_epsilon(epsilon: float, high: int, low: int, delta: float) -> float:
+    """By the definition: the law of the number of ones, and the best set of numbers."""
+    p = 1 / (1 + math.exp(-epsilon))
+    others = np.convolve(
+        binom.pmf(np.arange(high + 1), high, p), binom.pmf(np.arange(low + 1), low, 1 - p)
+    )
+    first, second = np.convolve(others, [1 - p, p]), np.convolve(others, [p, 1 - p])
+    p_sets, q_sets = np.cumsum(first[::-1]), np.cumsum(second[::-1])
+    more = p_sets > delta
+    return float(np.log((p_sets[more] - delta) / q_sets[more]).max())
+
+
+def sum_law(parts: list[tuple[int, float]]) -> Law:
+    law: Law = {0: mp.mpf(1)}
+    for count, p in parts:
+        for _ in range(count):
+            new: Law = {}
+            for ones, mass in law.items():
+                new[ones] = new.get(ones, 0) + mass * (1 - mp.mpf(p))
+                new[ones + 1] = new.get(ones + 1, 0) + mass * mp.mpf(p)
+            law = new
+    return law
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(0, 0.3), (0, 0.7)],
+        [(5, 0.25), (0, 0.75)],
+        [(3, 0.01), (40, 0.99)],
+        [(9, 0.2), (7, 0.8), (30, 0.5)],
+    ],
+)
+def test_masses_and_tails_of_a_sum_of_binomials(parts: list[tuple[int, float]]) -> None:
+    exact = sum_law(parts)
+    found = SumOfBinomials([(count, p, 1 - p) for count, p in parts], 700.0)
+    size = sum(count for count, _ in parts)
+    for at in range(-1, size + 3):
+        for value, slow in (
+            (found.mass(at), exact.get(at, mp.mpf(0))),
+            (found.tail(at), mp.fsum(mass for ones, mass in exact.items() if ones >= at)),
+        ):
+            assert abs(mp.mpf(value) - slow) <= slow * found.error + found.missing
+    assert found.error < 1e-12
+    assert found.missing < 1e-90
+
+
+@pytest.mark.parametrize(("parts", "exponent"), [([(4000, 0.3), (900, 0.7)], 40.0)])
+def test_what_a_sum_of_binomials_lacks_is_within_its_bound(
+    parts: list[tuple[int, float]], exponent: float
+) -> None:
+    found = SumOfBinomials([(count, p, 1 - p) for count, p in parts], exponent)
+    masses = [binom.pmf(np.arange(count + 1), count, p) for count, p in parts]
+    exact = np.convolve(*masses)
+    for at in range(found.first, found.last + 1, 37):
+        assert found.mass(at) <= exact[at] * (1 + 1e-9)
+        assert exact[at] <= found.mass(at) * (1 + 1e-9) + found.missing
+        assert exact[at:].sum() == pytest.approx(found.tail(at), rel=1e-9, abs=found.missing)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0, 12.0])
+@pytest.mark.parametrize("delta", [1e-1, 1e-5, 1e-12])
+def test_a_block_bounds_every_one_of_its_inputs(epsilon: float, delta: float) -> None:
+    n, exponent = 300, exponent_for(delta, 1)
+    single = [_Pair(epsilon, k, n - 1 - k, exponent).epsilon(delta) for k in range(n)]
+    coins = 0
+    for first, last in ((0, 299), (0, 149), (100, 180), (250, 299), (290, 299), (298, 299)):
+        block = _Block(epsilon, n, first, last, exponent, math.log(delta) - 21)
+        coins += block.given_up > 0
+        bound = block.epsilon(delta - block.given_up)
+        assert bound >= max(single[first : last + 1]) * (1 - 1e-10)
+    assert coins or epsilon > 1  # else few send one
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.5, 6.0])
+def test_pairs_with_coins_are_the_definition(epsilon: float) -> None:
+    p = float(truthful(epsilon))
+    for high, low, coins in ((0, 0, 3), (4, 2, 5), (1, 7, 0)):
+        others = sum_law([(high, p), (low, 1 - p), (coins, 0.5)])
+        for at in (0.0, 0.3 * epsilon, 0.9 * epsilon):
+            slow = mp.mpf(0)
+            for j in range(high + low + coins + 2):
+                before, there = others.get(j - 1, mp.mpf(0)), others.get(j, mp.mpf(0))
+                first, second = p * before + (1 - p) * there, (1 - p) * before + p * there
+                slow += max(first - mp.exp(at) * second, 0)
+            fast = _Pair(epsilon, high, low, 92.0, coins).delta(at)
+            assert slow * (1 - mp.mpf("1e-12")) <= fast <= slow * (1 + mp.mpf("1e-10")) + 1e-35
+
+
+@cache
+def exact_one(epsilon: float, n: int, delta: float) -> float:
+    return invert(lambda e: shuffled_one(truthful(epsilon), n, mp.exp(e)), delta, epsilon)
+
+
+@pytest.mark.parametrize("n", [2, 7, 12])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.2, 1e-2), (1.0, 1e-4), (3.0, 1e-3)])
+@pytest.mark.parametrize("limits", [(0.0, 4000), (1e-3, 300), (1e-3, 8)])
+def test_a_search_that_stops_early_encloses_the_truth(
+    monkeypatch: pytest.MonkeyPatch,
+    n: int,
+    epsilon: float,
+    delta: float,
+    limits: tuple[float, int],
+) -> None:
+    exact = exact_one(epsilon, n, delta)
+    with monkeypatch.context() as patch:
+        patch.setattr("fedldp.accounting.shuffle_one.LARGEST_EXACT", 1)
+        patch.setattr("fedldp.accounting.shuffle_one._MANY", limits)
+        _worst.cache_clear()
+        found = shuffled_one_epsilon(epsilon, n, delta)
+        lower = shuffled_one_lower(epsilon, n, delta)
+        bound = shuffled_one_delta(epsilon, n, exact)
+        _worst.cache_clear()
+    assert lower <= exact * (1 + 1e-12)
+    assert exact * (1 - 1e-12) <= found
+    assert bound >= delta * (1 - 1e-9)
+    if limits[1] > 100:
+        assert found <= exact * (1.0011)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "n", "delta", "printed", "before"),
+    [(0.5, 20_000, 1e-6, 0.0110894, 0.0124327), (1.0, 30_000, 1e-5, 0.015523, 0.019083)],
+)
+def test_a_coordinate_in_a_large_crowd(
+    epsilon: float, n: int, delta: float, printed: float, before: float
+) -> None:
+    found, lower = shuffled_one_epsilon(epsilon, n, delta), shuffled_one_lower(epsilon, n, delta)
+    assert found == pytest.approx(printed, rel=1e-3)
+    clones = clone_losses(epsilon, n, exponent_for(delta, 1)).epsilon(delta)
+    assert clones == pytest.approx(before, rel=1e-3)
+    assert lower <= found <= 1.002 * lower
+    inputs = [*range(0, n, n // 16), *range(n - 6, n)]
+    exact = [one_epsilon(epsilon, k, n - 1 - k, delta) for k in inputs]
+    assert max(exact) <= found
+    assert max(exact) * 0.999 <= lower <= max(exact) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("n", [100_000, 1_000_000])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_larger_crowds_hide_better_and_bounds_stay_close(epsilon: float, n: int) -> None:
+    found, lower = shuffled_one_epsilon(epsilon, n, 1e-5), shuffled_one_lower(epsilon, n, 1e-5)
+    assert lower <= found <= 1.003 * lower
+    assert found <= shuffled_one_epsilon(epsilon, n // 10, 1e-5)
+    assert found <= clone_losses(epsilon, n, exponent_for(1e-5, 1)).epsilon(1e-5)
+
+
+def test_beyond_the_search_the_clone_pair_remains() -> None:
+    found = shuffled_one_epsilon(1.0, 1_000_001, 1e-5)
+    assert shuffled_one_epsilon(1.0, 1_000_000, 1e-5) < found < 0.0026
+
+
+@pytest.mark.parametrize("delta", [1e-120, 1e-299])
+def test_a_delta_that_is_too_small_for_the_sums_keeps_the_local_guarantee(delta: float) -> None:
+    assert shuffled_one_epsilon(1.0, 500, delta) == 1.0
+    assert 0 <= shuffled_one_lower(1.0, 500, delta) <= 1.0
+
+
+def test_a_statement_prints_both_bounds_in_a_large_crowd() -> None:
+    event = TwoValuedBits(epsilon=0.5, coordinates=3)
+    line, *_ = shuffled_guarantees(event, 1, anonymity_set=20_000, chunk=1, delta=1e-6)
+    assert (line.unit, line.epsilon) == ("weight", shuffled_one_epsilon(0.5, 20_000, 1e-6))
+    assert line.lower == pytest.approx(0.01107852, abs=1e-7)
+    assert line.method.endswith("an upper bound")
+    line, *_ = shuffled_guarantees(event, 1, anonymity_set=2_000, chunk=1, delta=1e-6)
+    assert line.lower == pytest.approx(line.epsilon, rel=1e-8)
+    assert "exact" in line.method

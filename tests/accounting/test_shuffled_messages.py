@@ -1,0 +1,177 @@
+"""Shuffled chunks and whole reports: what is printed, against independent computations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from accounting_oracles import Floats, clone_arrays, contour_delta, gaussian
+from scipy.stats import norm
+
+import fedldp
+from fedldp.accounting.compose import two_valued_epsilon
+from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.guarantees import Guarantee, shuffled_guarantees
+from fedldp.accounting.shuffle import (
+    clone_losses,
+    clones_epsilon,
+    shuffled_composed_lower,
+    shuffled_composed_upper,
+)
+from fedldp.simulation.plan import plan, problem_of
+
+Inputs = tuple[int, ...]
+
+
+def of_run(event: TwoValuedBits, rounds: int, crowd: int, chunk: int) -> Guarantee:
+    *_, line = shuffled_guarantees(event, rounds, anonymity_set=crowd, chunk=chunk, delta=1e-5)
+    assert line.unit == "client-run"
+    return line
+
+
+def test_the_contour_integral_knows_the_composition_of_gaussians() -> None:
+    points = np.linspace(-12, 12, 4001)
+    first, second = (
+        norm.pdf(points, mean) / norm.pdf(points, mean).sum() for mean in (0.05, -0.05)
+    )
+    for at in (0.1, 1.0, 4.0):
+        known = float(gaussian(0.1 * math.sqrt(50), at))
+        assert contour_delta(first, second, 50, at) == pytest.approx(known, rel=1e-8)
+
+
+# The figures, each with what is reached by the clones of any randomiser
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "crowd", "size", "rounds", "chunk", "printed", "any_randomiser"),
+    [
+        (0.3, 100, 650, 15, 3, 46.3894, 60.1087),
+        (1.0, 1_000, 21_840, 10, 2, 670.9198, 1124.0821),
+    ],
+)
+def test_chunks_compose_the_losses_of_their_pair(
+    epsilon: float,
+    crowd: int,
+    size: int,
+    rounds: int,
+    chunk: int,
+    printed: float,
+    any_randomiser: float,
+) -> None:
+    line = of_run(TwoValuedBits(epsilon=epsilon, coordinates=size), rounds, crowd, chunk)
+    messages = -(-size // chunk) * rounds
+    assert line.epsilon == pytest.approx(printed, abs=1e-4)
+    assert line.lower is not None
+    assert line.lower <= line.epsilon
+    clones = {2 / (math.exp(chunk * epsilon) + 1): line.epsilon}
+    looser = clones_epsilon(chunk * epsilon, crowd, 1e-5, messages)
+    assert looser == pytest.approx(any_randomiser, abs=1e-4)
+    clones[math.exp(-chunk * epsilon)] = looser
+    for clone, found in clones.items():
+        pair = clone_arrays(chunk * epsilon, crowd, clone)
+        assert contour_delta(*pair, messages, found) <= 1e-5 * (1 + 1e-6)
+        assert contour_delta(*pair, messages, found * (1 - 1e-5)) > 1e-5
+
+
+def test_whole_reports_compose_the_losses_of_their_pair() -> None:
+    config = fedldp.recipe("quickstart", mechanism="two_point_l1", epsilon=0.937)
+    lines = plan(config, problem_of(config, None)).privacy["guarantees"]
+    (line,) = (g for g in lines if (g["unit"], g["adversary"]) == ("client-run", "shuffled-server"))
+    assert line["epsilon"] == pytest.approx(2.1853, abs=1e-4)
+    assert "15 whole reports" in line["method"]
+    assert line["lower"] is None
+    pair = clone_arrays(0.937, 100, math.exp(-0.937))
+    assert contour_delta(*pair, 15, line["epsilon"]) <= 1e-5 * (1 + 1e-6)
+    assert contour_delta(*pair, 15, line["epsilon"] * (1 - 1e-5)) > 1e-5
+
+
+# A chunk of bits is hidden at least as well as one bit of the sum of their epsilons
+
+
+def law_of(inputs: Sequence[float]) -> Floats:
+    """The law of a chunk whose bits are ones with these probabilities."""
+    law = np.ones(1)
+    for chance in inputs:
+        law = np.multiply.outer(law, [1 - chance, chance]).reshape(-1)
+    return law
+
+
+def with_one_more(counts: dict[Inputs, float], law: Floats) -> dict[Inputs, float]:
+    """The law of how often each message came, with one more of this law."""
+    more: dict[Inputs, float] = {}
+    for outcome, mass in counts.items():
+        for i, chance in enumerate(law):
+            key = (*outcome[:i], outcome[i] + 1, *outcome[i + 1 :])
+            more[key] = more.get(key, 0.0) + mass * float(chance)
+    return more
+
+
+def worst_delta(chunk: int, n: int, chances: Sequence[float], ratios: Sequence[float]) -> Floats:
+    """The largest delta of n shuffled chunks over all inputs, each bit's among these chances."""
+    inputs = list(itertools.product(chances, repeat=chunk))
+    laws = {each: law_of(each) for each in inputs}
+    worst = np.zeros(len(ratios))
+    for others in itertools.combinations_with_replacement(inputs, n - 1):
+        counts = {(0,) * 2**chunk: 1.0}
+        for each in others:
+            counts = with_one_more(counts, laws[each])
+        shuffled = [np.array(list(with_one_more(counts, laws[x]).values())) for x in inputs]
+        for first, second in itertools.permutations(shuffled, 2):
+            found = [np.maximum(first - ratio * second, 0).sum() for ratio in ratios]
+            worst = np.maximum(worst, found)
+    return worst
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize(
+    ("chunk", "n", "middle"),
+    [(1, 4, True), (2, 1, True), (2, 2, True), (2, 3, False), (2, 4, False), (3, 2, False)],
+)
+def test_no_inputs_of_few_chunks_are_worse_than_the_pair(
+    epsilon: float, chunk: int, n: int, middle: bool
+) -> None:
+    p = 1 / (1 + math.exp(-epsilon))
+    chances = [1 - p, p, *([0.5, 0.3 + 0.4 * p] if middle else [])]
+    points = np.linspace(0, 0.98, 8) * chunk * epsilon
+    worst = worst_delta(chunk, n, chances, np.exp(points).tolist())
+    pair = clone_losses(chunk * epsilon, n)
+    bounds = np.array([pair.delta(at) for at in points])
+    assert (worst <= bounds * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize(("chunk", "agreeing"), [(2, 1), (3, 1), (3, 2), (5, 4)])
+def test_inputs_that_agree_in_some_bits_are_hidden_better(
+    epsilon: float, chunk: int, agreeing: int
+) -> None:
+    # The step of the proof: p A + (1 - p) B at the smaller epsilon, with fewer clones
+    n, large = 6, math.exp(chunk * epsilon)
+    small = math.exp(agreeing * epsilon)
+    first, second = clone_arrays((chunk - agreeing) * epsilon, n, 2 / (large + small))
+    pair = clone_losses(chunk * epsilon, n)
+    for at in np.linspace(0, (chunk - agreeing) * epsilon, 20):
+        assert np.maximum(first - math.exp(at) * second, 0).sum() <= pair.delta(at) + 1e-14
+
+
+@pytest.mark.parametrize("chunk", [2, 3, 7, 650])
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0])
+def test_chunks_lie_between_single_bits_and_what_is_not_shuffled(
+    epsilon: float, chunk: int
+) -> None:
+    line = of_run(TwoValuedBits(epsilon=epsilon, coordinates=650), 4, 100, chunk)
+    assert line.epsilon is not None
+    assert line.lower is not None
+    bits = shuffled_composed_lower(epsilon, 100, 2600, 1e-5)
+    assert line.lower == pytest.approx(bits, rel=1e-8)
+    assert bits * (1 - 1e-8) <= line.epsilon <= two_valued_epsilon(epsilon, 2600, 1e-5)
+
+
+def test_several_whole_reports_cost_no_more_than_a_split_delta_would_say() -> None:
+    for epsilon, crowd, count, delta in [(1.0, 50, 3, 1e-3), (0.2, 1000, 40, 1e-6)]:
+        each = clones_epsilon(epsilon, crowd, delta / (2 * count))
+        composed = clones_epsilon(epsilon, crowd, delta, count)
+        assert composed <= two_valued_epsilon(each, count, delta / 2)
+        assert shuffled_composed_upper(epsilon, crowd, count, delta) <= composed * (1 + 1e-6)

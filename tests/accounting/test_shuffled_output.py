@@ -1,0 +1,99 @@
+"""What the shuffler puts out is what its lines assume: nothing tells whose a message is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from accounting_oracles import two_valued
+from clients import Halves, sender_of
+from plans import SIZE, event_of, line, planned
+
+from fedldp.bounding import Ranges
+from fedldp.randomness import Stream
+from fedldp.simulation.plan import Plan
+from fedldp.transport import Delivery
+from fedldp.transport.shuffler import Shuffler
+from fedldp.wire import Broadcast, Question, Report, Shuffled
+
+
+class Given:
+    """A transport of reports that are there already."""
+
+    def __init__(self, reports: Sequence[Report]) -> None:
+        self.reports = reports
+
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        yield from zip(clients, self.reports, strict=True)
+
+
+def stream(round: int, client: int, purpose: str) -> Stream:
+    return Stream.simulation(seed=0, round=round, client=client, purpose=purpose)
+
+
+def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
+    """Return what a shuffler puts out for clients with these weights, shape (n, d)."""
+    halves = Halves(made.config, made.problem)
+    ranges = Ranges.fixed(0.0, 1.0, (values.shape[1],))
+    broadcast = Broadcast(round=1, weights=np.zeros(values.shape[1], np.float32), ranges=ranges)
+    reports = [
+        halves.encode(row, broadcast, sender_of(0, index))
+        for index, row in enumerate(values.astype(np.float32))
+    ]
+    delays = made.config.delays()
+    assert delays is not None
+    question = Question(run="run", exchange=0, broadcast=broadcast)
+    delivered = Shuffler(Given(reports), delays, stream).exchange(question, range(len(reports)))
+    return [content for _, content in delivered if isinstance(content, Shuffled)]
+
+
+def has_shuffled(made: Plan) -> bool:
+    return any(g["adversary"] == "shuffled-server" for g in made.privacy["guarantees"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"delay_seconds": 1e-15, "latency_spread": 0.0},
+        {"delay_seconds": 1e-14},
+        {"delay_seconds": 1e-6, "compute_seconds": 1e9},
+    ],
+)
+def test_order_and_time_of_arrival_do_not_tell_whose_a_message_is(settings: Any) -> None:
+    made = planned(rounds=1, epsilon=20.0, **settings)
+    if not has_shuffled(made):
+        return
+    # Client 0 has weights of 1 and all others of -1, so a bit tells whose it is.
+    values = -np.ones((100, SIZE))
+    values[0] = 1.0
+    first: list[bool] = []
+    classes: dict[float, list[int]] = {}
+    blocks = shuffled(made, values)
+    assert sum(len(block.positions) for block in blocks) == 100 * SIZE
+    for block in blocks:
+        for position in range(SIZE):
+            at = block.positions == position
+            first.append(bool(block.bits[at][0, 0]))
+        for time, bit in zip(block.arrival_seconds, block.bits[:, 0], strict=True):
+            classes.setdefault(float(time), []).append(int(bit))
+    assert np.mean(first) < 0.1  # 0.01 for a shuffler; standard deviation 0.004
+    # An arrival time that many messages share is no mark of one client.
+    for bits in classes.values():
+        assert len(bits) < 100 or np.mean(bits) < 0.1
+
+
+def test_budgets_that_the_shuffler_keeps_apart_do_not_hide_each_other() -> None:
+    lone = math.nextafter(326.0, 1e9)
+    made = planned(mechanism="two_point_l1", clip=1e6, epsilon=[326.0] * 99 + [lone], rounds=1)
+    sizes = [len(b.positions) / SIZE for b in shuffled(made, np.zeros((100, SIZE)))]
+    if min(sizes) > 1:
+        return
+    # Alone in its group, a client's report is in clear view: the guarantee is the local one.
+    epsilon = event_of(made, 99).epsilon
+    for unit in ("client-round", "client-run"):
+        printed = line(made, unit, "shuffled-server", "approximate")["epsilon"]
+        assert two_valued(epsilon, SIZE, printed) <= 1e-5

@@ -1,0 +1,217 @@
+"""Pure mechanisms that often tell nothing, and several releases of one kind, composed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+import pytest
+from accounting_oracles import composed, invert, lattice_delta, one_line, truthful, two_valued
+
+import fedldp
+from fedldp.accounting.budget import Budget, cost
+from fedldp.accounting.compose import (
+    telling_epsilon,
+    telling_lower,
+    two_valued_epsilon,
+    two_valued_epsilon_mixed,
+)
+from fedldp.accounting.events import (
+    DrawnOnce,
+    GaussianReport,
+    InClear,
+    PerRecord,
+    PureCoordinates,
+    PureReport,
+    Several,
+    TwoValuedBits,
+    from_record,
+    to_record,
+)
+from fedldp.accounting.guarantees import IDEALISED, local_guarantees
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.mechanisms.unary import Unary
+from fedldp.simulation.plan import plan, problem_of
+
+IDEAL = PureReport(epsilon=0.5, idealised=True)
+
+
+def planned(name: str, unit: str, **settings: Any) -> dict[str, dict[str, Any]]:
+    config = fedldp.recipe(name, **settings)
+    lines = plan(config, problem_of(config, None)).privacy["guarantees"]
+    return {g["kind"]: g for g in lines if (g["unit"], g["adversary"]) == (unit, "server")}
+
+
+# The composition
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+@pytest.mark.parametrize(
+    ("epsilon", "telling", "count"),
+    [(0.7, 0.515, 650), (3.0, 0.9134, 650), (1.0, 0.01, 2000), (0.01, 0.5, 9750), (8.0, 0.2, 40)],
+)
+def test_the_bounds_enclose_the_power_of_a_polynomial(
+    epsilon: float, telling: float, count: int, delta: float
+) -> None:
+    upper = telling_epsilon({(epsilon, telling): count}, delta)
+    lower = telling_lower({(epsilon, telling): count}, delta)
+    assert lattice_delta(epsilon, telling, count, upper) <= delta * (1 + 1e-9)
+    assert lattice_delta(epsilon, telling, count, upper * (1 - 2e-6)) > delta
+    assert lattice_delta(epsilon, telling, count, lower) >= delta * (1 - 1e-9)
+    assert lower > upper * (1 - 2e-6)
+
+
+@pytest.mark.parametrize(("telling", "count"), [(0.5, 1), (0.5, 4), (0.01, 3), (0.999, 5)])
+@pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-7])
+def test_few_uses_are_summed_over_all_outcomes(telling: float, count: int, delta: float) -> None:
+    p, t = truthful(1.0), mp.mpf(telling)
+    pair = ({1: t * p, 0: 1 - t, -1: t * (1 - p)}, {1: t * (1 - p), 0: 1 - t, -1: t * p})
+    exact = invert(lambda e: composed(pair, count, e), delta, float(count))
+    found = telling_epsilon({(1.0, telling): count}, delta)
+    assert exact * (1 - 1e-14) - 1e-15 <= found <= exact * (1 + 1e-9) + 1e-15
+
+
+def test_those_that_always_tell_are_two_valued() -> None:
+    assert telling_epsilon({(1.0, 1.0): 100}, 1e-5) == two_valued_epsilon(1.0, 100, 1e-5)
+    mixed = two_valued_epsilon_mixed({0.5: 20, 2.0: 6}, 1e-3)
+    assert telling_epsilon({(0.5, 1.0): 20, (2.0, 1.0): 6}, 1e-3) == mixed
+
+
+def test_telling_more_often_never_costs_less() -> None:
+    costs = [telling_epsilon({(1.0, t): 300}, 1e-5) for t in (0.1, 0.3, 0.9, 0.999999, 1.0)]
+    assert costs == sorted(costs)
+    assert costs[-2] == pytest.approx(costs[-1], rel=1e-5)
+    kinds = {(1.0, 0.3): 300, (0.5, 1.0): 40, (2.0, 0.7): 10}
+    assert costs[1] < telling_epsilon(kinds, 1e-5)
+    assert telling_epsilon(kinds, 1e-5) < two_valued_epsilon_mixed(
+        {1.0: 300, 0.5: 40, 2.0: 10}, 1e-5
+    )
+    assert telling_lower(kinds, 1e-5) == pytest.approx(telling_epsilon(kinds, 1e-5), rel=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 32.0, 600.0])
+@pytest.mark.parametrize("telling", [1e-9, 0.5, 1 - 2.0**-53])
+@pytest.mark.parametrize("delta", [0.5, 1e-12, 1e-300])
+def test_bounds_stay_in_order_at_the_ends(epsilon: float, telling: float, delta: float) -> None:
+    for count in (1, 2, 650):
+        upper = telling_epsilon({(epsilon, telling): count}, delta)
+        assert telling_lower({(epsilon, telling): count}, delta) <= upper * (1 + 1e-9)
+        assert upper <= two_valued_epsilon(epsilon, count, delta)
+
+
+def test_bad_probabilities_of_telling_are_refused() -> None:
+    for telling in (0.0, -0.5, 1.5, math.nan):
+        with pytest.raises(ConfigError) as error:
+            telling_epsilon({(1.0, telling): 3}, 1e-5)
+        one_line(error, f"telling = {telling}", "give")
+        with pytest.raises(ConfigError):
+            PureCoordinates(groups=((1.0, 3),), telling=telling)
+    with pytest.raises(ConfigError):
+        telling_lower({(1.0, 0.5): 3}, 0.0)
+
+
+# What statements print
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "round_cost", "before"),
+    [("unary", 0.7, 130.5982, 222.3527), ("k_rr", 3.0, 1754.9061, 1883.9367)],
+)
+def test_categories_are_composed_at_their_own_losses(
+    mechanism: str, epsilon: float, round_cost: float, before: float
+) -> None:
+    found = planned("quickstart", "client-round", mechanism=mechanism, epsilon=epsilon)
+    line = found["approximate"]
+    assert line["epsilon"] == pytest.approx(round_cost, abs=1e-4)
+    assert two_valued_epsilon(epsilon, 650, 1e-5) == pytest.approx(before, abs=1e-4)
+    # The mechanism's own law, independently: the levels at both ends attain it, so it is exact.
+    own: KRR | Unary
+    if mechanism == "k_rr":
+        own = KRR(epsilon, 4)
+        telling = (math.exp(epsilon) + 1) / (math.exp(epsilon) + 3)
+    else:
+        own = Unary(epsilon, 3, "symmetric")
+        p = 1 / (1 + math.exp(-epsilon / 2))
+        telling = p**2 + (1 - p) ** 2
+    assert own.telling == pytest.approx(telling, rel=1e-12)
+    assert lattice_delta(epsilon, telling, 650, line["epsilon"]) <= 1e-5 * (1 + 1e-8)
+    assert lattice_delta(epsilon, telling, 650, line["lower"]) >= 1e-5 * (1 - 1e-8)
+    assert line["lower"] == pytest.approx(line["epsilon"], rel=1e-7)
+    assert line["lower"] < line["epsilon"]
+
+
+def test_a_client_of_the_sound_ldpfl_pays_for_records_that_are_composed() -> None:
+    found = planned("ldpfl-sound-mnist-eps0.5", "client-run")
+    assert found["pure"]["epsilon"] == pytest.approx(15_000, rel=1e-7)
+    line = found["approximate"]
+    assert line["epsilon"] == pytest.approx(4_030.1653, abs=1e-3)
+    each = found["pure"]["epsilon"] / 30_000
+    assert float(two_valued(each, 30_000, line["epsilon"])) == pytest.approx(1e-5, rel=1e-6)
+    # A record's densities are only bounded, and two inputs need not attain that.
+    assert line["lower"] is None
+    assert found["pure"]["lower"] is None
+    assert IDEALISED in line["assumptions"]
+
+
+# Several releases of one kind
+
+
+def test_several_cost_what_that_many_do() -> None:
+    event = Several(each=PureReport(epsilon=0.5), count=300)
+    for times, unit in itertools.product((1, 3), ("client-round", "client-run")):
+        many = local_guarantees(Counter({event: times}), unit, 1e-5)
+        singly = local_guarantees(Counter({event.each: 300 * times}), unit, 1e-5)
+        assert [(g.kind, g.epsilon, g.lower) for g in many] == [
+            (g.kind, g.epsilon, g.lower) for g in singly
+        ]
+    assert many[1].epsilon == two_valued_epsilon(0.5, 900, 1e-5)
+    for kind in ("pure", "zcdp", "gdp"):
+        assert cost(event, kind) == pytest.approx(300 * cost(event.each, kind), rel=1e-14)
+    assert math.isinf(cost(Several(each=InClear(what="labels"), count=2), "pure"))
+    assert math.isinf(cost(Several(each=GaussianReport(mu=1.0, rho=0.5), count=2), "pure"))
+    assert cost(Several(each=GaussianReport(mu=1.0, rho=0.5), count=2), "zcdp") == 1.0
+
+
+def test_several_of_what_is_drawn_once_are_no_known_event() -> None:
+    with pytest.raises(ConfigError, match="cannot stand there"):
+        Several(each=DrawnOnce(drawn=PureReport(epsilon=1.0), identity="all"), count=2)
+    clear = Several(each=InClear(what="labels"), count=2)
+    (line,) = local_guarantees(Counter({clear: 1}), "client-run", 1e-5)
+    assert line.kind == "none"
+
+
+def test_whole_reports_mix_with_single_bits() -> None:
+    bits, report = TwoValuedBits(epsilon=0.5, coordinates=200), PureReport(epsilon=2.0)
+    _, line = local_guarantees(Counter({bits: 2, report: 3}), "client-run", 1e-5)
+    assert line.epsilon == two_valued_epsilon_mixed({0.5: 400, 2.0: 3}, 1e-5)
+    assert line.lower is None
+
+
+@pytest.mark.parametrize("event", [
+    Several(each=IDEAL, count=3), DrawnOnce(drawn=Several(each=IDEAL, count=3), identity="all"),
+    PerRecord(record=PureReport(epsilon=0.1), client=IDEAL),
+], ids=repr)  # fmt: skip
+def test_a_ledger_refuses_what_holds_an_idealised_event(event: Any, tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger", Budget("pure", 1e6))
+    with pytest.raises(PrivacyError, match="real numbers only"):
+        ledger.release("run", 0, 0, bytes(32), event, lambda: pytest.fail("it was released"))
+
+
+def test_records_of_events_read_back() -> None:
+    for event in (
+        DrawnOnce(drawn=Several(each=IDEAL, count=3), identity="all"),
+        PureCoordinates(groups=((0.5, 10), (2.0, 3)), telling=0.25),
+    ):
+        assert from_record(json.loads(json.dumps(to_record(event)))) == event
+    old = {"event": "PureCoordinates", "groups": [[0.5, 10]]}
+    assert from_record(old) == PureCoordinates(groups=((0.5, 10),), telling=1.0)
+    for count in (0, -1, 1.5, True):
+        with pytest.raises(ConfigError):
+            Several(each=IDEAL, count=count)  # type: ignore[arg-type]

@@ -1,0 +1,325 @@
+"""One client in one run: what it answers, what that costs, and what its halves are told."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runtimes import (
+    ENCODER,
+    LAYOUT,
+    PRICE,
+    RUN,
+    MeanStep,
+    Site,
+    Stating,
+    answer_of,
+    question,
+    refusal_of,
+)
+
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    InClear,
+    NoData,
+    PerRecord,
+    PureReport,
+    SampledGaussian,
+)
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.client.runtime import Pending
+from fedldp.errors import PrivacyError
+from fedldp.parts.sides import Client, Sender
+from fedldp.wire import (
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Sensitive,
+    pack_question,
+    read_answer,
+    read_answer_to,
+    read_question,
+)
+
+SAMPLED = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.5, steps=1)
+real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real", "simulated"])
+
+
+# Answers
+
+
+@real_and_simulated
+def test_a_question_is_answered_with_a_report_of_its_run_round_and_exchange(
+    real: bool, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, real)
+    message = site.ask(question(2))
+    run, exchange, report = read_answer(message)
+    assert (run, exchange) == (RUN, 0)
+    assert isinstance(report, Report)
+    assert report.round == 2
+    assert report.size == LAYOUT.size
+    assert read_answer_to(read_question(question(2)), message) == report
+    assert site.step.calls == 1
+
+
+@real_and_simulated
+def test_the_same_question_again_is_answered_with_the_same_bytes(
+    real: bool, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, real, releases=1)
+    runtime = site.start()
+    first = runtime.answer(question())
+    assert [runtime.answer(question()) for _ in range(2)] == [first, first]
+    assert site.ask(question()) == first, "after a restart"
+
+
+def test_bytes_that_left_a_disk_ledger_are_not_made_again(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.ask(question())
+    site.ask(question())
+    assert site.step.calls == 1
+    assert len(site.entries()) == 1
+
+
+def test_other_bytes_of_the_same_question_are_another_question(tmp_path: Path) -> None:
+    """The digest is of the bytes: of a broadcast's content there is one encoding."""
+    site = Site(tmp_path)
+    site.ask(question())
+    assert refusal_of(site.ask(question(public={"more": np.zeros(1)}))).reason is (
+        Reason.ASKED_OTHERWISE
+    )
+
+
+@real_and_simulated
+def test_the_same_round_with_another_broadcast_is_refused(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real)
+    first = site.ask(question(weights=0.0))
+    trained = site.step.calls
+    assert refusal_of(site.ask(question(weights=1e-6))) == Refusal(1, Reason.ASKED_OTHERWISE)
+    assert site.step.calls == trained
+    assert site.ask(question(weights=0.0)) == first, "the first one still stands"
+
+
+@real_and_simulated
+def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real)
+    site.ask(question(1))
+    latest = site.ask(question(3))
+    trained = site.step.calls
+    for round in (1, 2):
+        assert refusal_of(site.ask(question(round))) == Refusal(round, Reason.NOT_KEPT)
+    assert site.step.calls == trained
+    assert site.ask(question(3)) == latest
+
+
+@real_and_simulated
+def test_exchanges_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real, exchanges=3)
+    answers = [site.ask(question(1, exchange)) for exchange in range(3)]
+    assert [read_answer(message)[1] for message in answers] == [0, 1, 2]
+    assert [site.ask(question(1, exchange)) for exchange in range(3)] == answers
+    payloads = {answer_of(message).payload for message in answers}  # type: ignore[union-attr]
+    assert len(payloads) == 3, "each draws its own noise"
+
+
+@real_and_simulated
+def test_over_budget_is_refused_before_training(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real, releases=2)
+    answers = [site.ask(question(round)) for round in (1, 2)]
+    assert all(isinstance(answer_of(message), Report) for message in answers)
+    trained = site.step.calls
+    assert refusal_of(site.ask(question(3))) == Refusal(3, Reason.OVER_BUDGET)
+    assert site.step.calls == trained
+    assert site.ask(question(2)) == answers[1], "what was paid for is still given"
+
+
+def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
+    """Between the look at the budget and the release another run of the client may spend it."""
+    site = Site(tmp_path, releases=1)
+
+    def spend(broadcast: Broadcast, client: Client) -> None:
+        site.ledger().release("another", 1, 0, bytes(32), ENCODER.event(), lambda: b"spent")
+
+    site.step = MeanStep(spend)
+    assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)
+    assert len(site.entries()) == 1
+
+
+def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
+    """Two processes of one client: the first to release decides."""
+    site = Site(tmp_path)
+    other = replace(site, step=MeanStep())
+    inner: list[bytes] = []
+
+    def meanwhile(broadcast: Broadcast, client: Client) -> None:
+        inner.append(other.ask(question(1, weights=0.5)))
+
+    site.step = MeanStep(meanwhile)
+    assert refusal_of(site.ask(question())) == Refusal(1, Reason.ASKED_OTHERWISE)
+    assert isinstance(answer_of(inner[0]), Report)
+    site.step = MeanStep(lambda broadcast, client: inner.append(other.ask(question(2))))
+    assert site.ask(question(2)) == inner[-1], "the same question: the same bytes"
+
+
+# What is released, and what that costs
+
+
+def test_all_that_leaves_is_in_the_ledger_byte_for_byte(tmp_path: Path) -> None:
+    site = Site(tmp_path, exchanges=2)
+    left = [
+        (round, exchange, site.ask(question(round, exchange)))
+        for round in (1, 2)
+        for exchange in (0, 1)
+    ]
+    assert site.entries() == [
+        (round, exchange, ENCODER.event(), hashlib.sha256(message).hexdigest())
+        for round, exchange, message in left
+    ]
+    ledger = site.ledger()
+    assert isinstance(ledger, SqliteLedger)
+    assert ledger.spent() == 4 * PRICE
+
+
+def test_weight_epsilon_and_sender_are_within_what_is_hashed(tmp_path: Path) -> None:
+    def send(broadcast: Broadcast) -> Report:
+        return Report(
+            round=broadcast.round, size=3, payload=b"x", chunk=3, weight=7.0, epsilon=2.0, client=4
+        )
+
+    site = Site(tmp_path, encoder=Stating(PureReport(epsilon=1.0), send))
+    message = site.ask(question())
+    report = answer_of(message)
+    assert isinstance(report, Report)
+    assert (report.weight, report.epsilon, report.client) == (7.0, 2.0, 4)
+    assert site.entries()[0][3] == hashlib.sha256(message).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        PureReport(epsilon=1.0, idealised=True),
+        SAMPLED,
+        DrawnOnce(drawn=PureReport(epsilon=1.0, idealised=True), identity="drawn"),
+        PerRecord(record=SAMPLED, client=InClear(what="weights")),
+        PerRecord(record=DrawnOnce(drawn=SAMPLED, identity="drawn"), client=NoData(what="nothing")),
+    ],
+)
+def test_what_is_private_for_real_numbers_only_is_refused_at_the_start(
+    event: Event, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, encoder=Stating(event))
+    with pytest.raises(PrivacyError, match="it is private for real numbers only") as refused:
+        site.start()
+    assert "\n" not in str(refused.value)
+    simulated = Site(tmp_path, real=False, encoder=Stating(event), releases=1e6)
+    assert simulated.start() is not None
+
+
+def test_an_idealised_event_of_a_later_exchange_is_refused_at_the_start_too(
+    tmp_path: Path,
+) -> None:
+    class Later(Stating):
+        def event(self, exchange: int = 0) -> Event:
+            return SAMPLED if exchange == 1 else NoData(what="keys")
+
+    encoder = Later(NoData(what="keys"))
+    assert Site(tmp_path, encoder=encoder).start() is not None
+    with pytest.raises(PrivacyError, match="real numbers only"):
+        Site(tmp_path, encoder=encoder, exchanges=2).start()
+
+
+def test_what_is_in_clear_is_over_every_budget(tmp_path: Path) -> None:
+    site = Site(tmp_path, encoder=Stating(InClear(what="weights")), releases=1e300)
+    assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)
+    assert site.step.calls == 0
+
+
+# Training and encoding apart, as a simulation that trains many clients at once does it
+
+
+@real_and_simulated
+def test_in_two_steps_it_answers_what_it_does_in_one(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real, releases=1)
+    runtime = site.start()
+    pending = runtime.prepare(question())
+    assert isinstance(pending, Pending)
+    assert pending.broadcast.round == 1
+    answer = runtime.finish(pending, site.step(pending.broadcast, pending.client))
+    again = runtime.prepare(question())
+    if isinstance(again, Pending):  # a ledger that keeps no bytes checks those that are made anew
+        again = runtime.finish(again, site.step(again.broadcast, again.client))
+    assert again == answer == runtime.answer(question())
+    refusal = runtime.prepare(question(6))
+    assert isinstance(refusal, bytes)
+    assert refusal_of(refusal).reason is Reason.WRONG_ROUND
+    over = runtime.prepare(question(2))
+    assert isinstance(over, bytes)
+    assert refusal_of(over).reason is Reason.OVER_BUDGET
+
+
+def test_two_that_were_prepared_at_once_release_one_string_of_bytes(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    runtimes = [site.start(), site.start()]
+    pending = [runtime.prepare(question()) for runtime in runtimes]
+    answers = set()
+    for runtime, one in zip(runtimes, pending, strict=True):
+        assert isinstance(one, Pending)
+        answers.add(runtime.finish(one, site.step(one.broadcast, one.client)))
+    assert len(answers) == 1
+    assert len(site.entries()) == 1
+
+
+# What its halves are told
+
+
+def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Seeing:
+        def event(self, exchange: int = 0) -> Event:
+            return ENCODER.event(exchange)
+
+        def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+            seen.append(sender)
+            return ENCODER(update, broadcast, sender)
+
+    site = Site(tmp_path, step=MeanStep(lambda *given: seen.extend(given)), encoder=Seeing())
+    site.ask(question())
+    broadcast, client, sender = seen
+    assert isinstance(broadcast, Broadcast)
+    assert client.examples is site.examples
+    assert not hasattr(sender, "examples")
+    assert isinstance(sender.num_examples, Sensitive)
+    assert sender.num_examples.open() == len(site.examples)
+    assert site.start().keys.kept("x").bytes(8).tobytes() == sender.kept("x").bytes(8).tobytes()
+    assert not sender.fresh("x").simulated
+
+
+def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) -> None:
+    """A question that many simulated clients are asked is read once for all of them."""
+
+    def write(broadcast: Broadcast, client: Client) -> None:
+        broadcast.weights[0] = 1
+
+    with pytest.raises(ValueError, match="read-only"):
+        Site(tmp_path, real=False, step=MeanStep(write)).ask(question())
+
+
+def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
+    """What was read for another client's terms does not count for this one."""
+    asked = Question(
+        run=RUN, exchange=0, broadcast=Broadcast(round=4, weights=np.zeros(40, np.float32))
+    )
+    message = pack_question(asked)
+    short, long = Site(tmp_path, rounds=3), Site(tmp_path, rounds=4)
+    assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
+    assert isinstance(answer_of(long.ask(message)), Report)
+    assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND

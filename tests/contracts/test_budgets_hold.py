@@ -1,0 +1,333 @@
+"""What is stated of a budget holds over many rounds, restarts, losses, and questions at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from halves import RUN, SEED, Case, configs, secret_keys
+from numpy.typing import NDArray
+from runtimes import MeanStep, Site, answer_of, examples_of, question
+
+import fedldp
+from fedldp.accounting.budget import Budget, cost
+from fedldp.accounting.guarantees import local_guarantees
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.client.keys import SecretKeys
+from fedldp.client.runtime import ClientRuntime, Pending
+from fedldp.data import Examples
+from fedldp.errors import FedldpError, PrivacyError
+from fedldp.parts.local_sgd import one_thread
+from fedldp.parts.sides import Client
+from fedldp.reporting.record import Round, RunFolder, replace_file
+from fedldp.server.keys import draws_of_secret, draws_of_seed
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.systems import Problem, SystemConfig, ldpfl_sound
+from fedldp.systems.central_dp import CentralDpConfig
+from fedldp.systems.settings import ClientBudget
+from fedldp.wire import (
+    Answer,
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    pack_arrays,
+    pack_question,
+    read_arrays,
+)
+
+PURE = Budget("pure", 1e9)
+"""For whatever has a price in it."""
+
+EPSILON = 1.0
+"""Of one example's randomised gradient."""
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_run() -> Iterator[None]:
+    """Train as every process of a run does: torch's sums depend on the number of threads."""
+    with one_thread():
+        yield
+
+
+def first_broadcast(case: Case) -> Broadcast:
+    server = case.config.server(case.problem)
+    return server.publish(server.initial(draws_of_seed(SEED)(0)))
+
+
+def asking(broadcast: Broadcast, round: int) -> bytes:
+    told = replace(broadcast, round=round)
+    return pack_question(Question(run=RUN, exchange=0, broadcast=told))
+
+
+def start(
+    case: Case,
+    folder: Path,
+    *,
+    examples: Examples | None = None,
+    budget: Budget = PURE,
+    keys: SecretKeys | None = None,
+    client: int = 0,
+) -> ClientRuntime:
+    """Return a real client's runtime over a folder, as it is after a restart."""
+    return case.start(
+        client,
+        secret_keys(client) if keys is None else keys,
+        folder,
+        ledger=SqliteLedger(folder / "ledger", budget),
+        examples=examples,
+        failed=lambda error: None,
+    )
+
+
+# Questions at once, and what was lost
+
+
+def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_path: Path) -> None:
+    base = configs()["personalized-sound-digits"]
+    half = base.num_clients // 2
+    config = base.changed(
+        rounds=6,
+        selects_first=True,
+        clients_per_round=None,
+        clip=1.0,
+        epsilon=[0.3] * half + [1.0] * (base.num_clients - half),
+    )
+    case = Case.of(config)
+    client = int(np.argmin(case.config.turns))
+    assert case.config.turns_of(client) < config.rounds, "else there is nothing to go beyond"
+    budget = Budget("zcdp", 1e9)
+    runtimes = [start(case, tmp_path, client=client, budget=budget) for _ in range(6)]
+    told = first_broadcast(case)
+    opened = [runtime.prepare(asking(told, round)) for round, runtime in enumerate(runtimes, 1)]
+    for runtime, pending in zip(runtimes, opened, strict=True):
+        if isinstance(pending, Pending):
+            runtime.finish(pending, case.side(client).step(pending.broadcast, pending.client))
+    released = Counter(entry.event for entry in SqliteLedger(tmp_path / "ledger").releases())
+    epsilon, delta = case.config.budget(client)
+    assert local_guarantees(released, "client-run", delta)[0].epsilon <= epsilon
+    assert 0 < released.total() <= case.config.turns_of(client)
+
+
+def test_what_was_drawn_once_and_lost_is_not_drawn_again_for_nothing(tmp_path: Path) -> None:
+    """Its first draw was paid for all rounds: a second one would be free."""
+    case = Case.of(configs()["ldpfl-digits-public"])
+    told = first_broadcast(case)
+    public = {n: -each if each.dtype == np.float32 else each for n, each in told.public.items()}
+    assert isinstance(answer_of(start(case, tmp_path).answer(asking(told, 1))), Report)
+    shutil.rmtree(tmp_path / "store")
+    again = start(case, tmp_path).answer(asking(replace(told, public=public), 2))
+    assert answer_of(again) == Refusal(2, Reason.NOT_KEPT)
+    assert len(SqliteLedger(tmp_path / "ledger").releases()) == 1
+
+
+def test_a_real_client_answers_where_its_training_fails(tmp_path: Path) -> None:
+    """Whether it fails can depend on one example, and no answer would tell that it did."""
+
+    def fail(broadcast: Broadcast, client: Client) -> None:
+        if client.examples.features[0, 0] > 0.5:
+            raise RuntimeError("training failed")
+
+    def answer(value: float) -> Answer:
+        folder = tmp_path / str(value)
+        folder.mkdir()
+        site = Site(folder, step=MeanStep(fail), examples=examples_of(value))
+        return answer_of(site.ask(question()))
+
+    assert isinstance(answer(0.4), Report)
+    assert isinstance(answer(0.6), Report)
+
+
+# Examples that are randomised once in a run
+
+
+def sound(**changes: Any) -> Case:
+    """Return the sound LDPFL with reports that cost ``EPSILON`` for each example."""
+    config = configs()["ldpfl-sound, laplace"]
+    return Case.of(config.changed(mechanism="nearest_direction", epsilon=EPSILON, **changes))
+
+
+def examples_like_digits(count: int) -> Examples:
+    features = np.random.default_rng(0).random((count, 1, 8, 8), dtype=np.float32)
+    return Examples(features, np.arange(count) % 10)
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """Return how often each example was randomised so far."""
+    found: Counter[int] = Counter()
+    original = ldpfl_sound.indices_of_round
+
+    def indices(order: NDArray[np.int64], round: int, rounds: int) -> NDArray[np.int64]:
+        chosen = original(order, round, rounds)
+        found.update(chosen.tolist())
+        return chosen
+
+    monkeypatch.setattr(ldpfl_sound, "indices_of_round", indices)
+    return found
+
+
+def test_no_more_examples_are_randomised_than_are_charged(
+    tmp_path: Path, used: Counter[int]
+) -> None:
+    case = sound()
+    most = case.config.most_examples(case.problem)
+    for round in range(1, case.config.rounds + 1):
+        runtime = start(case, tmp_path, examples=examples_like_digits(most))
+        runtime.answer(asking(first_broadcast(case), round))
+    assert 0 < len(used) <= SqliteLedger(tmp_path / "ledger").spent() / EPSILON
+
+
+@pytest.mark.parametrize("what", ["rounds", "an example"])
+def test_an_example_is_used_once_in_a_run_whatever_changes(
+    what: str, tmp_path: Path, used: Counter[int]
+) -> None:
+    own, case = examples_like_digits(12), sound()
+    start(case, tmp_path, examples=own).answer(asking(first_broadcast(case), 1))
+    if what == "rounds":
+        case = sound(rounds=12)
+    else:
+        more = np.concatenate([own.features, own.features[:1]])
+        own = Examples(more, np.append(own.labels, 0))
+    for round in (2, 3):
+        start(case, tmp_path, examples=own).answer(asking(first_broadcast(case), round))
+    assert max(used.values()) == 1
+
+
+# Refused at the start
+
+
+def refused_at_the_start(case: Case, folder: Path, line: str, **given: Any) -> None:
+    with pytest.raises(PrivacyError, match=line) as refused:
+        start(case, folder, **given)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+@pytest.mark.parametrize("name", ["ldpfl-sound, nearest_direction", "ldpfl-digits-public"])
+def test_a_client_with_a_label_outside_the_classes_is_refused_at_the_start(
+    name: str, label: int, tmp_path: Path
+) -> None:
+    """Its training would fail for that example alone, and an answer without training show it."""
+    case = Case.of(configs()[name]) if name == "ldpfl-digits-public" else sound()
+    own = case.own(0)
+    labels = own.labels.copy()
+    labels[0] = label
+    line = "^examples: a label is none of 0 to 9; leave it out$"
+    refused_at_the_start(case, tmp_path, line, examples=Examples(own.features, labels))
+
+
+def test_a_client_with_more_examples_than_are_charged_is_refused_at_the_start(
+    tmp_path: Path,
+) -> None:
+    case = sound()
+    most = case.config.most_examples(case.problem)
+    line = f"^examples: the client has {most + 1}, .* charged for {most}; leave some out$"
+    refused_at_the_start(case, tmp_path, line, examples=examples_like_digits(most + 1))
+    start(case, tmp_path, examples=examples_like_digits(most))
+
+
+def test_keys_of_another_run_are_refused_at_the_start(tmp_path: Path) -> None:
+    """What a client draws once for a run would be what it drew for the other one."""
+    keys = replace(secret_keys(0), run="another")
+    refused_at_the_start(sound(), tmp_path, f"^keys: they are not of the run {RUN}$", keys=keys)
+
+
+# Statements of servers and simulations
+
+
+def test_the_scale_of_central_noise_does_not_tell_how_many_answered() -> None:
+    config = CentralDpConfig(
+        dataset="digits",
+        num_clients=100,
+        clients_per_round=10,
+        rounds=1,
+        model="logistic",
+        learning_rate=0.1,
+        noise_multiplier=8.0,
+        clip=1.0,
+    )
+    server = config.server(Problem((1, 8, 8), 10, 1437))
+    draws = draws_of_secret(bytes(32), RUN)
+    initial = server.initial(draws(0))
+    size = initial.weights.size
+    report = Report(round=1, size=size, payload=initial.weights.astype("<f4").tobytes(), chunk=size)
+
+    def spread(count: int) -> float:
+        after, _ = server.aggregate(initial, iter([report] * count), draws(1))
+        return float(np.std(after.weights))
+
+    assert spread(1) == pytest.approx(spread(10), rel=0.2)
+
+
+def refusing(rounds: int) -> SystemConfig:
+    """Return a configuration whose clients refuse from their third report on."""
+    config = fedldp.recipe("ldp-fl-digits").changed(
+        num_clients=10,
+        clients_per_round=5,
+        rounds=rounds,
+        num_examples=400,
+        local_epochs=1,
+        mechanism="two_point",
+        epsilon=1.0,
+        ranges="fixed",
+        learning_rate=0.1,
+        model="logistic",
+    )
+    event = config.client_encoder(problem_of(config, None), 0).event()
+    return config.changed(client_budget=ClientBudget(limit=2 * cost(event, "pure")))
+
+
+def shuffled_epsilon(statement: dict[str, Any]) -> float:
+    """Return what a statement says of one client's round against a server behind a shuffler."""
+    return next(
+        line["epsilon"]
+        for line in statement["guarantees"]
+        if (line["unit"], line["adversary"]) == ("client-round", "shuffled-server")
+    )
+
+
+def test_the_statement_in_a_folder_holds_for_the_rounds_that_took_place(tmp_path: Path) -> None:
+    """Where clients refuse, a shuffler hides each report among fewer others."""
+    config, out = refusing(rounds=12), tmp_path / "run"
+    with pytest.raises(FedldpError, match="over-budget"):
+        simulate(config, out=out)
+    kept = RunFolder(out).read_checkpoint()
+    assert kept is not None
+    ledger = kept[2]
+    (run,) = ledger.runs()
+    true = state(plan(config, problem_of(config, None)).settled, ledger.releases(run))
+    printed = json.loads((out / "privacy.json").read_text())
+    assert shuffled_epsilon(printed) >= shuffled_epsilon(true)
+
+
+class Stopped(Exception):
+    """The simulation was stopped after a round."""
+
+
+def test_a_checkpoint_whose_ledger_was_emptied_is_not_resumed(tmp_path: Path) -> None:
+    """Else its clients would have their whole budgets again."""
+    config, out = refusing(rounds=6), tmp_path / "run"
+
+    def stop(record: Round) -> None:
+        if record.round == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        simulate(config, out=out, after_round=stop)
+    arrays = dict(read_arrays((out / "checkpoint").read_bytes()))
+    document = json.loads(arrays["document"].tobytes())
+    document["ledger"] = {"events": [], "runs": []}
+    arrays["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    replace_file(out / "checkpoint", pack_arrays(arrays))
+    with pytest.raises(FedldpError, match="something else than its ledgers hold"):
+        simulate(config, resume=RunFolder(out))

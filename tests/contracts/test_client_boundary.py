@@ -1,0 +1,253 @@
+"""What leaves a client depends on its examples by what a mechanism randomises, and no other way.
+
+So it is for every system that has a recipe on digits, but for what its event says is in clear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from halves import (
+    Case,
+    FixedKeys,
+    Talk,
+    configs,
+    deploys,
+    events_of,
+    in_clear,
+)
+
+from fedldp.bounding import LARGEST, LARGEST_WEIGHT, Ranges
+from fedldp.data import Examples
+from fedldp.mechanisms import Mechanism
+from fedldp.parts.local_sgd import one_thread
+from fedldp.parts.sides import Client, ClientStep
+from fedldp.randomness import Stream
+from fedldp.systems import SystemConfig
+from fedldp.wire import (
+    Broadcast,
+    Refusal,
+    Report,
+    Sensitive,
+    read_answer,
+    read_question,
+)
+
+CONFIGS = configs()
+every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_run() -> Iterator[None]:
+    """Train as every process of a run does: torch's sums depend on the number of threads."""
+    with one_thread():
+        yield
+
+
+def answers_of(messages: list[bytes]) -> list[Report | Refusal]:
+    return [read_answer(message)[2] for message in messages]
+
+
+# With the mechanism's output held fixed, nothing that leaves depends on the examples
+
+
+class Held:
+    """Every mechanism randomises zeros, once the real one has taken what it was given.
+
+    Whether that refuses, and how long its report is, still depends on what it is given.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
+        self._inside = False
+        for kind in _kinds(Mechanism):
+            for name in ("encode", "randomise"):
+                if name in vars(kind):
+                    patch.setattr(kind, name, self._holding(vars(kind)[name]))
+
+    def _holding(self, original: Any) -> Any:
+        def held(mechanism: Any, values: Any, stream: Stream) -> Any:
+            if self._inside:  # what a mechanism uses of itself
+                return original(mechanism, values, stream)
+            self._inside = True
+            try:
+                self.calls.append((type(mechanism).__name__, np.shape(values)))
+                aside = Stream(bytes(32), simulated=stream.simulated)
+                real = original(mechanism, values, aside)
+                zeros = original(mechanism, np.zeros_like(values), stream)
+            finally:
+                self._inside = False
+            assert np.shape(real) == np.shape(zeros)
+            assert not isinstance(real, bytes) or len(real) == len(zeros)
+            return zeros
+
+        return held
+
+
+def _kinds(base: type) -> Iterator[type]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from _kinds(kind)
+
+
+OTHERS: dict[str, Callable[[Examples], Examples]] = {
+    "other features": lambda own: Examples(-0.5 * own.features[..., ::-1], own.labels),
+    "huge features": lambda own: Examples(
+        np.where(own.features > own.features.mean(), HUGE, -HUGE), own.labels
+    ),
+    "blank features": lambda own: Examples(np.zeros_like(own.features), own.labels),
+    "other labels": lambda own: Examples(own.features, (own.labels + 1) % 10),
+    "one example": lambda own: Examples(own.features[:1], own.labels[:1]),
+    "three times the examples": lambda own: Examples(
+        np.concatenate([own.features] * 3), np.concatenate([own.labels] * 3)
+    ),
+}
+HUGE = np.float32(3e38)
+
+
+def at_the_limits(broadcast: Broadcast) -> Broadcast:
+    """Return the worst that a policy lets pass: training on it overflows."""
+
+    def worst(values: Any) -> Any:
+        if not np.issubdtype(values.dtype, np.floating):
+            return values
+        signs = np.random.default_rng(0).choice([LARGEST_WEIGHT, -LARGEST_WEIGHT], values.shape)
+        return np.asarray(signs, values.dtype)
+
+    ranges = broadcast.ranges
+    return replace(
+        broadcast,
+        weights=worst(broadcast.weights),
+        ranges=ranges and Ranges.fixed(LARGEST, LARGEST, ranges.sizes),
+        public={name: worst(values) for name, values in broadcast.public.items()},
+    )
+
+
+def beyond_the_limits(broadcast: Broadcast) -> Broadcast:
+    return replace(broadcast, weights=np.resize([HUGE, -HUGE], broadcast.weights.shape))
+
+
+CHANGES: dict[str, Callable[[Broadcast], Broadcast]] = {
+    "as it was told": lambda broadcast: broadcast,
+    "at the limits": at_the_limits,
+    "beyond the limits": beyond_the_limits,
+}
+
+
+def failing(broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+    raise RuntimeError("training failed")
+
+
+@dataclass
+class Watch:
+    """Answers of one client to the same questions, whatever its examples are.
+
+    Attributes:
+        case: the configuration.
+        talk: gives the questions.
+        folder: for stores, a new one for every data set.
+    """
+
+    case: Case
+    talk: Talk
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.side = self.case.side(self.talk.index)
+        self.own = self.case.own(self.talk.index)
+        self.keys = FixedKeys(self.talk.index, not deploys(self.case.config))
+
+    def answers(self, examples: Examples, step: Any = None) -> tuple[list[bytes], Held, int]:
+        """Return answers, what was randomised, and how often a step did that by itself."""
+        in_step = 0
+
+        def watched(broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+            nonlocal in_step
+            before = len(held.calls)
+            found = (self.side.step if step is None else step)(broadcast, client)
+            in_step += len(held.calls) - before
+            return found
+
+        self.folder = self.folder / "next"
+        with pytest.MonkeyPatch.context() as patch:
+            held = Held(patch)
+            runtime = self.case.start(
+                self.talk.index,
+                self.keys,
+                self.folder,
+                side=replace(self.side, step=watched),
+                examples=examples,
+                failed=lambda error: None,
+            )
+            with np.errstate(all="ignore"):
+                return [runtime.answer(message) for message in self.talk.questions], held, in_step
+
+
+@every_config
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomise(
+    config: SystemConfig, change: Callable[[Broadcast], Broadcast], tmp_path: Path
+) -> None:
+    case, events = Case.of(config), events_of(config)
+    keys = FixedKeys(0, not deploys(config))
+    talk = case.talk(lambda client: replace(keys, index=client), tmp_path / "talk", change)
+    cleared = [in_clear(events[read_question(asked).exchange]) for asked in talk.questions]
+    watch = Watch(case, talk, tmp_path / "watch")
+    base, held, in_step = watch.answers(watch.own)
+    for make in OTHERS.values():
+        examples = make(watch.own)
+        found, other, _ = watch.answers(examples)
+        more = None
+        if len(examples) != len(watch.own) and held.calls != other.calls:
+            # Each example is randomised by itself: then their number is public, or is named.
+            assert config.partition == "iid"
+            more = "payload"
+        for clear, one, two in zip(cleared, base, found, strict=True):
+            assert_alike(one, two, clear, watch.own, examples, more)
+    if in_step:  # a step that randomises must not fail, and none of the above does
+        return
+    for step in (failing, spoiling(watch.side.step, np.nan), spoiling(watch.side.step, np.inf)):
+        found, _, _ = watch.answers(watch.own, step)
+        for clear, one, two in zip(cleared, base, found, strict=True):
+            assert_alike(one, two, clear, watch.own, watch.own)
+
+
+def spoiling(step: ClientStep[Any], value: float) -> ClientStep[Any]:
+    """Return a client step whose results are not finite."""
+
+    def spoilt(found: Any) -> Any:
+        if is_dataclass(found) and not isinstance(found, type):
+            names = [field.name for field in fields(found)]
+            return replace(found, **{name: spoilt(getattr(found, name)) for name in names})
+        if isinstance(found, np.ndarray) and np.issubdtype(found.dtype, np.floating):
+            return np.full_like(found, value)
+        return found
+
+    return lambda broadcast, client: Sensitive(spoilt(step(broadcast, client).open()))
+
+
+def assert_alike(
+    one: bytes, two: bytes, clear: str, own: Examples, other: Examples, *more: str | None
+) -> None:
+    """Check that two answers differ in nothing but what their event says is in clear."""
+    if one == two:
+        return
+    named = set(more)
+    if re.search("weights|signs|which features", clear):
+        named.add("payload")
+    if "labels" in clear and not np.array_equal(own.labels, other.labels):
+        named.add("payload")
+    if "number of examples" in clear and len(own) != len(other):
+        named.add("weight")
+    first, second = answers_of([one, two])
+    assert isinstance(first, Report)
+    assert isinstance(second, Report)
+    assert len(one) == len(two)
+    for field in fields(Report):
+        assert field.name in named or getattr(first, field.name) == getattr(second, field.name)

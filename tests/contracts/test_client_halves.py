@@ -1,0 +1,269 @@
+"""The client half of every system answers the same wherever it runs, and is told no more than that.
+
+A system joins by its recipes on digits, and is known here by nothing but its interface.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from halves import (
+    PLENTY,
+    RUN,
+    Case,
+    Told,
+    at_site,
+    configs,
+    deploys,
+    events_of,
+    population_of,
+    secret_keys,
+    simulation_keys,
+)
+from tables import table_of
+
+from fedldp.accounting.budget import cost
+from fedldp.accounting.events import Event, NoData
+from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.parts.local_sgd import one_thread
+from fedldp.parts.per_client import of_client
+from fedldp.parts.sides import Encoder, Sender
+from fedldp.simulation.plan import plan
+from fedldp.systems import SystemConfig, systems
+from fedldp.systems.settings import ClientBudget, Target
+from fedldp.wire import (
+    Broadcast,
+    Reason,
+    Refusal,
+    Report,
+    pack_answer,
+    read_answer,
+)
+
+CONFIGS = configs()
+every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_run() -> Iterator[None]:
+    """Train as every process of a run does: torch's sums depend on the number of threads."""
+    with one_thread():
+        yield
+
+
+def test_every_system_is_here() -> None:
+    assert {config.system for config in CONFIGS.values()} == set(systems())
+
+
+# The same half in a process of its own
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[ProcessPoolExecutor]:
+    """A process that has nothing but what it is sent: one for all sites, which start slowly."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        yield executor
+
+
+@every_config
+def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
+    config: SystemConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    case, events = Case.of(config), events_of(config)
+    keys = secret_keys if deploys(config) else simulation_keys
+    talk = case.talk(keys, tmp_path / "talk")
+    told = Told.of(case.config, case.problem, talk.index, case.own(talk.index))
+    (tmp_path / "site").mkdir()
+    sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.questions, on_disk=True)
+    if not deploys(config):
+        with pytest.raises(PrivacyError, match="private for real numbers only") as refused:
+            case.start(talk.index, secret_keys(talk.index), tmp_path / "here")
+        assert sent.result() == str(refused.value)
+        assert not SqliteLedger(tmp_path / "site" / "ledger").releases()
+        return
+    ledger = MemoryLedger(PLENTY)
+    here = case.start(
+        talk.index, secret_keys(talk.index), tmp_path / "here", ledger=ledger.of(talk.index)
+    )
+    answers = [here.answer(message) for message in talk.questions]
+    assert sent.result() == answers
+    assert len(answers) == 2 * config.exchanges
+    payable = [cost(event, PLENTY.kind) < np.inf for event in events] * 2
+    for pays, answer, free in zip(payable, answers, talk.answers, strict=True):
+        if pays:
+            assert answer == free, "the same as where nobody counts"
+            assert isinstance(read_answer(answer)[2], Report)
+        else:
+            refusal = read_answer(answer)[2]
+            assert isinstance(refusal, Refusal)
+            assert refusal.reason is Reason.OVER_BUDGET
+    entries = SqliteLedger(tmp_path / "site" / "ledger").releases()
+    assert [entry.payload_sha256 for entry in entries] == [
+        sha256(answer).hexdigest() for pays, answer in zip(payable, answers, strict=True) if pays
+    ]
+
+
+@every_config
+def test_with_the_keys_of_a_simulation_it_answers_what_the_simulator_does(
+    config: SystemConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    case = Case.of(config)
+    talk = case.talk(simulation_keys, tmp_path / "talk")
+    told = Told.of(case.config, case.problem, talk.index, case.own(talk.index))
+    told = replace(told, seed=config.seed)
+    sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.questions, on_disk=False)
+    population = population_of(case, tmp_path / "simulation")
+    ledger = MemoryLedger()
+    answers = [population.answer(message, talk.index, ledger) for message in talk.questions]
+    assert answers == talk.answers
+    assert sent.result() == answers
+
+
+# What a client is told
+
+
+MARKS = {
+    "seed": 192837465,
+    "client_budget": ClientBudget(limit=64738.25),
+    "target": Target(unit="client-run", epsilon=64738.125),
+}
+
+
+def marked(config: SystemConfig) -> tuple[SystemConfig, list[str]]:
+    """Return a configuration whose settings for a simulation alone can be told again in a text."""
+    texts = []
+    for place, name in enumerate(sorted(config.simulation_only), 1):
+        value = getattr(config, name)
+        mark = MARKS.get(name, None if isinstance(value, bool) else 1 / 1024 + place / 65536)
+        if mark is None:
+            continue
+        config = config.changed(**{name: mark})
+        texts.append(str(getattr(mark, "limit", getattr(mark, "epsilon", mark))))
+    return config, texts
+
+
+def with_own_values(config: SystemConfig) -> tuple[SystemConfig, dict[str, list[float]]]:
+    """Return a configuration in which every client has its own value of each setting it may."""
+    found: dict[str, list[float]] = {}
+    for name in config.per_client:
+        value = getattr(config, name)
+        if value is None:
+            continue
+        first = of_client(value, 0)
+        own = [first * (1 + (client + 1) / 65537) for client in range(config.num_clients)]
+        try:
+            config = config.changed(**{name: own})
+        except ConfigError:  # this mechanism takes one for all
+            continue
+        found[name] = own
+    return config, found
+
+
+@every_config
+def test_a_client_is_told_nothing_that_is_not_for_it(config: SystemConfig) -> None:
+    config, marks = marked(config)
+    config, values = with_own_values(config)
+    case = Case.of(config)
+    client = config.num_clients - 1
+    told = Told.of(case.config, case.problem, client, case.own(client))
+    assert len(marks) >= 3
+    for mark in marks:
+        assert mark in repr(config.model_dump()), "else this looks for nothing"
+        assert mark not in told.config
+    for own in values.values():
+        assert repr(own[client]) in told.config
+        assert not [value for value in own[:client] if repr(value) in told.config]
+    same = Told.of(config.changed(seed=1), case.problem, client, case.own(client))
+    assert pickle.dumps(told) == pickle.dumps(same), "all that its process gets, byte for byte"
+
+
+# What is charged is the event of the encoder that ran
+
+
+@dataclass
+class Recording:
+    """A ledger that notes what is charged, with the bytes that leave for it."""
+
+    ledger: Ledger
+    charged: list[tuple[Event, bytes]]
+
+    def recall(self, *place: Any) -> bytes | None:
+        return self.ledger.recall(*place)
+
+    def rounds_before(self, *place: Any) -> int:
+        return self.ledger.rounds_before(*place)
+
+    def admit(self, *place: Any) -> None:
+        self.ledger.admit(*place)
+
+    def release(
+        self,
+        run: str,
+        round: int,
+        exchange: int,
+        question: bytes,
+        event: Event,
+        make: Any,
+        *,
+        most_rounds: int | None = None,
+    ) -> bytes:
+        left = self.ledger.release(
+            run, round, exchange, question, event, make, most_rounds=most_rounds
+        )
+        self.charged.append((event, left))
+        return left
+
+
+class Spied:
+    """Notes every encoder that is called, and the bytes of its report."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, kind: type) -> None:
+        self.made: list[tuple[Encoder[Any], int, bytes]] = []
+        original: Any = kind.__call__
+
+        def call(encoder: Any, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+            report: Report = original(encoder, update, broadcast, sender)
+            packed = pack_answer(report, run=RUN, exchange=sender.exchange)
+            self.made.append((encoder, sender.exchange, packed))
+            return report
+
+        patch.setattr(kind, "__call__", call)
+
+
+@every_config
+def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
+    config: SystemConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    case = Case.of(config)
+    talk = case.talk(simulation_keys, tmp_path / "talk")
+    population, memory = population_of(case, tmp_path / "simulation"), MemoryLedger()
+    runtime = population.runtime(talk.index, memory)
+    recording = Recording(runtime.ledger, [])
+    spied = Spied(monkeypatch, type(runtime.side.encoder))
+    runtime = replace(runtime, ledger=recording)
+    for message in talk.questions:
+        runtime.answer(message)
+    assert len(spied.made) == len(talk.questions)
+    for (encoder, exchange, made), (event, left) in zip(spied.made, recording.charged, strict=True):
+        assert event == encoder.event(exchange)
+        assert left == made
+    # And the statement is made from the same, before the run and after it.
+    planned = table_of(plan(config, case.problem).releases)
+    counted = table_of(memory.releases(RUN))
+    charged = [event for event, _ in recording.charged if not isinstance(event, NoData)]
+    assert [counted[round][talk.index] for round in (1, 2)] == charged
+    assert planned[1][talk.index] == charged[0]
+    assert planned[2].get(talk.index, charged[1]) == charged[1]

@@ -1,0 +1,177 @@
+"""A client that is killed at any stage and asked again lets one string of bytes out, and pays it.
+
+So it is for every system that has a recipe on digits, and can be deployed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from halves import (
+    PLENTY,
+    Case,
+    configs,
+    deploys,
+    events_of,
+    secret_keys,
+    simulation_keys,
+)
+
+from fedldp.accounting.budget import cost
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.client.runtime import ClientRuntime
+from fedldp.parts.local_sgd import one_thread
+from fedldp.parts.sides import ClientSide
+from fedldp.systems import SystemConfig
+from fedldp.wire import (
+    Refusal,
+    Report,
+    pack_question,
+    read_answer,
+    read_question,
+)
+
+CONFIGS = configs()
+every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_run() -> Iterator[None]:
+    """Train as every process of a run does: torch's sums depend on the number of threads."""
+    with one_thread():
+        yield
+
+
+# Killed at any stage, and asked again
+
+
+DEPLOYED = {name: config for name, config in CONFIGS.items() if deploys(config)}
+DEPLOYED = {
+    name: config
+    for name, config in DEPLOYED.items()
+    if any(cost(event, PLENTY.kind) < np.inf for event in events_of(config))
+}
+
+
+class Killed(BaseException):
+    """The process is gone: nothing that it would have done after this is done."""
+
+
+def kill(*_: Any, **__: Any) -> Any:
+    raise Killed
+
+
+def then_kill(original: Any) -> Any:
+    def both(*given: Any, **options: Any) -> Any:
+        original(*given, **options)
+        raise Killed
+
+    return both
+
+
+def at_commit(patch: pytest.MonkeyPatch, execute: Callable[[Any], Any]) -> None:
+    """Let every ledger's COMMIT be what ``execute`` makes of it."""
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *given: Any) -> Any:
+            plain = super().execute
+            return (execute(plain) if sql == "COMMIT" else plain)(sql, *given)
+
+    connect = sqlite3.connect
+    patch.setattr(
+        sqlite3, "connect", lambda *given, **opts: connect(*given, **opts, factory=Connection)
+    )
+
+
+STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientSide], None]] = {
+    "in training": lambda patch, side: patch.setattr(type(side.step), "__call__", kill),
+    "after training": lambda patch, side: patch.setattr(
+        type(side.step), "__call__", then_kill(type(side.step).__call__)
+    ),
+    "in encoding": lambda patch, side: patch.setattr(type(side.encoder), "__call__", kill),
+    "after encoding": lambda patch, side: patch.setattr(
+        type(side.encoder), "__call__", then_kill(type(side.encoder).__call__)
+    ),
+    "before the ledger commits": lambda patch, side: at_commit(patch, lambda execute: kill),
+    "after the ledger commits": lambda patch, side: at_commit(patch, then_kill),
+    "before the store keeps": lambda patch, side: patch.setattr(os, "link", kill),
+    "after the store keeps": lambda patch, side: patch.setattr(os, "link", then_kill(os.link)),
+}
+
+
+@pytest.mark.parametrize("config", DEPLOYED.values(), ids=DEPLOYED)
+def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
+    config: SystemConfig, tmp_path: Path
+) -> None:
+    case = Case.of(config)
+    talk = case.talk(secret_keys, tmp_path / "talk")
+    side = case.side(talk.index)
+    # Fresh bytes are new at every start, so that whatever is randomised again is other bytes.
+    keys = replace(secret_keys(talk.index), entropy=os.urandom)
+
+    def start(folder: Path) -> ClientRuntime:
+        ledger = SqliteLedger(folder / "ledger", PLENTY)
+        return case.start(talk.index, keys, folder, ledger=ledger, side=side)
+
+    for stage, dying in STAGES.items():
+        folder = tmp_path / stage
+        folder.mkdir()
+        start(folder)
+        for number, message in enumerate(talk.questions):
+            left: set[bytes] = set()
+            with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+                dying(patch, side)
+                left.add(start(folder).answer(message))
+            entries = SqliteLedger(folder / "ledger").verify()
+            left |= {start(folder).answer(message) for _ in range(2)}
+            assert len(left) == 1, (stage, number)
+            (answer,) = left
+            if isinstance(read_answer(answer)[2], Refusal):
+                assert cost(side.encoder.event(read_question(message).exchange), "zcdp") == np.inf
+                continue
+            ledger = SqliteLedger(folder / "ledger").verify()
+            assert ledger[: len(entries)] == entries
+            assert ledger[-1].payload_sha256 == sha256(answer).hexdigest(), (stage, number)
+            assert ledger[-1].event == side.encoder.event(ledger[-1].exchange)
+            places = [(entry.round, entry.exchange) for entry in ledger]
+            assert len(places) == len(set(places))
+            if stage == "after the ledger commits":
+                assert ledger == entries, "charged before it was asked again"
+
+
+@every_config
+def test_what_a_client_keeps_for_its_round_outlives_questions_that_it_refuses(
+    config: SystemConfig, tmp_path: Path
+) -> None:
+    """Else a server could make it forget what it was asked, and ask otherwise."""
+    case = Case.of(config)
+    talk = case.talk(simulation_keys, tmp_path / "talk")
+    runtime = case.start(
+        talk.index, simulation_keys(talk.index), tmp_path / "own", failed=lambda error: None
+    )
+
+    def kept() -> dict[Path, bytes]:
+        found = (tmp_path / "own").rglob("*")
+        return {path: path.read_bytes() for path in found if path.is_file()}
+
+    first, second = talk.questions[: config.exchanges], talk.questions[config.exchanges :]
+    for message in first:
+        runtime.answer(message)
+    before = kept()
+    for message in reversed(second):
+        asked = read_question(message)
+        told = asked.broadcast.public
+        for public in ({}, {name: np.zeros(0, values.dtype) for name, values in told.items()}):
+            bad = replace(asked, broadcast=replace(asked.broadcast, public=public))
+            if isinstance(read_answer(runtime.answer(pack_question(bad)))[2], Report):
+                return  # it went on to the next round
+            assert before.items() <= kept().items()

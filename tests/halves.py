@@ -1,0 +1,351 @@
+"""The client half of any system, at work: in this process or in another, which is told only that.
+
+A site is told what a client of a real run is told, as text, and makes its runtime from it. What a
+site is asked follows from a conversation of the system's own server with its clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.accounting.budget import Budget
+from fedldp.accounting.events import Event, InClear, PerRecord, is_idealised
+from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.client.keys import Keys, SecretKeys, SimulationKeys
+from fedldp.client.policy import Policy
+from fedldp.client.runtime import ClientRuntime
+from fedldp.client.store import FolderStore
+from fedldp.data import Dataset, Examples, load_dataset
+from fedldp.errors import PrivacyError
+from fedldp.mechanisms import mechanisms
+from fedldp.parts.local_sgd import one_thread
+from fedldp.parts.sides import ClientSide
+from fedldp.randomness import Stream
+from fedldp.recipes import recipes
+from fedldp.server.keys import draws_of_seed
+from fedldp.settings import from_mapping, to_toml
+from fedldp.simulation.participation import participants
+from fedldp.simulation.plan import problem_of
+from fedldp.simulation.population import Population
+from fedldp.systems import Problem, SystemConfig
+from fedldp.wire import Broadcast, Question, Report, pack_question, read_answer_to
+
+RUN = "run"
+SEED = 987654321
+ROUNDS = 3
+CPU = torch.device("cpu")
+PLENTY = Budget("zcdp", 1e15)
+"""For whatever has a price at all."""
+
+COUNT = 12
+"""Examples of one client: few, so that its training is quick."""
+
+
+def configs() -> dict[str, SystemConfig]:
+    """Return a short configuration of every recipe on digits, and of variants that deploy."""
+    made = {name: make() for name, make in sorted(recipes().items())}
+    found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
+    ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
+    for name in mechanisms():
+        found[f"ldp-fl, {name}"] = ldp_fl.changed(mechanism=name)
+    found["ldp-fl, deep model"] = ldp_fl.changed(model="halves:deep")
+    found["ldpfl-sound, laplace"] = sound.changed(mechanism="laplace")
+    found["ldpfl-sound, deep model"] = sound.changed(mechanism="laplace", model="halves:deep")
+    found["personalized-sound, sign"] = found["personalized-sound-digits"].changed(report="sign")
+    once = {to_toml(config): name for name, config in reversed(found.items())}
+    return {name: found[name] for name in sorted(once.values())}
+
+
+def deep(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+    """Return a user's model in which large weights soon make infinity of all but zeros."""
+    sizes = [math.prod(input_shape), *[4] * 7, num_classes]
+    layers = [torch.nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
+    return torch.nn.Sequential(torch.nn.Flatten(), *layers)
+
+
+def _short(config: SystemConfig) -> SystemConfig:
+    epochs = [name for name in type(config).model_fields if name.endswith("epochs")]
+    return config.changed(rounds=ROUNDS, seed=SEED, **dict.fromkeys(epochs, 1))
+
+
+class Repeatable:
+    """Entropy that comes again in another one with the same label: for tests only."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._asked = 0
+
+    def __call__(self, count: int) -> bytes:
+        self._asked += 1
+        return hashlib.shake_256(f"{self._label}/{self._asked}".encode()).digest(count)
+
+
+def secret_keys(index: int) -> SecretKeys:
+    """Return the keys of a real client, whose fresh bytes come again in a second one."""
+    secret = hashlib.sha256(f"client {index}".encode()).digest()
+    return SecretKeys(secret, RUN, Repeatable(f"client {index}"))
+
+
+@dataclass(frozen=True)
+class FixedKeys:
+    """Keys whose streams follow from what they are for, however often others were drawn before.
+
+    Attributes:
+        index: the client.
+        simulated: whether mechanisms are to take the streams for those of a simulation.
+    """
+
+    index: int
+    simulated: bool
+
+    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
+        return self.kept(f"{round}, {exchange}, {purpose}")
+
+    def kept(self, purpose: str) -> Stream:
+        key = hashlib.sha256(f"client {self.index}, {purpose}".encode()).digest()
+        return Stream(key, simulated=self.simulated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """All that a client is told of a run, and its own examples; nothing else reaches its process.
+
+    Attributes:
+        config: of this client, in TOML.
+        problem: the shape of the data.
+        index: its number.
+        features: of its examples.
+        labels: of its examples.
+        seed: of a simulation, whose keys it is to have; None for keys of its own.
+    """
+
+    config: str
+    problem: Problem
+    index: int
+    features: Any = field(repr=False)
+    labels: Any = field(repr=False)
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, config: SystemConfig, problem: Problem, index: int, examples: Examples) -> Told:
+        """Return what client ``index`` is told of a whole configuration."""
+        return cls(
+            config=to_toml(config.for_client(index)),
+            problem=problem,
+            index=index,
+            features=examples.features,
+            labels=examples.labels,
+        )
+
+    def runtime(self, folder: Path, ledger: Ledger) -> ClientRuntime:
+        """Return the runtime of a client that knows no more than this."""
+        config = from_mapping(tomllib.loads(self.config))
+        side = config.client(self.problem, self.index, CPU)
+        keys: Keys = secret_keys(self.index)
+        if self.seed is not None:
+            keys = SimulationKeys(self.seed, self.index)
+        examples = Examples(self.features, self.labels)
+        return runtime_of(config, self.problem, side, keys, folder, ledger, self.index, examples)
+
+
+def runtime_of(
+    config: SystemConfig,
+    problem: Problem,
+    side: ClientSide,
+    keys: Keys,
+    folder: Path,
+    ledger: Ledger,
+    index: int,
+    examples: Examples,
+    failed: Callable[[Exception], None] | None = None,
+) -> ClientRuntime:
+    """Return a client's runtime over one folder."""
+    policy = Policy(
+        run=RUN,
+        rounds=config.rounds,
+        exchanges=config.exchanges,
+        layout=config.layout(problem),
+    )
+    return ClientRuntime(
+        index=index,
+        examples=examples,
+        side=side,
+        policy=policy,
+        keys=keys,
+        store=FolderStore(folder / "store", RUN),
+        ledger=ledger,
+        failed=failed,
+    )
+
+
+def at_site(told: Told, folder: Path, questions: Sequence[bytes], *, on_disk: bool) -> Any:
+    """Answer questions in a process of its own; return the line where it refuses to start."""
+    ledger: Ledger = SqliteLedger(folder / "ledger", PLENTY) if on_disk else MemoryLedger().of(0)
+    try:
+        runtime = told.runtime(folder, ledger)
+    except PrivacyError as error:
+        return str(error)
+    with one_thread():
+        return [runtime.answer(question) for question in questions]
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What one client was asked in some rounds, and what it answered.
+
+    Attributes:
+        index: the client.
+        questions: packed, in their order.
+        answers: packed.
+    """
+
+    index: int
+    questions: list[bytes]
+    answers: list[bytes]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration, ready to be asked: its data, its server, and its clients.
+
+    Attributes:
+        config: as the server has it, with what is drawn before the run.
+        problem: the shape of the data.
+        examples: of all clients together.
+    """
+
+    config: SystemConfig
+    problem: Problem
+    examples: Examples
+
+    @classmethod
+    def of(cls, config: SystemConfig) -> Case:
+        train = load_dataset("digits", standardise=config.standardise).train
+        few = Examples(train.features[: 5 * COUNT], train.labels[: 5 * COUNT])
+        return cls(config.settled(draws_of_seed(SEED)), problem_of(config, None), few)
+
+    def places(self, client: int) -> NDArray[np.int64]:
+        """Return which examples a client has; some have the same, which is nothing to it."""
+        return np.arange(COUNT) + client * COUNT % len(self.examples)
+
+    def own(self, client: int) -> Examples:
+        places = self.places(client)
+        return Examples(self.examples.features[places], self.examples.labels[places])
+
+    def side(self, client: int) -> ClientSide:
+        return self.config.client(self.problem, client, CPU)
+
+    def start(
+        self,
+        client: int,
+        keys: Keys,
+        folder: Path,
+        *,
+        ledger: Ledger | None = None,
+        side: ClientSide | None = None,
+        examples: Examples | None = None,
+        failed: Callable[[Exception], None] | None = None,
+    ) -> ClientRuntime:
+        """Return a client's runtime from the whole configuration; its ledger only counts."""
+        return runtime_of(
+            self.config,
+            self.problem,
+            self.side(client) if side is None else side,
+            keys,
+            folder,
+            MemoryLedger().of(client) if ledger is None else ledger,
+            client,
+            self.own(client) if examples is None else examples,
+            failed,
+        )
+
+    def talk(
+        self,
+        keys: Callable[[int], Keys],
+        folder: Path,
+        change: Callable[[Broadcast], Broadcast] = lambda broadcast: broadcast,
+    ) -> Talk:
+        """Let the server talk with clients for two rounds, and return what was said to one.
+
+        Where a round is a dialogue it is one who was there to the end.
+
+        Args:
+            keys: of each client.
+            folder: for the clients' stores.
+            change: of each round's broadcast.
+        """
+        server, draws = self.config.server(self.problem), draws_of_seed(SEED)
+        state = server.initial(draws(0))
+        runtimes: dict[int, ClientRuntime] = {}
+        said: dict[int, Talk] = {}
+
+        def ask(exchange: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
+            question = Question(run=RUN, exchange=exchange, broadcast=broadcast)
+            message = pack_question(question)
+            for client in clients:
+                if client not in runtimes:
+                    runtimes[client] = self.start(client, keys(client), folder / str(client))
+                talk = said.setdefault(client, Talk(client, [], []))
+                talk.questions.append(message)
+                talk.answers.append(runtimes[client].answer(message))
+                found = read_answer_to(question, talk.answers[-1])
+                if isinstance(found, Report):
+                    yield found
+
+        for round in (1, 2):
+            broadcast = change(server.publish(state))
+            if server.dialogue is None:
+                list(ask(0, broadcast, [participants(self.config, 1, draws)[-1]]))
+            else:
+                there = participants(self.config, round, draws)
+                list(server.dialogue(ask, broadcast, there, draws(round)))
+            state = state.next(state.weights * np.float32(0.75))
+        return max(reversed(said.values()), key=lambda talk: len(talk.questions))
+
+
+def simulation_keys(client: int) -> SimulationKeys:
+    return SimulationKeys(SEED, client)
+
+
+def events_of(config: SystemConfig) -> list[Event]:
+    """Return what the last client's answers of a round release, by exchange."""
+    encoder = config.client_encoder(problem_of(config, None), config.num_clients - 1)
+    return [encoder.event(exchange) for exchange in range(config.exchanges)]
+
+
+def in_clear(event: Event) -> str:
+    """Return what an event says is sent as it is, replacing a client's whole input."""
+    if isinstance(event, PerRecord):
+        return in_clear(event.client)
+    return event.what if isinstance(event, InClear) else ""
+
+
+def deploys(config: SystemConfig) -> bool:
+    return not any(map(is_idealised, events_of(config)))
+
+
+def population_of(case: Case, folder: Path) -> Population:
+    few = Dataset("digits", case.examples, case.examples, case.problem.num_classes)
+    return Population(
+        config=case.config,
+        problem=case.problem,
+        dataset=few,
+        members=[case.places(client) for client in range(case.config.num_clients)],
+        device=CPU,
+        folder=folder,
+        run=RUN,
+        lasting=False,
+    )

@@ -1,0 +1,151 @@
+"""Mechanisms keep to their events: the worst ratio of probabilities, by exact fractions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.cldp import table
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.mechanisms.piecewise import Piecewise
+from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.mechanisms.two_point_l1 import TwoPointL1
+from fedldp.mechanisms.unary import Unary
+from fedldp.mechanisms.unary import Variant as Encoding
+from fedldp.randomness import Stream
+
+SIZE = 650
+
+
+@pytest.fixture(autouse=True)
+def fifty_digits() -> Iterator[None]:
+    with mp.workdps(50):
+        yield
+
+
+class Fixed(Stream):
+    """A stream whose next comparison is with the integer ``word`` of ``bits`` bits."""
+
+    def __init__(self, word: int, bits: int) -> None:
+        super().__init__(bytes(32), simulated=True)
+        self.word, self.width = word, bits
+
+    def integers(self, count: int, dtype: Any) -> Any:
+        high = (self.word >> (self.width - 32)) - (1 << 31)
+        return np.full(count, high if dtype is np.int32 else self.word & 0xFFFFFFFF, dtype)
+
+
+@pytest.mark.parametrize("bits", [64, 32])
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1.0, 10.0, 20.0, 32.0])
+def test_two_point_leaves_both_outcomes_their_share_for_every_input(
+    epsilon: float, bits: Any
+) -> None:
+    if bits == 32 and epsilon > 10:
+        return
+    mechanism = TwoPoint(epsilon, bits)
+    least = mechanism.threshold_min
+    assert mp.log(mp.mpf(2**bits - least) / least) <= mp.mpf(epsilon)
+    for kind in (np.float32, np.float64):
+        for x in (-3e38, -1.0, np.nextafter(kind(-1), kind(0)), 0.0, 1.0, 3e38):
+            values = np.array([x], kind)
+            assert mechanism.encode(values, Fixed(least - 1, bits))[0] >> 7 == 1
+            assert mechanism.encode(values, Fixed(2**bits - least, bits))[0] >> 7 == 0
+
+
+@pytest.mark.parametrize("bits", [64, 32])
+def test_two_point_l1_norm_of_the_thresholds_is_within_the_proof(bits: Any) -> None:
+    for epsilon, d, clip in itertools.product((0.01, 1.0, 10.0), (1, 7, SIZE), (0.3, 5.0)):
+        mechanism = TwoPointL1(epsilon, clip, bits)
+        limit = mechanism.l1_limit(d)
+        for values in (np.ones(d), np.full(d, limit / d), np.full(d, np.nextafter(limit / d, -9))):
+            thresholds = mechanism.bits.thresholds(mechanism.bound(values))
+            norm = sum(abs(Fraction(2 * t, 2**bits) - 1) for t in thresholds)
+            allowed = mp.tanh(mp.mpf(epsilon) / 2) * mp.mpf(clip)
+            assert mp.mpf(norm.numerator) / norm.denominator <= allowed
+
+
+def test_piecewise_ratio_is_within_its_event() -> None:
+    for epsilon, d in itertools.product((1e-6, 1e-3, 1.0, 30.0, 4000.0), (1, SIZE)):
+        mechanism = Piecewise(epsilon)
+        cell, sent = mechanism.window(d), mechanism.num_sent(d)
+        exact = sent * mp.log(mp.mpf(cell.high) / cell.low)
+        assert exact <= mp.mpf(mechanism.event(d).epsilon) <= mp.mpf(epsilon)
+        assert cell.total < 2**64
+
+
+def exceeds(ratio: Fraction, epsilon: float) -> bool:
+    with mp.workdps(60):
+        return bool(mp.log(mp.mpf(ratio.numerator) / ratio.denominator) > epsilon)
+
+
+@pytest.mark.parametrize("end", [1, 2, 3, 9, 20])
+@pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.1, 1.0, 5.0, 40.0, 80.0, 300.0, 1e3])
+def test_condensed_privacy_costs_what_all_pairs_of_inputs_show(alpha: float, end: int) -> None:
+    law = table(alpha, end)
+    sums = law.up_to(np.arange(2 * end + 1)).tolist()
+    weights = [law.peak] + [b - a for a, b in itertools.pairwise(sums)]
+    numbers = range(-end, end + 1)
+    totals = {v: sum(weights[abs(v - u)] for u in numbers) for v in numbers}
+    worst = Fraction(1)
+    for report in numbers:
+        seen = [Fraction(weights[abs(v - report)], totals[v]) for v in numbers]
+        worst = max(worst, max(seen) / min(seen))
+    assert not exceeds(worst, law.epsilon)
+    assert exceeds(worst, law.epsilon * (1 - 2e-9)), "the statement's lower bound is too large"
+    with mp.workdps(60):  # the condensed guarantee, of neighbouring numbers
+        neighbours = max(
+            Fraction(weights[abs(v - u)] * totals[v + 1], weights[abs(v + 1 - u)] * totals[v])
+            for u in numbers
+            for v in numbers[:-1]
+        )
+        assert not exceeds(neighbours, alpha)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 10.0, 31.99, 32.0])
+@pytest.mark.parametrize("categories", [2, 3, 10, 65_536])
+def test_categories_cost_at_most_their_epsilon(epsilon: float, categories: int) -> None:
+    window = KRR(epsilon, categories).window
+    assert window.low >= 1
+    assert window.total < 2**64
+    assert not exceeds(Fraction(window.high, window.low), epsilon)
+    variants: tuple[Encoding, ...] = ("symmetric", "optimised")
+    for variant in variants:
+        law = Unary(epsilon, categories, variant).law
+        one, zero = Fraction(law.if_one, 2**64), Fraction(law.if_zero, 2**64)
+        assert not exceeds(one * (1 - zero) / (zero * (1 - one)), epsilon)
+
+
+@pytest.mark.parametrize("variant", ["symmetric", "theorem_1", "theorem_2"])
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e3, 1e9])
+@pytest.mark.parametrize("size", [1, 2, 3, 501])
+def test_randomised_bits_cost_at_least_the_sum_of_their_worst_ratios(
+    variant: Variant, epsilon: float, size: int
+) -> None:
+    for alpha in (1e-3, 1.0, 10.0, 1e6):
+        mechanism = RandomisedBits(epsilon, variant, alpha)
+        try:
+            laws = mechanism.laws(size)
+        except ConfigError:
+            continue  # a bit that tells nothing is refused
+        event = mechanism.event(size)
+        exact = mp.mpf(0)
+        with mp.workdps(60):
+            for place in range(size):
+                law = laws[place % len(laws)]
+                ones = Fraction(law.if_one, law.if_zero)
+                zeros = Fraction(2**64 - law.if_one, 2**64 - law.if_zero)
+                worst = max(ones, 1 / ones, zeros, 1 / zeros)
+                exact += mp.log(mp.mpf(worst.numerator) / worst.denominator)
+            printed = sum(mp.mpf(each) * count for each, count in event.groups)
+            assert exact <= printed <= exact * (1 + 1e-15)
+            assert sum(count for _, count in event.groups) == size
+            if variant == "symmetric":
+                assert printed <= mp.mpf(epsilon)

@@ -1,0 +1,15 @@
+"""Numbers as people read them are not below what they stand for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from fedldp.reporting.text import number
+
+
+@pytest.mark.parametrize("epsilon", [5e-10, 1e-12, 218_400.0002, 0.12340000005, 1.0 + 5e-10])
+def test_printed_epsilon_is_not_below_the_true_one(epsilon: float) -> None:
+    printed = Fraction(number(epsilon).replace(",", ""))
+    assert printed >= Fraction(epsilon) * (1 - Fraction(1, 10**12))

@@ -1,0 +1,183 @@
+"""Client runtimes made by hand, without a model: for tests of what a runtime itself does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedldp.accounting.budget import Budget, cost
+from fedldp.accounting.events import Event
+from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.bounding import Ranges
+from fedldp.client.keys import SecretKeys, SimulationKeys
+from fedldp.client.policy import Policy
+from fedldp.client.runtime import ClientRuntime
+from fedldp.client.store import FolderStore
+from fedldp.data import Examples
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.parts.changes import SendChange
+from fedldp.parts.sides import Client, ClientSide, Sender
+from fedldp.wire import (
+    Answer,
+    Broadcast,
+    Layout,
+    Question,
+    Refusal,
+    Report,
+    Sensitive,
+    Vector,
+    pack_question,
+    read_answer,
+)
+
+RUN = "run"
+SECRET = bytes(range(32))
+LAYOUT = Layout(("w",), ((40,),))
+"""So many that the same bits do not come twice by chance."""
+
+ENCODER = SendChange(TwoPoint(1.0), LAYOUT.size)
+PRICE = cost(ENCODER.event(), "pure")
+
+
+class Repeatable:
+    """Entropy that comes again in another one with the same label: for tests only."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._asked = 0
+
+    def __call__(self, count: int) -> bytes:
+        self._asked += 1
+        return hashlib.shake_256(f"{self._label}/{self._asked}".encode()).digest(count)
+
+
+@dataclass
+class MeanStep:
+    """A client step without a model: the change is the mean example. It counts its calls.
+
+    Attributes:
+        hook: is called in every training, after it was counted.
+    """
+
+    hook: Callable[[Broadcast, Client], None] = lambda broadcast, client: None
+    calls: int = 0
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
+        self.calls += 1
+        self.hook(broadcast, client)
+        return Sensitive(broadcast.weights + client.examples.features.mean(axis=0))
+
+
+def examples_of(value: float = 0.1, count: int = 3) -> Examples:
+    features = np.full((count, LAYOUT.size), value, np.float32)
+    return Examples(features, np.zeros(count, np.int64))
+
+
+def budget_for(releases: float) -> Budget:
+    """Return a budget for so many reports of ``ENCODER``."""
+    return Budget("pure", releases * PRICE)
+
+
+@dataclass
+class Site:
+    """A client's own folder, and the runtimes that it starts over it.
+
+    Attributes:
+        folder: holds its ledger and its store.
+        real: keys of a secret and a ledger on the disk; else those of a simulation.
+        releases: that its budget covers.
+        examples: its own.
+        side: what its runtimes run.
+        failed: see ``ClientRuntime``.
+        rounds: see ``Policy``.
+        exchanges: see ``Policy``.
+    """
+
+    folder: Path
+    real: bool = True
+    releases: float = 1000
+    examples: Examples = field(default_factory=examples_of)
+    step: Any = field(default_factory=MeanStep)
+    encoder: Any = ENCODER
+    failed: Callable[[Exception], None] | None = None
+    rounds: int = 5
+    exchanges: int = 1
+
+    def __post_init__(self) -> None:
+        self.memory = MemoryLedger(budget_for(self.releases))
+
+    def ledger(self) -> Ledger:
+        if self.real:
+            return SqliteLedger(self.folder / "ledger", budget_for(self.releases))
+        return self.memory.of(0)
+
+    def start(self) -> ClientRuntime:
+        """Return a runtime as it is after a restart: what is not on the disk is gone."""
+        given = {} if self.failed is None else {"failed": self.failed}
+        return ClientRuntime(
+            index=0,
+            examples=self.examples,
+            side=ClientSide(step=self.step, encoder=self.encoder, exchanges=self.exchanges),
+            policy=Policy(run=RUN, rounds=self.rounds, exchanges=self.exchanges, layout=LAYOUT),
+            keys=SecretKeys(SECRET, RUN) if self.real else SimulationKeys(0, 0),
+            store=FolderStore(self.folder / "store", RUN),
+            ledger=self.ledger(),
+            **given,
+        )
+
+    def ask(self, message: bytes) -> bytes:
+        return self.start().answer(message)
+
+    def entries(self) -> list[tuple[int, int, Event, str]]:
+        """Return the round, exchange, event and SHA-256 of all that was released."""
+        ledger = self.ledger()
+        assert isinstance(ledger, SqliteLedger)
+        return [(e.round, e.exchange, e.event, e.payload_sha256) for e in ledger.releases()]
+
+
+def question(
+    round: int = 1,
+    exchange: int = 0,
+    *,
+    run: str = RUN,
+    weights: Any = 0.0,
+    ranges: Ranges | None = None,
+    public: Any = None,
+) -> bytes:
+    """Return a packed question; ``weights`` may be one number for all."""
+    vector = np.full(LAYOUT.size, weights, np.float32) if np.isscalar(weights) else weights
+    broadcast = Broadcast(round=round, weights=vector, ranges=ranges, public=public or {})
+    return pack_question(Question(run=run, exchange=exchange, broadcast=broadcast))
+
+
+def answer_of(message: bytes) -> Answer:
+    return read_answer(message)[2]
+
+
+def refusal_of(message: bytes) -> Refusal:
+    found = answer_of(message)
+    assert isinstance(found, Refusal), found
+    return found
+
+
+@dataclass
+class Stating:
+    """An encoder that states any event, and sends the same whatever it is given."""
+
+    states: Event
+    send: Callable[[Broadcast], Report] | None = None
+
+    def event(self, exchange: int = 0) -> Event:
+        return self.states
+
+    def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+        if self.send is not None:
+            return self.send(broadcast)
+        return Report(round=broadcast.round, size=3, payload=b"bytes", chunk=3)

@@ -1,0 +1,301 @@
+"""Clients that refuse what their budget does not cover, in runs as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Halves, client_of
+from folders import cut, metrics, quick
+from tables import Table, released
+from workers import forked_workers
+
+import fedldp
+from fedldp.accounting.budget import Budget, cost
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.data import Examples
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.engine import Result, simulate
+from fedldp.simulation.inputs import Inputs, choose_device
+from fedldp.simulation.participation import participants
+from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.simulation.population import Population
+from fedldp.systems import SystemConfig
+from fedldp.wire import Broadcast, Question, Reason, Refusal, Report, pack_question, read_answer
+
+SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=false",
+        "--set", "num_clients=6", "--set", "local_epochs=1", "--workers", 1)  # fmt: skip
+"""One pure report of epsilon 1 for each client and round."""
+
+EVERYONE_REFUSES = (
+    "error: round {round}: 0 of 6 clients took part, and 1 must (6 refused: over-budget); what was "
+    "complete is kept, and can be resumed"
+)
+
+
+def run_line(statement: dict[str, Any]) -> dict[str, Any]:
+    """Return what a statement says of all that a client sends in the run, to the server."""
+    (line,) = (
+        line
+        for line in statement["guarantees"]
+        if (line["unit"], line["adversary"], line["kind"]) == ("client-run", "server", "pure")
+    )
+    return dict(line)
+
+
+def test_clients_whose_budget_is_used_up_end_the_run_in_one_line(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
+    outcome = fedldp_command(
+        "run", *SENT, "--set", "client_budget.limit=2.5", "--rounds", 4, "--out", tmp_path / "run"
+    )
+    assert (outcome.status, outcome.out) == (2, "")
+    last = EVERYONE_REFUSES.format(round=3)
+    assert outcome.err.splitlines()[-1] == last
+    assert "Traceback" not in outcome.err
+    kept = metrics(tmp_path / "run")
+    assert [(record["round"], record["clients"], record["refused"]) for record in kept] == [
+        (1, 6, {}), (2, 6, {})
+    ]  # fmt: skip
+    again = fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1)
+    assert (again.status, again.err.splitlines()[-1]) == (2, last)
+    assert metrics(tmp_path / "run") == kept
+
+
+@pytest.mark.parametrize("limit", [0, 0.999999])
+def test_a_budget_below_one_report_leaves_no_folder(
+    tmp_path: Path, fedldp_command: Any, limit: float
+) -> None:
+    outcome = fedldp_command(
+        "run", *SENT, "--set", f"client_budget.limit={limit}", "--out", tmp_path / "run"
+    )
+    assert outcome.status == 2
+    assert outcome.err.splitlines()[-1] == EVERYONE_REFUSES.format(round=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_that_covers_the_run_changes_nothing(tmp_path: Path, fedldp_command: Any) -> None:
+    for name, extra in (("with", ("--set", "client_budget.limit=3")), ("without", ())):
+        outcome = fedldp_command("run", *SENT, *extra, "--rounds", 3, "--out", tmp_path / name)
+        assert outcome.status == 0, outcome.err
+    assert metrics(tmp_path / "with") == metrics(tmp_path / "without")
+    model, privacy = (
+        [(tmp_path / name / file).read_bytes() for name in ("with", "without")]
+        for file in ("model.safetensors", "privacy.json")
+    )
+    assert model[0] == model[1]
+    assert privacy[0] == privacy[1]
+    assert run_line(json.loads(privacy[0]))["epsilon"] == 3.0
+
+
+def test_a_pure_budget_pays_for_no_gaussian_and_another_kind_does(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
+    gaussian = (*SENT, "--set", "mechanism=gaussian", "--rounds", 2)
+    refused = fedldp_command(
+        "run", *gaussian, "--set", "client_budget.limit=1e9", "--out", tmp_path / "pure"
+    )
+    assert refused.err.splitlines()[-1] == EVERYONE_REFUSES.format(round=1)
+    outcome = fedldp_command(
+        "run", *gaussian, "--set", "client_budget.limit=1e9", "--set", "client_budget.kind=zcdp",
+        "--out", tmp_path / "zcdp",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    assert [record["clients"] for record in metrics(tmp_path / "zcdp")] == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("client_budget.limit=-1", "client_budget.limit = -1"),
+        ("client_budget.limit=inf", "client_budget.limit = inf"),
+        ("client_budget.limit=much", "client_budget.limit = much"),
+        ("client_budget.kind=pure", "client_budget.limit is not set"),
+        ("client_budget.kind=approximate", "client_budget."),
+        ("client_budget.delta=1e-5", "client_budget."),
+        ("client_budget=3", "client_budget"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_one_line(
+    tmp_path: Path, fedldp_command: Any, setting: str, said: str
+) -> None:
+    line = fedldp_command("run", "--set", setting, "--out", tmp_path / "run").assert_refused()
+    assert said in line
+    assert not (tmp_path / "run").exists()
+
+
+# Some refuse, and the round goes on without them
+
+
+SOME: dict[str, Any] = {
+    "mechanism": "laplace", "epsilon": 1.0, "shuffle": False, "clients_per_round": 4, "rounds": 5,
+    "client_budget": {"limit": 2.5},
+}  # fmt: skip
+SHUFFLED: dict[str, Any] = SOME | {
+    "mechanism": "two_point", "shuffle": True, "client_budget": {"limit": 2.5 * 650},
+}  # fmt: skip
+
+
+def expected(config: SystemConfig, most: int) -> list[tuple[list[int], int]]:
+    """Return who takes part in each round, and how many refuse, if all can answer so often."""
+    answered: Counter[int] = Counter()
+    found = []
+    for round in range(1, config.rounds + 1):
+        asked = list(participants(config, round, draws_of_seed(config.seed)))
+        there = [client for client in asked if answered[client] < most]
+        answered.update(there)
+        found.append((there, len(asked) - len(there)))
+    return found
+
+
+def weights_without_refusals(config: SystemConfig, most: int) -> np.ndarray:
+    """Return the last weights where each round's mean is of those who can pay, computed by hand."""
+    inputs = Inputs.of(config, None, None)
+    halves = Halves(config, inputs.problem)
+    last = halves.first
+    train = inputs.dataset.train
+    for round, (there, _) in enumerate(expected(config, most), start=1):
+        broadcast = halves.server.publish(last)
+        reports = []
+        for client in there:
+            own = inputs.members[client]
+            examples = Examples(train.features[own], train.labels[own])
+            made = client_of(examples, client, seed=config.seed, round=round)
+            reports.append(halves.report(broadcast, made))
+        last, _ = halves.aggregate(reports, last)
+    return last.weights
+
+
+def as_vector(result: Result) -> np.ndarray:
+    return np.concatenate([weights.reshape(-1) for weights in result.weights.values()])
+
+
+@pytest.mark.parametrize("settings", [SOME, SHUFFLED], ids=["direct", "shuffled"])
+def test_a_round_goes_on_without_those_who_refuse(settings: dict[str, Any]) -> None:
+    config = quick(**settings)
+    turns = expected(config, 2)
+    assert {refusals for _, refusals in turns} >= {0, 2, 3}  # of four who are asked
+    assert all(there for there, _ in turns)
+    result = fedldp.run(config)
+    assert [(record.clients, record.refused) for record in result.rounds] == [
+        (len(there), {"over-budget": refusals} if refusals else {}) for there, refusals in turns
+    ]
+    assert {record.uplink_bits_per_client for record in result.rounds} == {
+        fedldp.run(config.changed(client_budget=None, rounds=1)).rounds[0].uplink_bits_per_client
+    }
+    np.testing.assert_array_equal(as_vector(result), weights_without_refusals(config, 2))
+
+
+@pytest.mark.parametrize("settings", [SOME, SHUFFLED], ids=["direct", "shuffled"])
+def test_the_statement_after_a_run_is_of_what_was_really_released(settings: dict[str, Any]) -> None:
+    config = quick(**settings)
+    planned = plan(config, problem_of(config, None))
+    event = Halves(config, planned.problem).encoder().event()
+    table: Table = {
+        round: dict.fromkeys(there, event)
+        for round, (there, _) in enumerate(expected(config, 2), start=1)
+    }
+    shown: list[dict[str, Any]] = []
+    result = simulate(config, before=shown.append)
+    assert shown == [planned.privacy]  # the plan knows who will refuse
+    assert result.ledger.releases(result.run) == released(table)
+    assert result.privacy == state(config, released(table)) == planned.privacy
+    without = config.changed(client_budget=None)
+    unlimited = plan(without, problem_of(without, None)).privacy
+    price = cost(event, "pure")
+    most = max(Counter(c for r in range(1, 6) for c in participants(config, r, draws_of_seed(0)))
+               .values())  # fmt: skip
+    assert most > 2
+    assert run_line(unlimited)["epsilon"] == most * price
+    assert run_line(result.privacy)["epsilon"] == 2 * price
+    assert max(result.ledger.spent(client) for client in range(6)) == 2 * price
+
+
+def test_the_run_folder_holds_the_statement_of_what_was_released(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
+    outcome = fedldp_command(
+        "run", *SENT, "--set", "clients_per_round=4", "--set", "client_budget.limit=2.5",
+        "--rounds", 5, "--out", tmp_path / "run", "--json",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    stated = json.loads(outcome.out)["privacy"]
+    assert run_line(stated)["epsilon"] == 2.0
+    assert json.loads((tmp_path / "run" / "privacy.json").read_text()) == stated
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["privacy"] == stated
+
+
+def assert_same(one: Result, other: Result) -> None:
+    np.testing.assert_array_equal(as_vector(one), as_vector(other))
+    for left, right in zip(one.rounds, other.rounds, strict=True):
+        assert (left.clients, left.refused, left.loss) == (right.clients, right.refused, right.loss)
+    assert one.privacy == other.privacy
+    assert one.ledger.releases(one.run) == other.ledger.releases(other.run)
+
+
+def test_workers_keep_the_budgets_of_the_clients_that_they_are_given() -> None:
+    config = quick(**SOME)
+    with forked_workers():
+        assert_same(simulate(config), simulate(config, workers=2))
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_a_resumed_run_remembers_what_was_spent(tmp_path: Path, after: int) -> None:
+    config = quick(**SOME)
+    cut(config, tmp_path / "run", after)
+    assert_same(simulate(config), fedldp.resume(tmp_path / "run"))
+
+
+def test_what_is_drawn_once_is_paid_for_once(tmp_path: Path, fedldp_command: Any) -> None:
+    config = fedldp.recipe("ldpfl-sound-digits", rounds=2)
+    price = cost(Halves(config, problem_of(config, None)).encoder().event(), "pure")
+    command = ("run", "ldpfl-sound-digits", "--rounds", 2, "--workers", 1)
+    outcome = fedldp_command(
+        *command, "--set", f"client_budget.limit={price!r}", "--out", tmp_path / "enough"
+    )
+    assert outcome.status == 0, outcome.err
+    assert [record["refused"] for record in metrics(tmp_path / "enough")] == [{}, {}]
+    less = float(np.nextafter(price, 0))
+    refused = fedldp_command(
+        *command, "--set", f"client_budget.limit={less!r}", "--out", tmp_path / "less"
+    )
+    assert refused.status == 2
+    assert "refused: over-budget" in refused.err.splitlines()[-1]
+
+
+def test_clients_that_train_at_once_refuse_each_on_its_own(tmp_path: Path) -> None:
+    """As on a GPU; here on the processor."""
+    config = quick(**SOME)
+    inputs = Inputs.of(config, None, None)
+    population = Population(
+        config=config,
+        problem=inputs.problem,
+        dataset=inputs.dataset,
+        members=inputs.members,
+        device=choose_device("cpu"),
+        folder=tmp_path,
+        lasting=False,
+        run="run",
+    )
+    halves = Halves(config, inputs.problem)
+    ledger = MemoryLedger(Budget("pure", 1.5))
+
+    def answers(round: int, clients: list[int]) -> list[Any]:
+        broadcast = Broadcast(
+            round=round, weights=halves.first.weights, ranges=halves.broadcast.ranges
+        )
+        message = pack_question(Question(run="run", exchange=0, broadcast=broadcast))
+        packed = population.answers_together(message, clients, ledger)
+        return [read_answer(answer)[2] for answer in packed]
+
+    assert all(isinstance(answer, Report) for answer in answers(1, [1, 4]))
+    second = answers(2, [0, 1, 2, 4])
+    refusal = Refusal(2, Reason.OVER_BUDGET)
+    assert [answer if isinstance(answer, Refusal) else None for answer in second] == [
+        None, refusal, None, refusal
+    ]  # fmt: skip
+    assert answers(3, [1, 4]) == [Refusal(3, Reason.OVER_BUDGET)] * 2

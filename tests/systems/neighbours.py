@@ -1,0 +1,42 @@
+"""Small clients, and their neighbours: what tests of systems' boundaries share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from clients import Halves
+
+from fedldp.data import Examples
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem, SystemConfig
+
+PROBLEM = Problem((1, 8, 8), 10, 60)
+SMALL: dict[str, Any] = {
+    "dataset": "digits", "num_examples": 60, "num_clients": 3, "rounds": 4, "model": "logistic",
+    "learning_rate": 0.5,
+}  # fmt: skip
+
+
+def images(count: int, seed: int = 0) -> Examples:
+    drawn = np.random.default_rng(seed)
+    features = drawn.random((count, 1, 8, 8), dtype=np.float32)
+    return Examples(features, drawn.integers(0, 10, count))
+
+
+def with_another(examples: Examples, place: int) -> Examples:
+    """Return the neighbour in which one example, with its label, is another."""
+    features, labels = examples.features.copy(), examples.labels.copy()
+    features[place] = -0.5 * features[place][:, ::-1]
+    labels[place] = (labels[place] + 1) % 10
+    return Examples(features, labels)
+
+
+def halves(config: SystemConfig) -> Halves:
+    return Halves(config, PROBLEM)
+
+
+def lines(config: SystemConfig, unit: str) -> list[dict[str, Any]]:
+    """Return what the statement says of a unit."""
+    found = plan(config, PROBLEM).privacy["guarantees"]
+    return [line for line in found if line["unit"] == unit]

@@ -1,0 +1,233 @@
+"""Baselines and sound variants at their boundary: all that leaves a client is charged.
+
+No client's data move what leaves by more than the event says, and nothing leaves beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+from neighbours import PROBLEM, SMALL, halves, images, lines, with_another
+
+import fedldp
+from fedldp.accounting.events import (
+    GaussianReport,
+    PerRecord,
+    PureReport,
+    SampledClientsGaussian,
+    SampledGaussian,
+)
+from fedldp.data import Examples
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
+from fedldp.parts.nbafl import NbaflNoise
+from fedldp.parts.noisy_sums import NoisySums
+from fedldp.parts.private_sgd import PrivateSgd
+from fedldp.randomness import Stream
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.systems.central_dp import CentralDpConfig
+from fedldp.systems.dp_sgd import DpSgdConfig
+from fedldp.systems.nbafl import NbaflConfig
+from fedldp.systems.priority import PriorityConfig
+from fedldp.systems.priority_public import PriorityPublicConfig
+from fedldp.systems.privunit_fl import PrivUnitFlConfig
+from fedldp.wire import Broadcast
+
+CPU = torch.device("cpu")
+
+
+# NbAFL and feature priority
+
+
+def test_nbafl_has_its_published_noise_and_the_guarantee_of_its_clip() -> None:
+    common = {"clip": 5.0, "delta": 0.01, "rounds": 25, "clients": 30, "smallest": 1120}
+    every, single = NbaflNoise(**common, exposures=25), NbaflNoise(**common, exposures=1)
+    assert every.uplink_sigma(0.5) == pytest.approx(1.38728190182689, rel=1e-14)
+    assert every.downlink_sigma(0.5) == 0
+    assert single.uplink_sigma(1.0) == pytest.approx(0.0277456380365379, rel=1e-14)
+    assert single.downlink_sigma(1.0) == pytest.approx(0.022559628540147, rel=1e-14)
+    for noise, epsilon in ((every, 0.5), (single, 1.0)):
+        event = noise.mechanism(epsilon).event(1000)
+        assert event.mu == pytest.approx(2 * 5 / noise.uplink_sigma(epsilon), rel=1e-6)
+
+
+def test_an_example_count_in_clear_leaves_no_guarantee() -> None:
+    for send in ("weights", "update"):
+        config = NbaflConfig(**SMALL, epsilon=1.0, clip=1.0, weighting="examples", send=send)
+        assert {line["kind"] for line in lines(config, "client-run")} == {"none"}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("importance", ["variance", "sensitivity"])
+def test_priority_proves_nothing_whatever_its_settings(share: float, importance: Any) -> None:
+    config = PriorityConfig(
+        **{**SMALL, "model": "mlp"}, epsilon_low=1.0, epsilon_high=10.0, clip=1.0,
+        noisier_share=share, importance=importance,
+    )  # fmt: skip
+    found = plan(config, PROBLEM).privacy["guarantees"]
+    assert {line["kind"] for line in found} == {"none"}
+
+
+@pytest.mark.parametrize("send", ["weights", "update"])
+@pytest.mark.parametrize("round", [1, 2])
+def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
+    send: Any, round: int
+) -> None:
+    """With equal noise two clients' reports differ as their clipped vectors do, mask included."""
+    config = PriorityPublicConfig(
+        **SMALL, epsilon=5.0, clip=0.01, noise_ratio=7.0, noisier_share=0.4, send=send
+    )
+    both = halves(config)
+    event = both.encoder().event()
+    importance = np.random.default_rng(0).normal(size=64)
+    told = Broadcast(
+        round=round,
+        weights=both.first.weights,
+        public={"importance": importance, "precision": np.ones(64)},
+    )
+    sent = [
+        np.frombuffer(both.report(told, client_of(images(20, seed=seed))).payload, "<i4")
+        for seed in (0, 1)
+    ]
+    apart = np.linalg.norm(sent[0].astype(np.float64) - sent[1])
+    assert isinstance(event, GaussianReport)
+    least = config.mechanism()
+    assert 0 < apart <= 2 * least.ball.radius
+    assert event.mu >= 2 * least.ball.radius / 2.0**least.scale_bits
+
+
+# DP-SGD
+
+
+def test_how_a_client_samples_does_not_tell_how_many_examples_it_has() -> None:
+    config = DpSgdConfig(**SMALL, noise_multiplier=1.0, partition="power-law:1", local_epochs=3)
+    sums = config.sums(PROBLEM)
+    released = halves(config).encoder().event()
+    assert isinstance(released, PerRecord)
+    event = released.record
+    assert isinstance(event, SampledGaussian)
+    for count in (1, 7, 53):
+        for round in (1, 2):
+            assert len(list(sums.samples(client_of(images(count), round=round)))) == event.steps
+    assert event.sampling_rate >= config.batch_size * config.num_clients / 60
+    assert event.sampling_rate == sums.sampling_rate
+
+
+def test_steps_and_rounds_sample_independently() -> None:
+    sums = NoisySums(steps=400, sampling_rate=0.5, batch_size=1, clip=1.0, noise_multiplier=1.0)
+    drawn = np.zeros((800, 20))
+    for round in (1, 2):
+        steps = sums.samples(client_of(images(20), round=round))
+        for step, places in enumerate(steps, start=400 * (round - 1)):
+            drawn[step, places] = 1
+    # 16,000 fair bits, next to one another in steps, examples and rounds: five deviations.
+    signs = 2 * drawn - 1
+    for product in (
+        signs[1:] * signs[:-1],
+        signs[:, 1:] * signs[:, :-1],
+        signs[:400] * signs[400:],
+    ):
+        assert abs(product.mean()) < 5 / math.sqrt(product.size)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3, 1e15])
+def test_with_dropout_too_one_example_moves_a_step_by_twice_the_clip_at_most(
+    scale: float,
+) -> None:
+    torch.manual_seed(0)
+    sums = NoisySums(steps=1, sampling_rate=1.0, batch_size=1, clip=0.5, noise_multiplier=1e-6)
+    config = DpSgdConfig(**{**SMALL, "model": "own_models:dropout"}, noise_multiplier=1.0)
+    step = PrivateSgd(config.sgd(PROBLEM, CPU).model, sums, 1.0, CPU)
+    told = Broadcast(round=1, weights=np.zeros(650, np.float32))
+    own = images(12)
+    far = Examples(own.features * np.float32(scale), own.labels)
+    ends = [
+        step(told, client_of(examples)).open().astype(np.float64)
+        for examples in (far, with_another(far, 5))
+    ]
+    assert 0 < np.linalg.norm(ends[0] - ends[1]) <= 2 * 0.5 * (1 + 1e-5)
+
+
+# Central DP
+
+
+@pytest.mark.parametrize("noise", [1e-3, 0.7, 1e3])
+@pytest.mark.parametrize("per_round", [None, 1, 2, 3])
+def test_the_downlink_counts_no_more_noise_than_there_is_and_no_rarer_samples(
+    noise: float, per_round: int | None
+) -> None:
+    config = CentralDpConfig(**SMALL, noise_multiplier=noise, clip=0.3, clients_per_round=per_round)
+    event, mechanism = halves(config).server.downlink, config.mechanism(0.3)
+    assert isinstance(event, SampledClientsGaussian)
+    assert event.noise_multiplier * mechanism.ball.radius < 2.0**mechanism.scale_bits
+    # Of three clients, one that was not drawn knows so: it sees a sample of the other two.
+    assert event.population == 2
+    assert event.sample_size == min(per_round or 3, 2)
+    for line in plan(config, PROBLEM).privacy["guarantees"]:
+        assert (line["kind"] == "none") == (line["adversary"] == "server")
+
+
+def test_an_account_refuses_a_vector_that_the_run_would_refuse() -> None:
+    config = CentralDpConfig(**SMALL, noise_multiplier=1e3, clip=1.0)
+    length = 4 * config.mechanism(1.0).ball.radius ** 2
+    with pytest.raises(ConfigError, match="too long for this much noise"):
+        config.downlink(length)
+
+
+# PrivUnit FL
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.5, 32.0, 500.0, 5000.0])
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.9])
+def test_direction_and_length_together_keep_to_the_budget(epsilon: float, share: float) -> None:
+    config = PrivUnitFlConfig(**SMALL, epsilon=epsilon, length_share=share)
+    for size in (1, 2, 650, 100_000):
+        mechanism = config.mechanism
+        event = mechanism.event(size)
+        assert isinstance(event, PureReport)
+        assert event.idealised
+        spent = mechanism.cap(size).epsilon + mechanism.length.realised_epsilon
+        assert spent <= event.epsilon <= epsilon
+
+
+def test_an_update_of_nothing_is_sent_like_any_other() -> None:
+    mechanism = PrivUnitScalar(4.0, 1.0)
+    stream = Stream.simulation(seed=0, round=1, client=0, purpose="mechanism")
+    sizes = set()
+    for values in (np.zeros(50), np.full(50, 5e-324), np.full(50, 1e308), np.eye(50)[0]):
+        for _ in range(200):
+            payload = mechanism.encode(values, stream)
+            sizes.add(len(payload))
+            direction = np.frombuffer(payload, "<f4", 50).astype(np.float64)
+            assert np.linalg.norm(direction) == pytest.approx(1, abs=1e-5)
+    assert sizes == {50 * 4 + 1}
+
+
+# The recipes
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "epsilon"),
+    [
+        ("priority-mnist-fig6-least20", "client-run", None),
+        ("ldpfl-digits", "record", None),
+        ("central-dp-mnist", "client-run", None),
+        ("ldpfl-sound-digits", "record", 8.0),
+    ],
+)
+def test_a_recipe_is_accounted_for_as_it_should_be(
+    name: str, unit: str, epsilon: float | None
+) -> None:
+    config = fedldp.recipe(name)
+    found = plan(config, problem_of(config, None)).privacy["guarantees"]
+    for line in (one for one in found if one["unit"] == unit):
+        if epsilon is None:
+            assert (line["kind"], line["epsilon"]) == ("none", None)
+        else:
+            assert 0.99 * epsilon < line["epsilon"] <= epsilon
+            assert line["neighbours"] == "replace-record"

@@ -1,0 +1,131 @@
+"""LDPFL at its boundary: all that a client sends follows from bits and labels that are drawn once.
+
+Where a mechanism's output is held fixed, what a client sends must be the same for all data: so
+whatever the server learns of the data comes through the mechanism that the statement counts.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import client_of
+from neighbours import PROBLEM, SMALL, halves, images
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
+from fedldp.data import load_dataset, partition
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.mechanisms.randomised_bits import RandomisedBits
+from fedldp.parts.codes import num_trained
+from fedldp.parts.feature_net import build
+from fedldp.parts.public_encoder import to_public
+from fedldp.randomness import Stream
+from fedldp.simulation.engine import simulate
+from fedldp.systems import Problem
+from fedldp.systems.ldpfl import LdpflConfig
+from fedldp.wire import Broadcast
+
+
+def ldpfl(**changes: Any) -> LdpflConfig:
+    small = {"encoder_channels": [3], "encoder_epochs": 1, "label_epsilon": 1.0}
+    return LdpflConfig(**{**SMALL, **small, **changes})
+
+
+@pytest.mark.parametrize("encoder", ["own", "public"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_all_that_a_client_sends_follows_from_its_randomised_bits_and_labels(
+    encoder: str, optimizer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bits, labels = RandomisedBits.randomise, KRR.randomise
+    monkeypatch.setattr(
+        RandomisedBits, "randomise", lambda self, x, stream: bits(self, np.zeros_like(x), stream)
+    )
+    monkeypatch.setattr(
+        KRR, "randomise", lambda self, x, stream: labels(self, np.zeros_like(x), stream)
+    )
+    both = halves(ldpfl(encoder=encoder, optimizer=optimizer))
+    told = both.broadcast
+    sent = {
+        both.report(told, client_of(examples, folder=tmp_path / str(run))).payload
+        for run, examples in enumerate((images(20), images(20, seed=1)))
+    }
+    assert len(sent) == 1
+
+
+def test_bits_are_drawn_once_whatever_encoder_a_later_broadcast_carries(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = ldpfl(encoder="public")
+    codes, first = config.codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    drawn: list[int] = []
+    bits = RandomisedBits.randomise
+
+    def randomise(self: RandomisedBits, x: NDArray[np.uint8], stream: Stream) -> NDArray[np.uint8]:
+        drawn.append(len(x))
+        return bits(self, x, stream)
+
+    monkeypatch.setattr(RandomisedBits, "randomise", randomise)
+    kept = codes.for_training(first, client_of(images(20), folder=tmp_path))
+    net = build(config.architecture(PROBLEM), Stream(bytes(32), simulated=True))
+    other = Broadcast(round=2, weights=first.weights, public=to_public(net))
+    again = codes.for_training(other, client_of(images(20), round=2, folder=tmp_path))
+    assert np.array_equal(kept["bits"], again["bits"])
+    assert np.array_equal(kept["labels"], again["labels"])
+    assert drawn == [num_trained(20, config.test_share)]
+
+
+@pytest.mark.parametrize("num_clients", [1, 3, 7, 9, 11])
+def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
+    num_clients: int,
+) -> None:
+    config = ldpfl(num_clients=num_clients, encoder="public", evaluation="common")
+    event = halves(config).encoder().event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.client, DrawnOnce)
+    assert isinstance(event.client.drawn, PureCoordinates)
+    charged = sum(count for _, count in event.client.drawn.groups)
+    for seed in range(5):
+        parts = partition(np.zeros(60, np.int64), num_clients, "iid", np.random.default_rng(seed))
+        for part in parts:
+            trained = num_trained(len(part), config.test_share)
+            assert charged >= trained * (config.num_bits(PROBLEM) + 1)
+
+
+def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one() -> None:
+    # 28 x 28 images, 64 channels of 4 x 4: 1,024 features of 10 bits.
+    problem = Problem((1, 28, 28), 10, 600)
+    common = {"evaluation": "common", "label_epsilon": 2.0}
+    settings = {**SMALL, "dataset": "mnist", "num_examples": 600, **common}
+    event = LdpflConfig(**settings, encoder="public").client_encoder(problem, 0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.record, DrawnOnce)
+    assert isinstance(event.record.drawn, PureCoordinates)
+    cost = math.fsum(epsilon * count for epsilon, count in event.record.drawn.groups)
+    assert cost == pytest.approx(34884.836349495786 + 2, rel=1e-12)
+    # Its bits pass through what the others' examples made, and so do the scores.
+    own = LdpflConfig(**settings, encoder="own").client_encoder(problem, 0).event()
+    assert isinstance(own, PerRecord)
+    assert isinstance(own.record, InClear)
+    assert own.record == own.client
+    assert own.record.what == "scores through an encoder trained on own examples"
+    in_clear = LdpflConfig(**{**settings, "label_epsilon": None}, encoder="public")
+    line = in_clear.client_encoder(problem, 0).event()
+    assert isinstance(line, PerRecord)
+    assert isinstance(line.record, InClear)
+    assert line.record == line.client
+    assert "34,884.837" in line.record.what, "rounded up"
+
+
+def test_public_data_is_told_apart_from_the_clients_also_where_they_are_given() -> None:
+    """Else the public encoder could be trained on the very records that it leaves in place."""
+    config = ldpfl(dataset="svhn", encoder="public", public_dataset="digits")
+    with pytest.raises(ConfigError, match=r"dataset = svhn: the run was given .* digits"):
+        simulate(config, dataset=load_dataset("digits"))
+    with pytest.raises(ConfigError, match="it is not public here"):
+        ldpfl(encoder="public", public_dataset="digits")

@@ -1,0 +1,104 @@
+"""Personalised systems at their boundary: every client keeps to its own budget, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedldp.accounting.events import GaussianReport
+from fedldp.accounting.gaussian import compose_mu, gaussian_epsilon
+from fedldp.data import Dataset, Examples
+from fedldp.errors import ConfigError
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.engine import simulate
+from fedldp.systems import Problem, SystemConfig
+from fedldp.systems.personalized import PersonalizedConfig
+from fedldp.systems.personalized_sound import PersonalizedSoundConfig
+
+OWN = Problem((4,), 2, 48)
+
+
+def own_data(labels: Sequence[int]) -> Dataset:
+    generator = np.random.default_rng(0)
+
+    def some(answers: Sequence[int]) -> Examples:
+        features = generator.random((len(answers), 4), dtype=np.float32)
+        return Examples(features, np.array(answers, np.int64))
+
+    return Dataset("own", some(labels), some([0, 1, 0]), 2)
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    small = {"dataset": "own.npz", "num_clients": 4, "rounds": 5, "model": "logistic", "clip": 1.0}
+    return {**small, **changes}
+
+
+@pytest.mark.parametrize("probability", [1.0, 0.01])
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (PersonalizedSoundConfig, {"report": "gaussian"}),
+        (PersonalizedSoundConfig, {"report": "sign"}),
+        (PersonalizedConfig, {"perturbation": "sign"}),
+    ],
+)
+def test_a_client_reports_however_few_examples_it_has(
+    kind: type[SystemConfig], changes: dict[str, Any], probability: float
+) -> None:
+    """A refusal would tell the number, which no event charges for."""
+    shares = {"partition": "power-law:3", "sampling_probability": probability, "epsilon": 1.0}
+    made = kind(**settings(**shares, **changes))
+    result = simulate(made, dataset=own_data([0, 1] * 11))
+    assert [record.clients for record in result.rounds] == [4] * 5
+
+
+def sound(**changes: Any) -> PersonalizedSoundConfig:
+    budgets = {"epsilon": [1.0, 2.0, 4.0, 8.0], "client_delta": [1e-5, 1e-3, 1e-2, 1e-6]}
+    return PersonalizedSoundConfig(**settings(**{**budgets, **changes}))
+
+
+@pytest.mark.parametrize("changes", [{}, {"selects_first": True}, {"clients_per_round": 2}])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
+    changes: dict[str, Any], seed: int
+) -> None:
+    draws = draws_of_seed(seed)
+    made = sound(seed=seed, rounds=12, **changes).settled(draws)
+    for client in range(4):
+        event = made.client_encoder(OWN, client).event()
+        assert isinstance(event, GaussianReport)
+        if made.selects_first:
+            there = [client in (made.participants(r, draws) or []) for r in range(1, 13)]
+            assert sum(there) == made.rounds_of(client)
+        epsilon, delta = made.budget(client)
+        composed = compose_mu([event.mu] * max(1, made.rounds_of(client)))
+        assert gaussian_epsilon(composed, delta) <= epsilon
+        # Two reports of opposite directions, before noise: as far apart as the clip lets them be.
+        ends = np.full(10, 1e3)
+        mechanism = made.mechanism(client)
+        apart = np.linalg.norm(mechanism.bound(ends) - mechanism.bound(-ends))
+        assert apart / made.sigma(client) <= event.mu <= 2 * 1.0 / made.sigma(client) * (1 + 1e-9)
+
+
+def test_who_is_selected_follows_from_public_settings_alone() -> None:
+    draws = draws_of_seed(0)
+
+    def selected(config: PersonalizedSoundConfig, rounds: int) -> list[Any]:
+        return [config.participants(round, draws) for round in range(1, rounds + 1)]
+
+    made = sound(selects_first=True).settled(draws)
+    changes = {"partition": "power-law:3", "learning_rate": 0.1, "report": "sign"}
+    same = sound(selects_first=True, **changes).settled(draws)
+    assert selected(made, 5) == selected(same, 5)
+    assert made.turns == same.turns
+    # A changed copy selects by its own settings, not by what the first one found.
+    stale = made.changed(rounds=2)
+    with pytest.raises(ConfigError, match="leave turns out"):
+        stale.settled(draws)
+    fewer = stale.changed(turns=None).settled(draws)
+    assert [fewer.rounds_of(c) for c in range(4)] == [
+        sum(c in chosen for chosen in selected(made, 2)) for c in range(4)
+    ]

@@ -1,0 +1,221 @@
+"""A broadcast that makes training overflow for some examples only tells nothing of them.
+
+Its weights are finite: 3e38 for two pixels of one class. Where both are bright in one image, that
+image's logit is beyond float32 and training gives NaN. A client that refused would tell whether the
+second pixel is bright. A client's own policy refuses such weights; these tests go past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Halves, client_of, sender_of
+from neighbours import SMALL
+
+import fedldp
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.bounding import LARGEST_WEIGHT
+from fedldp.client.keys import SimulationKeys
+from fedldp.client.policy import Policy
+from fedldp.client.runtime import ClientRuntime
+from fedldp.client.store import FolderStore
+from fedldp.data import Examples
+from fedldp.errors import PrivacyError
+from fedldp.parts.feature_importance import Ranked
+from fedldp.parts.sides import Client, ClientSide
+from fedldp.settings import from_mapping
+from fedldp.systems import Problem
+from fedldp.systems.priority import PerturbByPriority
+from fedldp.wire import (
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Sensitive,
+    pack_question,
+    read_answer_to,
+)
+
+COUNT = 20
+PROBLEM = Problem((1, 8, 8), 10, 3 * COUNT)
+CLASS, FIRST, SECOND = 4, 27, 36
+PLACE = 7
+"""The image whose second pixel is to stay hidden."""
+
+NOISY = {"epsilon": 1.0, "clip": 1.0}
+SAMPLED = {"rounds": 1, "sampling_probability": 0.99}
+PRIORITY = {"epsilon_low": 1.0, "epsilon_high": 10.0, "clip": 1.0, "noisier_share": 0.4}
+PUBLIC = {**NOISY, "noisier_share": 0.4, "noise_ratio": 2.0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "nbafl": NOISY,
+    "nbafl, update": {**NOISY, "send": "update"},
+    "nbafl, examples": {**NOISY, "weighting": "examples"},
+    "priority": PRIORITY,
+    "priority, update": {**PRIORITY, "send": "update"},
+    "priority, sensitivity": {**PRIORITY, "model": "mlp", "importance": "sensitivity"},
+    "priority_public": PUBLIC,
+    "priority_public, weights": {**PUBLIC, "send": "weights"},
+    "personalized": {**NOISY, **SAMPLED},
+    "personalized, sign": {**NOISY, **SAMPLED, "perturbation": "sign"},
+    "personalized, none": {**SAMPLED, "clip": 1.0, "perturbation": "none"},
+    "personalized, bare-sign": {**SAMPLED, "clip": 1.0, "perturbation": "bare-sign"},
+    "personalized_sound": {**NOISY, **SAMPLED},
+    "personalized_sound, sign": {**NOISY, **SAMPLED, "report": "sign"},
+    "dp_sgd": {"noise_multiplier": 1.0, "batch_size": COUNT},
+    "central_dp": {"noise_multiplier": 1.0, "clip": 1.0},
+    "cldp_fed": {"alpha": 1.0, "clip": 1.0, "precision": 2},
+    "privunit_fl": {"epsilon": 10.0},
+}
+every_system = pytest.mark.parametrize("name", SETTINGS)
+of_nan = pytest.mark.parametrize("name", [name for name in SETTINGS if name != "dp_sgd"])
+"""DP-SGD leaves out gradients that are not finite."""
+
+
+def halves_of(name: str) -> Halves:
+    system = name.partition(",")[0]
+    return Halves(from_mapping({**SMALL, "system": system, **SETTINGS[name]}), PROBLEM)
+
+
+def told(both: Halves, size: float = 3e38) -> Broadcast:
+    """Return the hostile broadcast: all weights 0, but two of them."""
+    weights = np.zeros(both.layout.size, np.float32)
+    dense = weights[: both.layout.sizes[0]].reshape(both.layout.shapes[0])
+    dense[CLASS, [FIRST, SECOND]] = size
+    return replace(both.broadcast, weights=weights)
+
+
+def examples_with(pixel: float, *, label: int = CLASS) -> Examples:
+    """Return images in which the first pixel is 1, and the second 0 but in one of them."""
+    features = np.random.default_rng(0).random((COUNT, 64), dtype=np.float32)
+    features[:, FIRST], features[:, SECOND] = 1, 0
+    features[PLACE, SECOND] = pixel
+    labels = np.full(COUNT, CLASS)
+    labels[PLACE] = label
+    return Examples(features.reshape(COUNT, 1, 8, 8), labels)
+
+
+def weights_of(update: Sensitive[Any]) -> np.ndarray:
+    value = update.open()
+    return np.asarray(getattr(value, "weights", value))
+
+
+def reports(both: Halves, pixels: list[float], *, label: int = CLASS) -> Iterator[Report]:
+    for pixel in pixels:
+        yield both.report(told(both), client_of(examples_with(pixel, label=label)))
+
+
+DARK, BRIGHT = [0.0, 0.05, 0.1], [0.2, 0.6, 1.0]
+"""Of the second pixel: with 3e38 for each, 3.4e38 and more is infinite."""
+
+
+@pytest.mark.parametrize("name", [n for n in SETTINGS if n != "priority, sensitivity"])
+def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> None:
+    """The images are of the class that all of them get: without the overflow nothing changes.
+
+    How the accuracy depends on a pixel, which priority by sensitivity releases, does change.
+    """
+    both = halves_of(name)
+    for pixels, finite in ((DARK, True), (BRIGHT, name == "dp_sgd")):
+        for pixel in pixels:
+            trained = weights_of(both.step(told(both), client_of(examples_with(pixel))))
+            assert np.isfinite(trained).all() == finite, "or this test shows nothing"
+    sent = list(reports(both, [*DARK, *BRIGHT]))
+    assert len({report.payload for report in sent}) == 1
+    assert all(report == sent[0] for report in sent)
+
+
+@of_nan
+def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
+    """Whatever the examples are, also some of another class."""
+    both = halves_of(name)
+    public = both.encoder()(Sensitive(None), told(both), sender_of(COUNT))
+    for label in (CLASS, CLASS + 1):
+        for pixel in BRIGHT:
+            client = client_of(examples_with(pixel, label=label))
+            assert not np.isfinite(weights_of(both.step(told(both), client))).all()
+        for report in reports(both, BRIGHT, label=label):
+            assert report == public
+    same: Any = told(both).weights
+    if isinstance(both.encoder(), PerturbByPriority):
+        same = Ranked(same, np.zeros(64))
+    assert public == both.encode(same, told(both), sender_of(COUNT))
+
+
+@every_system
+def test_an_answer_has_one_length_whatever_training_gives(name: str) -> None:
+    both = halves_of(name)
+    lengths = set()
+    for label in (CLASS, CLASS + 1):
+        for report in reports(both, [*DARK, *BRIGHT], label=label):
+            lengths.add((len(report.payload), report.num_messages, report.weight, report.client))
+    assert len(lengths) == 1
+
+
+# The client's own policy
+
+
+def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Report | Refusal:
+    """Return what a client answers, in bytes, to a question with these weights."""
+    runtime = ClientRuntime(
+        index=0,
+        examples=examples_with(1.0),
+        side=ClientSide(step=step, encoder=both.encoder()),
+        policy=Policy(run="run", rounds=both.config.rounds, exchanges=1, layout=both.layout),
+        keys=SimulationKeys(0, 0),
+        store=FolderStore(folder, "run"),
+        ledger=MemoryLedger().of(0),
+    )
+    question = Question(run="run", exchange=0, broadcast=replace(both.broadcast, weights=weights))
+    return read_answer_to(question, runtime.answer(pack_question(question)))
+
+
+def never(broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+    raise AssertionError("a client trained on weights that it had not agreed to")
+
+
+@every_system
+@pytest.mark.parametrize("size", [3e38, -3e38, 1.0001e9])
+def test_a_client_refuses_such_weights_before_it_looks_at_an_example(
+    name: str, size: float, tmp_path: Path
+) -> None:
+    both = halves_of(name)
+    found = answered(both, told(both, size).weights, never, tmp_path)
+    assert found == Refusal(round=1, reason=Reason.OUT_OF_RANGE)
+
+
+@every_system
+def test_a_client_answers_the_largest_weights_that_it_agreed_to(name: str, tmp_path: Path) -> None:
+    both = halves_of(name)
+    weights = told(both, LARGEST_WEIGHT).weights
+    assert isinstance(answered(both, weights, both.step, tmp_path), Report)
+
+
+# In a simulation the user is to see it
+
+
+OVERFLOWING = ["nbafl", "priority", "cldp-fed", "privunit-fl", "central-dp"]
+
+
+@pytest.mark.parametrize("system", OVERFLOWING)
+def test_a_simulation_stops_in_one_line_where_training_gives_nan(system: str) -> None:
+    config = fedldp.recipe(f"{system}-digits", model="mlp", learning_rate=1e30, rounds=2)
+    line = r"^round 1, client \d+: .* contain NaN or infinity: nothing was released; lower "
+    with pytest.raises(PrivacyError, match=line) as refused:
+        fedldp.run(config)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("system", OVERFLOWING)
+def test_at_a_site_nobody_does(system: str, tmp_path: Path) -> None:
+    config = fedldp.recipe(f"{system}-digits", model="mlp", learning_rate=1e30, rounds=2)
+    both = Halves(config, Problem((1, 8, 8), 10, 1437))
+    trained = both.step(both.broadcast, client_of(examples_with(1.0)))
+    assert not np.isfinite(weights_of(trained)).all()
+    found = answered(both, both.first.weights, both.step, tmp_path)
+    assert found == both.encoder()(Sensitive(None), both.broadcast, sender_of(COUNT))

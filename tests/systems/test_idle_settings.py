@@ -1,0 +1,42 @@
+"""A setting that changes nothing is refused, so that nobody relies on what no line counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedldp.errors import ConfigError
+from fedldp.recipes import recipes
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.systems import SystemConfig
+
+CONFIGS = {name: make() for name, make in sorted(recipes().items())}
+ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
+every_digits_recipe = pytest.mark.parametrize("config", ON_DIGITS.values(), ids=ON_DIGITS)
+
+
+@every_digits_recipe
+def test_untrusted_clients_are_counted_or_refused(config: SystemConfig) -> None:
+    few = config.changed(rounds=2)
+    most = few.round_size - 1
+    if "untrusted_clients" in few.idle_settings():
+        with pytest.raises(
+            ConfigError, match=rf"^untrusted_clients = {most}: no line of"
+        ) as refused:
+            few.changed(untrusted_clients=most)
+        assert "\n" not in str(refused.value)
+        return
+    problem = problem_of(config, None)
+    pooled = few.changed(untrusted_clients=most)
+    assert plan(pooled, problem).privacy != plan(few, problem).privacy
+
+
+def test_where_arrival_times_tell_clients_apart_no_line_of_a_shuffler_rests_on_them() -> None:
+    config = CONFIGS["quickstart"].changed(prediction_error=0.5)
+    with pytest.raises(ConfigError, match=r"^untrusted_clients = 5: no line of ldp_fl's statement"):
+        config.changed(untrusted_clients=5)
+
+
+@every_digits_recipe
+def test_a_recipe_sets_nothing_that_changes_nothing(config: SystemConfig) -> None:
+    for name in config.idle_settings():
+        assert getattr(config, name) == type(config).model_fields[name].default, name

@@ -1,0 +1,234 @@
+"""What a client of secure aggregation remembers: of a round it answers one question an exchange.
+
+Clients are made anew for every question, as after a restart: all that they know is on their disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clients import Halves, client_of, sender_of
+from halves import CPU, RUN, runtime_of, secret_keys
+
+import fedldp
+from fedldp.accounting.events import InClear, NoData
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.client.runtime import ClientRuntime
+from fedldp.data import Examples
+from fedldp.parts.secure_sum_messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.plan import problem_of
+from fedldp.systems.secure_aggregation import Phase
+from fedldp.wire import (
+    Broadcast,
+    Question,
+    Refusal,
+    Report,
+    Sensitive,
+    pack_question,
+    read_answer_to,
+)
+
+N = 4
+NOBODYS = Examples(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))
+Told = dict[Phase, Broadcast]
+
+
+@pytest.fixture(scope="module")
+def halves() -> Halves:
+    made = fedldp.recipe("secure-aggregation-digits", num_clients=N, dropout=0.0, threshold=3)
+    return Halves(made, problem_of(made, None))
+
+
+def rows(told: Broadcast, name: str, kind: Kind, width: int) -> dict[int, bytes]:
+    return unpack(kind, told.round, told.public[name].tobytes(), width)
+
+
+def with_rows(told: Broadcast, name: str, kind: Kind, found: dict[int, bytes]) -> Broadcast:
+    """Return the broadcast with another message of the server under one name."""
+    message = np.frombuffer(pack(kind, told.round, found), np.uint8)
+    return replace(told, public={**told.public, name: message})
+
+
+def without(told: Broadcast, name: str, client: int) -> Broadcast:
+    """Return the broadcast with one client fewer in one message of the server."""
+    kind, width = {
+        "keys": (Kind.ALL_KEYS, KEYS_BYTES),
+        "shares": (Kind.ALL_SHARES, N * SEALED_BYTES),
+        "survivors": (Kind.ALL_SURVIVORS, 0),
+    }[name]
+    found = rows(told, name, kind, width)
+    del found[client]
+    return with_rows(told, name, kind, found)
+
+
+class Sites:
+    """Clients with runtimes of their own: keys from a secret, and a ledger that only counts."""
+
+    def __init__(self, halves: Halves, folder: Path) -> None:
+        self.halves, self.folder = halves, folder
+        self.ledger = MemoryLedger()
+        self.errors: list[Exception] = []
+
+    def start(self, index: int) -> ClientRuntime:
+        config, problem = self.halves.config, self.halves.problem
+        return runtime_of(
+            config, problem, config.client(problem, index, CPU), secret_keys(index),
+            self.folder / str(index), self.ledger.of(index), index, NOBODYS,
+            self.errors.append,
+        )  # fmt: skip
+
+    def answer(self, index: int, exchange: int, broadcast: Broadcast) -> Report | Refusal:
+        question = Question(run=RUN, exchange=exchange, broadcast=broadcast)
+        found = read_answer_to(question, self.start(index).answer(pack_question(question)))
+        assert isinstance(found, Report | Refusal)
+        return found
+
+    def talk(self, round: int, last: Phase = Phase.UNMASK) -> Told:
+        """Hold a round's dialogue, up to the exchange ``last``, and return what was told."""
+        told: Told = {}
+
+        def ask(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+            told[Phase(exchange)] = broadcast
+            for index in clients if exchange <= last else ():
+                found = self.answer(index, exchange, broadcast)
+                assert isinstance(found, Report)
+                yield found
+
+        dialogue = self.halves.server.dialogue
+        assert dialogue is not None
+        start = replace(self.halves.broadcast, round=round)
+        list(dialogue(ask, start, range(N), draws_of_seed(0)(round)))
+        return told
+
+
+# One exchange
+
+
+def test_three_of_the_four_answers_are_computed_from_no_example(halves: Halves) -> None:
+    events = {phase: halves.encoder().event(phase) for phase in Phase}
+    assert [phase for phase, event in events.items() if not isinstance(event, NoData)] == [
+        Phase.MASKED_INPUT
+    ]
+    assert isinstance(events[Phase.MASKED_INPUT], InClear)
+    assert "exact sum" in events[Phase.MASKED_INPUT].what
+
+
+def test_a_client_trains_for_one_of_the_four(halves: Halves, tmp_path: Path) -> None:
+    for exchange in Phase:
+        own = client_of(NOBODYS, exchange=exchange, folder=tmp_path)
+        found = halves.step(halves.broadcast, own).open()
+        assert found.size == (halves.layout.size if exchange is Phase.MASKED_INPUT else 0)
+
+
+def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
+    halves: Halves, tmp_path: Path
+) -> None:
+    """A server that is told all at once, or the end first, gets what the exchange gives."""
+    told = Sites(halves, tmp_path).talk(1)
+    assert sorted(told[Phase.UNMASK].public) == ["keys", "shares", "survivors"]
+    new, same = Sites(halves, tmp_path / "new"), Sites(halves, tmp_path / "same")
+    everything = new.answer(0, Phase.ADVERTISE, told[Phase.UNMASK])
+    nothing = same.answer(0, Phase.ADVERTISE, halves.broadcast)
+    assert isinstance(everything, Report)
+    assert everything == nothing
+    assert everything.payload[0] == Kind.CLIENT_KEYS
+
+
+def test_a_client_makes_its_secrets_again_after_a_restart_and_others_in_another_round(
+    halves: Halves,
+) -> None:
+    def advertised(round: int, seed: int = 0) -> bytes:
+        sender = sender_of(1, 2, round=round, seed=seed)
+        return halves.encode(None, replace(halves.broadcast, round=round), sender).payload
+
+    def keys(round: int, seed: int = 0) -> bytes:
+        return unpack(Kind.CLIENT_KEYS, round, advertised(round, seed), KEYS_BYTES)[2]
+
+    assert advertised(1) == advertised(1)
+    assert len({keys(1), keys(2), keys(1, seed=1)}) == 3
+
+
+# What it was asked
+
+
+@pytest.mark.parametrize(
+    ("last", "asked", "names"),
+    [
+        (Phase.SHARE_KEYS, Phase.MASKED_INPUT, ["keys"]),
+        (Phase.SHARE_KEYS, Phase.UNMASK, ["keys"]),
+        (Phase.MASKED_INPUT, Phase.UNMASK, ["keys"]),
+        (Phase.MASKED_INPUT, Phase.UNMASK, ["shares", "survivors"]),
+    ],
+)
+def test_who_asks_otherwise_in_a_later_exchange_is_refused(
+    last: Phase, asked: Phase, names: list[str], halves: Halves, tmp_path: Path
+) -> None:
+    """Also after a restart of the client: what it was told of keys and boxes is on its disk."""
+    whole = Sites(halves, tmp_path / "whole").talk(1)
+    sites = Sites(halves, tmp_path)
+    assert sites.talk(1, last)[last].public.keys() == whole[last].public.keys()
+    changed = whole[asked]
+    for name in names:
+        changed = without(changed, name, 3)
+    assert isinstance(sites.answer(0, asked, changed), Refusal)
+    (error,) = sites.errors
+    assert f"{names[0]}: another answer was given before" in str(error)
+    assert isinstance(sites.answer(0, asked, whole[asked]), Report)
+
+
+def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: Path) -> None:
+    """A client whose machine fails before the answer left trains anew, and sends what it had."""
+    sites = Sites(halves, tmp_path)
+    broadcast, folder = sites.talk(1)[Phase.MASKED_INPUT], tmp_path / "0" / "store"
+    first = sites.answer(0, Phase.MASKED_INPUT, broadcast)
+    assert isinstance(first, Report)
+    sent = {first.payload}
+    for weights in (0.25, -0.5, np.nan):
+        update = np.full(halves.layout.size, weights, np.float32)
+        encoder = halves.encoder()
+        sender = replace(
+            sender_of(1, exchange=Phase.MASKED_INPUT, folder=folder),
+            kept=secret_keys(0).kept,
+        )
+        sent.add(encoder(Sensitive(update), broadcast, sender).payload)
+    assert len(sent) == 1
+
+
+def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
+    halves: Halves, tmp_path: Path
+) -> None:
+    """Refused questions of a later round, whatever is told in them, leave this one's memory."""
+    sites = Sites(halves, tmp_path)
+    told = sites.talk(1, Phase.MASKED_INPUT)[Phase.UNMASK]
+    other = without(without(told, "shares", 3), "survivors", 3)
+    for exchange in list(Phase)[1:]:
+        for public in ({}, told.public):
+            early = replace(told, round=2, public=public)
+            assert isinstance(sites.answer(0, exchange, early), Refusal)
+    assert isinstance(sites.answer(0, Phase.UNMASK, other), Refusal)
+    assert "shares: another answer was given before" in str(sites.errors[-1])
+    assert isinstance(sites.answer(0, Phase.UNMASK, told), Report)
+
+
+def test_what_is_remembered_does_not_pile_up_over_rounds(halves: Halves, tmp_path: Path) -> None:
+    sites = Sites(halves, tmp_path)
+    for round in (1, 2, 3):
+        sites.talk(round)
+        for index in range(N):
+            files = (tmp_path / str(index)).rglob("*.safetensors")
+            found = sorted(f"{path.parent.name}/{path.stem}" for path in files)
+            names = ("asked-keys", "asked-shares", "asked-survivors", "asked-values")
+            assert found == [f"round-{round}/{name}" for name in (*names, "masked-input")]
+
+
+def test_a_round_that_is_over_is_not_answered_any_more(halves: Halves, tmp_path: Path) -> None:
+    sites = Sites(halves, tmp_path)
+    first = sites.talk(1)
+    sites.talk(2, Phase.ADVERTISE)
+    for exchange, told in first.items():
+        assert isinstance(sites.answer(0, exchange, told), Refusal)

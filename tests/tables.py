@@ -1,0 +1,43 @@
+"""Releases written as a table: by round and client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedldp.accounting.events import Event
+from fedldp.accounting.releases import Releases, blocks_of, rounds_of
+
+Table = Mapping[int, Mapping[int, Event]]
+
+DOWNLINK = -1
+"""Under which index a table has what the server's broadcasts release."""
+
+
+def released(table: Table) -> Releases:
+    """Return the releases of ``table``: of each round, of each client, the event."""
+    rounds: dict[Event, dict[int, int]] = {}
+    server: dict[Event, int] = {}
+    for round, by_client in table.items():
+        for client, event in by_client.items():
+            if client == DOWNLINK:
+                server[event] = server.get(event, 0) | 1 << round
+            else:
+                each = rounds.setdefault(event, {})
+                each[client] = each.get(client, 0) | 1 << round
+    blocks = {event: blocks_of(list(each), list(each.values())) for event, each in rounds.items()}
+    return Releases(blocks, server)
+
+
+def table_of(releases: Releases) -> dict[int, dict[int, Event]]:
+    """Return the table of some releases, rounds and clients ascending."""
+    found: dict[int, dict[int, Event]] = {}
+    for event, blocks in releases._blocks.items():
+        for clients, bits in blocks:
+            for round in rounds_of(bits):
+                for client in clients.tolist():
+                    assert client not in found.setdefault(round, {})
+                    found[round][client] = event
+    for event, bits in releases._server.items():
+        for round in rounds_of(bits):
+            found.setdefault(round, {})[DOWNLINK] = event
+    return {round: dict(sorted(found[round].items())) for round in sorted(found)}

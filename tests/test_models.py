@@ -1,0 +1,215 @@
+"""Models as lists of layers: the layout needs no torch, and is that of the module made of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from fedldp.errors import ConfigError
+from fedldp.models import (
+    Conv,
+    Dense,
+    Flatten,
+    MaxPool,
+    Relu,
+    build_model,
+    layout_of,
+    layout_of_module,
+    models,
+)
+from fedldp.wire import Layout
+
+# With torch's seed 7 and 10 classes: every parameter's name, shape, first and last number, and
+# what the generator draws next; taken when each model was still a torch module written by hand.
+STARTS = {
+    "cnn": (
+        (1, 28, 28),
+        {
+            "conv1.weight": ((10, 1, 5, 5), 0.01396902, 0.1812278),
+            "conv1.bias": ((10,), 0.04823875, -0.06557615),
+            "conv2.weight": ((20, 10, 5, 5), -0.02657919, 0.03179346),
+            "conv2.bias": ((20,), -0.05093145, -0.0192716),
+            "dense1.weight": ((50, 320), 0.01564454, -0.03323301),
+            "dense1.bias": ((50,), 0.04350689, -0.04890535),
+            "dense2.weight": ((10, 50), -0.0562475, 0.08790476),
+            "dense2.bias": ((10,), -0.02800641, 0.07359365),
+        },
+        0.1801527,
+    ),
+    "linear": ((128,), {"1.weight": ((10, 128), 0, 0)}, 0.1080137),
+    "logistic": (
+        (1, 8, 8),
+        {"1.weight": ((10, 64), 0, 0), "1.bias": ((10,), 0, 0)},
+        0.1326925,
+    ),
+    "mlp": (
+        (1, 28, 28),
+        {
+            "1.weight": ((256, 784), 0.002494467, 0.008509424),
+            "1.bias": ((256,), -0.01200219, 0.03311956),
+            "3.weight": ((10, 256), 0.04378787, -0.0267575),
+            "3.bias": ((10,), 0.01412338, -0.05944996),
+        },
+        0.3655159,
+    ),
+    "mlp_64": (
+        (11520,),
+        {
+            "1.weight": ((64, 11520), 0.0006507431, 0.004724093),
+            "1.bias": ((64,), 0.001986556, 0.005885822),
+            "3.weight": ((10, 64), 0.003123477, -0.05382654),
+            "3.bias": ((10,), 0.06143402, -0.07388167),
+        },
+        0.9102651,
+    ),
+    "vgg": (
+        (3, 32, 32),
+        {
+            "0.weight": ((32, 3, 3, 3), 0.2879052, -0.2513657),
+            "0.bias": ((32,), 0, 0),
+            "2.weight": ((32, 32, 3, 3), -0.03244111, -0.0285339),
+            "2.bias": ((32,), 0, 0),
+            "5.weight": ((64, 32, 3, 3), -0.0340468, -0.06855763),
+            "5.bias": ((64,), 0, 0),
+            "7.weight": ((64, 64, 3, 3), -0.04828494, 0.05428809),
+            "7.bias": ((64,), 0, 0),
+            "10.weight": ((128, 64, 3, 3), -0.03159766, -0.09160473),
+            "10.bias": ((128,), 0, 0),
+            "12.weight": ((128, 128, 3, 3), 0.005039887, -0.01468933),
+            "12.bias": ((128,), 0, 0),
+            "16.weight": ((64, 2048), -0.01763591, -0.01433502),
+            "16.bias": ((64,), 0, 0),
+            "18.weight": ((10, 64), -0.05636829, -0.06599144),
+            "18.bias": ((10,), 0, 0),
+        },
+        0.1071139,
+    ),
+}
+SIZES = {
+    "cnn": 21_840, "linear": 1_280, "logistic": 650, "mlp": 203_530, "mlp_64": 737_994,
+    "vgg": 418_794,
+}  # fmt: skip
+
+SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 9), (2, 17, 20), (1, 8, 8), (54,), (7, 3)]
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_initial_weights_are_what_a_seed_has_always_meant(name: str) -> None:
+    shape, expected, next_draw = STARTS[name]
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = build_model(name, shape, 10)
+        drawn = torch.rand(1, dtype=torch.float64).item()
+    found = {
+        label: (tuple(p.shape), p.flatten()[0].item(), p.flatten()[-1].item())
+        for label, p in model.named_parameters()
+    }
+    assert list(found) == list(expected)
+    for label, (shape, first, last) in expected.items():
+        assert found[label][0] == shape
+        assert found[label][1:] == pytest.approx((first, last), rel=1e-4), label
+    assert drawn == pytest.approx(next_draw, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", models())
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("num_classes", [2, 10])
+def test_the_layout_is_that_of_the_module(
+    name: str, shape: tuple[int, ...], num_classes: int
+) -> None:
+    described = outcome(lambda: layout_of(name, shape, num_classes))
+    assert described == outcome(lambda: layout_of_module(build_model(name, shape, num_classes)))
+
+
+def outcome(find: Callable[[], Layout]) -> Layout | str:
+    try:
+        return find()
+    except ConfigError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_size_that_a_model_is_described_by(name: str) -> None:
+    assert layout_of(name, STARTS[name][0], 10).size == SIZES[name]
+
+
+def test_no_layout_imports_torch() -> None:
+    program = f"""if True:
+        import sys
+        from fedldp.models import layout_of, models
+        for name, shape in {[(name, start[0]) for name, start in STARTS.items()]}:
+            layout_of(name, shape, 10)
+        assert models()
+        assert not {{"torch", "sklearn", "scipy", "matplotlib"}} & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# The user's own models
+
+
+def own_layers(shape, classes):
+    return [Conv(4, 3, padding=2, name="first"), Relu(), MaxPool(2), Flatten(), Dense(classes)]
+
+
+def test_a_model_of_the_users_own_may_be_layers() -> None:
+    name = f"{__name__}:own_layers"
+    found = layout_of(name, (1, 8, 8), 3)
+    assert found == Layout(
+        ("first.weight", "first.bias", "4.weight", "4.bias"), ((4, 1, 3, 3), (4,), (3, 100), (3,))
+    )
+    assert layout_of_module(build_model(name, (1, 8, 8), 3)) == found
+
+
+def test_the_layout_of_a_module_of_the_users_own_is_the_modules_and_draws_nothing() -> None:
+    before = torch.get_rng_state()
+    assert layout_of("own_models:dense", (1, 8, 8), 3) == Layout(
+        ("1.weight", "1.bias"), ((3, 64), (3,))
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def wrong_end(shape, classes):
+    return [Flatten(), Dense(classes + 1)]
+
+
+def not_flat(shape, classes):
+    return [Dense(classes)]
+
+
+def too_small(shape, classes):
+    return [Conv(2, 9), Flatten(), Dense(classes)]
+
+
+def same_name(shape, classes):
+    return [Flatten(), Dense(64, name="a"), Relu(), Dense(classes, name="a")]
+
+
+def no_layers(shape, classes):
+    return []
+
+
+def strangers(shape, classes):
+    return [nn.Flatten(), nn.Linear(64, classes)]
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("wrong_end", "(4,)"), ("not_flat", "(1, 8, 8)"), ("too_small", "2.weight"),
+        ("same_name", "one name"), ("no_layers", "(1, 8, 8)"), ("strangers", "Sequential"),
+    ],
+)  # fmt: skip
+def test_layers_that_cannot_be_a_model_are_refused_with_and_without_torch(
+    name: str, named: str
+) -> None:
+    for make in (layout_of, build_model):
+        with pytest.raises(ConfigError, match=r"^model = ") as refused:
+            make(f"{__name__}:{name}", (1, 8, 8), 3)
+        assert named in str(refused.value)
+        assert "\n" not in str(refused.value)
