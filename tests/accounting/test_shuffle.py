@@ -285,3 +285,19 @@ def test_bad_arguments_are_refused() -> None:
         with pytest.raises(ConfigError) as error:
             call()
         one_line(error, named, "give")
+
+
+def test_of_one_report_next_to_no_delta_leaves_the_pure_epsilon() -> None:
+    """Alone, delta(e) = p (1 - e^(e - eps0)): a largest loss must be rounded up, too."""
+    epsilon, delta = 2.2689978826147112, 4.375e-17
+    bound = shuffled_composed_upper(epsilon, 1, 1, delta)
+    with mp.workdps(60):
+        truth = 1 / (1 + mp.exp(-mp.mpf(epsilon))) * -mp.expm1(mp.mpf(bound) - mp.mpf(epsilon))
+        assert truth <= delta
+
+
+def test_next_to_no_epsilon_no_digits_are_lost() -> None:
+    """Against 60 digits, computed apart: the difference of two halves would lose most of them."""
+    assert clones_delta(2.4294826176028067e-12, 6, 2.186534355842526e-12) >= 3.796066e-15
+    assert clones_delta(7.7e-9, 2, 0.0) >= 1.92500001482e-09
+    assert shuffled_composed_upper(5.582225596311789e-06, 2, 1, 3.81e-48) >= 5.582225596311e-06

@@ -232,6 +232,8 @@ def shuffled_guarantees(
             whole = clones_epsilon(event.whole, anonymity_set, delta, times)
             if whole < upper:
                 upper, method = whole, f"{times:,} whole reports: {_CLONES}, for any randomiser"
+        if local < upper:
+            method = "what holds against a server without the shuffler, which proves no more"
         lines.append(
             Guarantee(
                 unit=unit,

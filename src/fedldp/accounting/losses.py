@@ -55,8 +55,9 @@ class Losses:
         """
         left = delta - self.missing
         largest = float(self.values.max())
+        limit = largest + _LOSS_ROUNDING * abs(largest)
         if left <= 0:
-            return max(largest, 0.0) if self.missing == 0 else math.inf
+            return max(limit, 0.0) if self.missing == 0 else math.inf
         order = np.argsort(-self.values, kind="stable")
         values = self.values[order]
         masses = np.exp(self.log_masses[order] + self.errors[order])
@@ -69,7 +70,7 @@ class Losses:
         ratios = np.log((p_sets[exceeding] - left) / q_sets[exceeding] * rounding) + largest
         if not len(ratios):
             return 0.0
-        return min(max(float(ratios.max()) + _LOSS_ROUNDING * abs(largest), 0.0), largest)
+        return min(max(float(ratios.max()) + _LOSS_ROUNDING * abs(largest), 0.0), limit)
 
 
 def two_valued_losses(epsilon: float, count: int) -> Losses:

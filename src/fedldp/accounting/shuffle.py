@@ -207,7 +207,7 @@ def clone_losses(
     towards = p * a + q * (n - a)
     away = q * a + p * (n - a)
     return Losses(
-        values=_log_ratio(towards, away, (p - q) * (2 * a - n).astype(np.float64)),
+        values=_log_ratio(towards, away, math.tanh(epsilon / 2) * (2 * a - n).astype(np.float64)),
         log_masses=log_rows[rows] + log_a + np.log(2 * towards / n),
         errors=row_errors[rows] + a_errors + 4e-15,
         missing=8 * math.exp(-exponent),
@@ -233,7 +233,7 @@ def end_losses(epsilon: float, num_reports: int, exponent: float, flipped: bool)
     log_masses, errors = log_pmf(n, q, p, ones)
     towards = p * math.exp(epsilon) * ones + q * (n - ones)
     # p e^epsilon - q = (p^2 - q^2)/q = (p - q)/q, and q - p = -(p - q).
-    values = _log_ratio(towards, np.full(len(ones), p * n), (p - q) * (ones / q - n))
+    values = _log_ratio(towards, np.full(len(ones), p * n), math.tanh(epsilon / 2) * (ones / q - n))
     errors = errors + 4e-15
     if flipped:
         return Losses(-values, log_masses, errors)
