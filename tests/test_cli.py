@@ -141,7 +141,7 @@ def test_a_printed_configuration_is_a_recipe(fedldp_command: Any, name: str) -> 
         {"epsilon": [1.0, 2.0, 0.25], "num_clients": 3, "range_radius": [0.1, 0.2]},
         {"dataset": 'a "quoted" \\ path\n.csv', "label_column": "größe"},
         {"learning_rate": 1e-7, "seed": 2**40, "clients_per_round": 1, "epsilon": 1 / 3},
-        {"model": "mine:build", "partition": "dirichlet:1e-9", "shuffle": False, "chunk": 650},
+        {"model": "mine:build", "partition": "dirichlet:1e-9", "shuffle": True, "chunk": 650},
     ],
 )
 def test_toml_keeps_every_setting(settings: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fedldp.errors import ConfigError
@@ -40,3 +42,21 @@ def test_where_arrival_times_tell_clients_apart_no_line_of_a_shuffler_rests_on_t
 def test_a_recipe_sets_nothing_that_changes_nothing(config: SystemConfig) -> None:
     for name in config.idle_settings():
         assert getattr(config, name) == type(config).model_fields[name].default, name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "beside"),
+    [
+        ("chunk", 2, {"shuffle": False}),
+        ("delay_seconds", 1.0, {"shuffle": False}),
+        ("record_arrivals", True, {"mechanism": "gaussian"}),
+        ("range_floor", 0.01, {"ranges": "fixed"}),
+        ("range_margin", 2.0, {"ranges": "fixed"}),
+    ],
+)
+def test_what_only_a_shuffler_or_adaptive_ranges_use_is_refused_without_them(
+    name: str, value: Any, beside: dict[str, Any]
+) -> None:
+    config = CONFIGS["quickstart"].changed(**beside)
+    with pytest.raises(ConfigError, match=rf"^{name} = {value}: .*; leave it out"):
+        config.changed(**{name: value})

@@ -59,17 +59,22 @@ Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=Fa
 Center = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
+_TIMES = (
+    "compute_seconds",
+    "communication_seconds",
+    "latency_spread",
+    "delay_seconds",
+    "prediction_error",
+)
+"""The settings of the shuffler's time model."""
+
 
 class LdpFlConfig(SystemConfig):
     """Settings of LDP-FL."""
 
     simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {
-        "compute_seconds",
-        "communication_seconds",
-        "latency_spread",
-        "delay_seconds",
-        "prediction_error",
         "record_arrivals",
+        *_TIMES,
     }
     per_client: ClassVar[tuple[str, ...]] = ("epsilon",)
 
@@ -138,6 +143,19 @@ class LdpFlConfig(SystemConfig):
                 "set ranges = fixed"
             )
         return self
+
+    def idle_settings(self) -> Mapping[str, str]:
+        """Return also what only a shuffler, or adaptive ranges, would use.
+
+        A fixed range beside adaptive ones is none of them: recipes have one to go back to.
+        """
+        idle = dict(super().idle_settings())
+        if not self.shuffles:
+            without = "reports go through no shuffler"
+            idle |= dict.fromkeys(("chunk", "record_arrivals", *_TIMES), without)
+        if self.ranges == "fixed":
+            idle |= dict.fromkeys(("range_floor", "range_margin"), "ranges are fixed")
+        return idle
 
     @property
     def sends_bits(self) -> bool:
