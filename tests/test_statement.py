@@ -122,7 +122,7 @@ def first_of_each_system() -> Iterator[Any]:
         yield name if quick else pytest.param(name, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", first_of_each_system())
+@pytest.mark.parametrize("name", list(first_of_each_system()))
 def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: str) -> None:
     config = fedldp.recipe(name)
     problem = problem_of(config, None)
