@@ -212,7 +212,7 @@ def test_many_arrays_need_ten_times_their_message_at_most(shape: tuple[int, ...]
 
 def test_large_arrays_need_next_to_nothing() -> None:
     message = pack_arrays({"a": np.zeros(1 << 20, np.bool_), "x": np.zeros((512, 512))})
-    assert peak_bytes(read_arrays, message) < 1 << 12
+    assert peak_bytes(read_arrays, message) < len(message) // 100
 
 
 def test_packing_copies_once() -> None:
