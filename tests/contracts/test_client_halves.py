@@ -148,7 +148,7 @@ def marked(config: SystemConfig) -> tuple[SystemConfig, list[str]]:
     for place, name in enumerate(sorted(config.simulation_only), 1):
         value = getattr(config, name)
         mark = MARKS.get(name, None if isinstance(value, bool) else 1 / 1024 + place / 65536)
-        if mark is None:
+        if mark is None or name in config.idle_settings():
             continue
         config = config.changed(**{name: mark})
         texts.append(str(getattr(mark, "limit", getattr(mark, "epsilon", mark))))
