@@ -70,20 +70,45 @@ def encoding(size: int) -> None:
     )
 
 
-def aggregation(size: int, reports: int = 256) -> None:
-    """Print the throughput of counting the ones of packed reports."""
-    mechanism = TwoPoint(EPSILON)
-    payload = mechanism.encode(np.zeros(size, np.float32), Stream.fresh())
+def many_encodings(rows: int, size: int) -> None:
+    """Print the throughput of encoding the vectors of many clients at once."""
+    weights = np.random.default_rng(0).normal(0, 0.05, (rows, size)).astype(np.float32)
+    ranges = Ranges.fixed(CENTER, RADIUS, (size,))
+    mechanism, streams = TwoPoint(EPSILON), [Stream.fresh() for _ in range(rows)]
 
-    def count() -> object:
+    def encode() -> object:
+        return mechanism.encode_many(ranges.normalise(weights), streams)
+
+    encode()
+    median = statistics.median(seconds(encode, 4) for _ in range(REPETITIONS))
+    print(f"encode {rows} times {size:,} weights: {rows * size / median / 1e6:6.0f} M/s")
+
+
+def aggregation(size: int, reports: int = 256) -> None:
+    """Print the throughput of counting the ones of packed reports, one by one and as rows."""
+    mechanism = TwoPoint(EPSILON)
+    stream = Stream.fresh()
+    payloads = [mechanism.encode(np.zeros(size, np.float32), stream) for _ in range(reports)]
+    rows = np.array([np.frombuffer(payload, np.uint8) for payload in payloads])
+
+    def one_by_one() -> object:
         counts = mechanism.aggregate(size)
-        for _ in range(reports):
+        for payload in payloads:
             counts.add(payload)
         return counts.mean()
 
-    count()
-    median = statistics.median(seconds(count, 3) for _ in range(REPETITIONS))
-    print(f"aggregate {size:>10,} bits a report: {size * reports / median / 1e9:.1f} Gbit/s")
+    def as_rows() -> object:
+        counts = mechanism.aggregate(size)
+        counts.add_many(rows)
+        return counts.mean()
+
+    for name, count in (("one by one", one_by_one), ("as rows", as_rows)):
+        count()
+        median = statistics.median(seconds(count, 3) for _ in range(REPETITIONS))
+        print(
+            f"aggregate {size:>10,} bits a report, {name}: "
+            f"{size * reports / median / 1e9:.1f} Gbit/s"
+        )
 
 
 if __name__ == "__main__":
@@ -91,5 +116,6 @@ if __name__ == "__main__":
     print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, one thread")
     for length in (21_840, 357_706, 4_000_000):
         encoding(length)
+    many_encodings(128, 7_850)
     for length in (21_840, 357_706, 4_000_000):
         aggregation(length)

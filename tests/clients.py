@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import FolderStore
 from fedldp.data import Examples
-from fedldp.parts.sides import Client, ClientStep, Encoder, Sender, ServerSide, State
+from fedldp.parts.sides import Client, Clients, ClientStep, Encoder, Sender, ServerSide, State
 from fedldp.server.keys import draws_of_seed
 from fedldp.systems import Problem, SystemConfig
 from fedldp.wire import Broadcast, Layout, Report, Sensitive, Shuffled
@@ -39,6 +40,32 @@ def client_of(
         kept=keys.kept,
         store=FolderStore(folder, "run"),
         exchange=exchange,
+    )
+
+
+def clients_of(
+    examples: Examples,
+    sizes: Sequence[int],
+    *,
+    seed: int = 0,
+    round: int = 1,
+    folder: Path = NOWHERE,
+) -> Clients:
+    """Return clients 0, 1, ... who have the next examples, so many each, as a block."""
+    rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+
+    def alone(place: int) -> Client:
+        own = Examples(examples.features[rows[place]], examples.labels[rows[place]])
+        return client_of(own, place, seed=seed, round=round, folder=folder / str(place))
+
+    return Clients(
+        indices=range(len(sizes)),
+        examples=examples,
+        rows=rows,
+        fresh=lambda purpose: [
+            SimulationKeys(seed, index).fresh(round, 0, purpose) for index in range(len(sizes))
+        ],
+        alone=alone,
     )
 
 

@@ -31,8 +31,8 @@ from fedldp.client.store import FolderStore
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.errors import PrivacyError
 from fedldp.mechanisms import mechanisms
-from fedldp.parts.local_sgd import one_thread
 from fedldp.parts.sides import ClientSide
+from fedldp.parts.tensors import one_thread
 from fedldp.randomness import Stream
 from fedldp.recipes import recipes
 from fedldp.server.keys import draws_of_seed

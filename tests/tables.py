@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from fedldp.accounting.events import Event
-from fedldp.accounting.releases import Releases, blocks_of, rounds_of
+from fedldp.accounting.releases import Block, Releases, rounds_of
 
 Table = Mapping[int, Mapping[int, Event]]
 
@@ -24,7 +26,10 @@ def released(table: Table) -> Releases:
             else:
                 each = rounds.setdefault(event, {})
                 each[client] = each.get(client, 0) | 1 << round
-    blocks = {event: blocks_of(list(each), list(each.values())) for event, each in rounds.items()}
+    blocks = {
+        event: [Block(np.array([client], np.int32), bits) for client, bits in each.items()]
+        for event, each in rounds.items()
+    }
     return Releases(blocks, server)
 
 

@@ -1,51 +1,98 @@
-"""Clients that train at once get the weights that each gets on its own, to float rounding."""
+"""Many clients' SGD at once: batches, orders, clients with fewer steps, and what it refuses."""
 
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import clients_of
 from torch import nn
 
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
 from fedldp.models import build_model
-from fedldp.parts.batched_sgd import train_together
-from fedldp.parts.local_sgd import LocalSgd, read_weights
+from fedldp.parts.batched_sgd import epochs_of, padded
+from fedldp.parts.local_sgd import LocalSgd, batches
+from fedldp.parts.tensors import read_weights
+from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Question, pack_question, read_question
 
 SIZES = (14, 3, 20)
-
-
-def clients_of(data, sizes=SIZES):
-    stops = np.cumsum(sizes)
-    return [
-        client_of(
-            Examples(data.features[stop - size : stop], data.labels[stop - size : stop]),
-            index,
-            seed=1,
-        )
-        for index, (size, stop) in enumerate(zip(sizes, stops, strict=True))
-    ]
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", ["mlp", "vgg"])
-def test_training_together_agrees_with_training_alone(name: str) -> None:
+@pytest.mark.parametrize("batch_size", [5, 20])
+def test_training_together_agrees_with_training_alone(name: str, batch_size: int) -> None:
     torch.manual_seed(0)
     model = build_model(name, (1, 8, 8), 10)
-    step = LocalSgd(model, 2, 5, 0.1, torch.device("cpu"))
+    step = LocalSgd(model, 2, batch_size, 0.1, CPU)
     broadcast = Broadcast(round=1, weights=read_weights(model))
-    clients = clients_of(load_dataset("digits").train)
-    together = train_together(step, broadcast, clients)
-    for client, update in zip(clients, together, strict=True):
+    clients = clients_of(load_dataset("digits").train, SIZES, seed=1)
+    together = step.many(broadcast, clients).open()
+    for client, row in zip(clients, together, strict=True):
         alone = step(broadcast, client).open()
-        np.testing.assert_allclose(update.open(), alone, atol=2e-5)
+        np.testing.assert_allclose(row, alone, atol=2e-5)
         assert np.abs(alone - broadcast.weights).max() > 1e-2
+
+
+def streams(count: int) -> list[Stream]:
+    return [Stream.simulation(seed=3, round=1, client=n, purpose="batches") for n in range(count)]
+
+
+def test_batches_are_those_of_one_client_alone() -> None:
+    rows = [np.arange(100, 114), np.arange(3), np.arange(50, 70)]
+    found, steps = epochs_of(rows, 3, 5, lambda: streams(3))
+    assert found.shape == (3, 12, 5)
+    assert steps.tolist() == [9, 3, 12]
+    for own, chosen, stream in zip(rows, found, streams(3), strict=True):
+        expected = [own[indices] for indices in batches(len(own), 3, 5, stream)]
+        for number, batch in enumerate(chosen):
+            taken = expected[number] if number < len(expected) else []
+            assert batch[batch >= 0].tolist() == list(taken)
+
+
+def test_where_a_batch_holds_all_no_order_is_drawn() -> None:
+    rows = [np.arange(4), np.arange(4, 7)]
+    found, steps = epochs_of(rows, 2, 4, lambda: pytest.fail("drawn"))
+    assert steps.tolist() == [2, 2]
+    assert found.tolist() == [[[0, 1, 2, 3]] * 2, [[4, 5, 6, -1]] * 2]
+
+
+def test_a_client_without_examples_keeps_its_weights() -> None:
+    model = build_model("logistic", (1, 8, 8), 10)
+    step = LocalSgd(model, 1, 5, 0.1, CPU)
+    broadcast = Broadcast(round=1, weights=read_weights(model))
+    train = load_dataset("digits").train
+    clients = clients_of(train, (6, 6))
+    rows = [np.zeros(0, np.int64), clients.rows[1]]
+    some = step.train_together(broadcast, clients, rows, lambda step: 0.1).open()
+    assert some[0].tobytes() == broadcast.weights.tobytes()
+    assert np.abs(some[1] - broadcast.weights).max() > 1e-3
+    none = step.train_together(broadcast, clients, rows[:1] * 2, lambda step: 0.1).open()
+    assert none.tobytes() == broadcast.weights.tobytes() * 2
+
+
+def test_what_overflows_for_one_client_stays_with_it() -> None:
+    train = load_dataset("digits").train
+    features = train.features[:12].copy()
+    features[:6] = 3e38
+    model = build_model("logistic", (1, 8, 8), 10)
+    step = LocalSgd(model, 2, 4, 0.1, CPU)
+    broadcast = Broadcast(round=1, weights=read_weights(model))
+    clients = clients_of(Examples(features, train.labels[:12]), (6, 6))
+    rows = [clients.rows[0], clients.rows[1][:3]]  # the second has fewer steps
+    found = step.train_together(broadcast, clients, rows, lambda step: 0.1).open()
+    assert not np.isfinite(found[0]).all()
+    assert np.isfinite(found[1]).all()
+
+
+def test_rows_of_different_lengths_are_filled_up() -> None:
+    assert padded([np.array([5]), np.array([7, 8])]).tolist() == [[5, -1], [7, 8]]
 
 
 def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
     """It is read-only, and its weights stay as they are."""
     model = build_model("logistic", (1, 8, 8), 10)
-    step = LocalSgd(model, 1, 5, 0.1, torch.device("cpu"))
+    step = LocalSgd(model, 1, 5, 0.1, CPU)
     sent = Question(
         run="run", exchange=0, broadcast=Broadcast(round=1, weights=read_weights(model))
     )
@@ -54,15 +101,48 @@ def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)  # else torch says it once for each process
     try:
-        train_together(step, broadcast, clients_of(load_dataset("digits").train))
+        step.many(broadcast, clients_of(load_dataset("digits").train, SIZES))
     finally:
         torch.set_warn_always(before)
     np.testing.assert_array_equal(broadcast.weights, sent.broadcast.weights)
 
 
-def test_a_model_with_dropout_is_refused() -> None:
+def test_a_model_with_dropout_is_refused_on_a_gpu_and_trains_alone_elsewhere() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
-    step = LocalSgd(model, 1, 5, 0.1, torch.device("cpu"))
+    step = LocalSgd(model, 1, 5, 0.1, CPU)
+    assert not step.pays(5)
     broadcast = Broadcast(round=1, weights=read_weights(model))
     with pytest.raises(ConfigError, match="--device cpu"):
-        train_together(step, broadcast, clients_of(load_dataset("digits").train))
+        step.many(broadcast, clients_of(load_dataset("digits").train, SIZES))
+
+
+SHARED = nn.ReLU()
+
+
+def hooked() -> nn.Module:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * 0.5,))
+    return model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 16), SHARED, nn.Linear(16, 16), SHARED, nn.Linear(16, 10)
+        ),
+        hooked(),
+    ],
+    ids=["a module twice", "a hook"],
+)
+def test_what_is_no_plain_stack_is_still_trained_as_it_is(model: nn.Module) -> None:
+    step = LocalSgd(model, 1, 5, 0.1, CPU)
+    broadcast = Broadcast(round=1, weights=read_weights(model))
+    clients = clients_of(load_dataset("digits").train, (6, 8))
+    for client, row in zip(clients, step.many(broadcast, clients).open(), strict=True):
+        np.testing.assert_allclose(row, step(broadcast, client).open(), atol=2e-5)
+
+
+def test_a_module_that_stands_in_two_places_does_not_make_a_dense_stack() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), SHARED, nn.Linear(64, 10), SHARED)
+    assert not LocalSgd(model, 1, 5, 0.1, CPU).pays(5)

@@ -231,3 +231,28 @@ def test_no_vector_in_a_box_is_longer_than_its_norm(limit: float, size: int, see
     assert math.sqrt(math.fsum(value * value for value in clipped)) <= box.norm(size)
     corner = math.sqrt(size) * limit
     assert corner <= box.norm(size) <= corner * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("center", [0.0, -0.0, 0.3, [0.0, 0.0, 0.0], [0.1, 0.0, -2.0]])
+@pytest.mark.parametrize("radius", [0.1, [0.1, 0.2, 3.0]])
+def test_rows_are_normalised_each_as_by_itself_and_as_tensor_by_tensor(
+    center: Any, radius: Any
+) -> None:
+    sizes = (3, 1, 5)
+    ranges = Ranges.fixed(center, radius, sizes)
+    values = np.random.default_rng(0).normal(0, 1, (4, 9)).astype(np.float32)
+    values[1, 4], values[2, 0] = 3e38, np.inf  # one overflows, one is refused later
+    out = np.empty_like(values)
+    assert ranges.normalise(values, out=out) is out
+    starts = [0, 3, 4, 9]
+    for row, x in zip(values, out, strict=True):
+        np.testing.assert_array_equal(ranges.normalise(row), x)
+        for tensor in range(3):
+            piece = slice(starts[tensor], starts[tensor + 1])
+            with np.errstate(over="ignore"):
+                plain = row[piece] - np.float32(ranges.centers[tensor])
+                plain = plain * np.float32(1.0 / ranges.radii[tensor])
+            within = np.isfinite(plain) | ~np.isfinite(row[piece])
+            np.testing.assert_array_equal(x[piece][within], plain[within])
+            assert np.isfinite(x[piece][~within]).all()
+    assert np.isinf(out[2, 0])

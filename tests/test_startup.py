@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+import fedldp
+from fedldp.simulation.plan import plan, problem_of
 
 TRAINING = {"torch", "sklearn", "matplotlib", "httpx", "jinja2", "safetensors"}
 NUMBERS = {"numpy", "scipy", "cryptography"}  # typer itself imports pydantic
@@ -67,3 +72,40 @@ def test_lists_import_nothing_that_trains(arguments: tuple[str, ...]) -> None:
 )
 def test_what_trains_nothing_imports_nothing_for_training(arguments: tuple[str, ...]) -> None:
     assert loaded_by(command(*arguments)) & TRAINING == set()
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
+def test_a_run_shows_its_plan_before_it_imports_what_trains(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """Without torch, a run gets as far as that."""
+    program = f"""import sys
+class Absent:
+    def find_spec(name, path, target=None):
+        if name in ("torch", "sklearn"):
+            raise ImportError(name + " is absent")
+sys.meta_path.insert(0, Absent)
+{command("run", "--out", str(tmp_path / "run"), *more)}"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    first, second, *_ = done.stderr.splitlines()
+    assert first == "run        quickstart: ldp_fl on digits, 100 clients, 15 rounds, seed 0"
+    assert second.startswith("claim      epsilon 1 per weight")
+    assert "torch is absent" in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "small"),
+    [
+        ("quickstart", {}, True),
+        ("ldp-fl-mnist", {}, False),
+        ("ldp-fl-mnist", {"model": "logistic", "local_epochs": 1}, False),
+        ("ldp-fl-mnist", {"model": "logistic", "local_epochs": 1, "rounds": 1}, True),
+    ],
+)
+def test_a_small_run_starts_no_other_process(
+    recipe: str, settings: dict[str, Any], small: bool
+) -> None:
+    config = fedldp.recipe(recipe, **settings)
+    assert plan(config, problem_of(config, None)).is_small == small

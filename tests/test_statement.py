@@ -44,7 +44,7 @@ from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.simulation.population import encoders
+from fedldp.simulation.population import Encoders
 
 
 def lines_of(privacy: dict[str, Any], unit: str, adversary: str = "server") -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: s
     problem = problem_of(config, None)
     made = plan(config, problem)
     draws, downlink = draws_of_seed(config.seed), made.settled.server(problem).downlink
-    own, ledger = encoders(made.settled, problem), MemoryLedger()
+    own, ledger = Encoders(made.settled, problem), MemoryLedger()
     for round in range(1, config.rounds + 1):
         for client in participants(made.settled, round, draws):
             for exchange in range(config.exchanges):

@@ -33,6 +33,7 @@ def run(
     data_dir: Path | None = None,
     device: str = "cpu",
     workers: int = 1,
+    cluster: str | None = None,
     out: Path | None = None,
 ) -> Result:
     """Run ``config`` over simulated clients and return what it gave.
@@ -44,13 +45,21 @@ def run(
         device: "auto", "cpu" or "cuda".
         workers: processes. With more than one, call this under ``if __name__ == "__main__":``,
             for each worker imports your script.
+        cluster: "auto" or the address of a Ray cluster that does what clients do, in place of
+            ``workers``; see docs/cluster.md.
         out: the run folder to make; nothing is written where it is None.
 
     Raises:
         FedldpError: a setting, the data or a value to release is refused.
     """
     return simulate(
-        config, dataset=dataset, data_dir=data_dir, device=device, workers=workers, out=out
+        config,
+        dataset=dataset,
+        data_dir=data_dir,
+        device=device,
+        workers=workers,
+        cluster=cluster,
+        out=out,
     )
 
 
@@ -61,6 +70,7 @@ def resume(
     data_dir: Path | None = None,
     device: str = "cpu",
     workers: int = 1,
+    cluster: str | None = None,
 ) -> Result:
     """Continue an interrupted run from its last complete round.
 
@@ -78,6 +88,7 @@ def resume(
         data_dir=data_dir,
         device=device,
         workers=workers,
+        cluster=cluster,
         resume=folder,
     )
 

@@ -140,24 +140,45 @@ class Ranges:
         high = np.array([piece.max() for piece in pieces])
         return cls((high + low) / 2, np.maximum((high - low) / 2 * margin, floor), sizes)
 
-    def normalise(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return x = (values - centre) / radius, float32, shape (d,); not clipped."""
-        if values.shape != (sum(self.sizes),):
+    def normalise(
+        self, values: NDArray[np.float32], out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Return x = (values - centre) / radius, float32, not clipped.
+
+        Args:
+            values: shape (d,); or (n, d), with the same result for each row as by itself.
+            out: where to write it: another array of the same shape.
+        """
+        if values.ndim not in (1, 2) or values.shape[-1] != sum(self.sizes):
             raise PrivacyError(f"the ranges cover {sum(self.sizes)} weights, not {values.shape}")
+        result = np.empty(values.shape, np.float32) if out is None else out
         try:
             with np.errstate(over="raise"):
-                return self._scaled(values)
+                return self._scaled(values, result)
         except FloatingPointError:
+            if values.ndim == 2:
+                for row, x in zip(values, result, strict=True):
+                    self.normalise(row, x)
+                return result
             # Far beyond every bound, and finite: what is finite must not be refused later.
             with np.errstate(over="ignore"):
-                return np.clip(self._scaled(values), -FARTHEST, FARTHEST)
+                return np.clip(self._scaled(values, result), -FARTHEST, FARTHEST, out=result)
 
-    def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        out = np.empty(values.shape, np.float32)
-        for start, stop, center, radius in self._segments:
-            np.subtract(values[start:stop], np.float32(center), out=out[start:stop])
-            out[start:stop] *= np.float32(1.0 / radius)
+    def _scaled(self, values: NDArray[np.float32], out: NDArray[np.float32]) -> NDArray[np.float32]:
+        center, factor = self.as_single
+        if center is None:
+            return np.multiply(values, factor, out=out, dtype=np.float32)
+        np.subtract(values, center, out=out)
+        out *= factor
         return out
+
+    @cached_property
+    def as_single(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32]]:
+        """The centre, or None where it is 0, and 1/radius: of each weight, or one of all."""
+        center, factor = self.centers.astype(np.float32), (1.0 / self.radii).astype(np.float32)
+        if (center == center[0]).all() and (factor == factor[0]).all():
+            return (center[0] if center[0] else None), factor[0]
+        return np.repeat(center, self.sizes), np.repeat(factor, self.sizes)
 
     def restore(self, estimate: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return centre + radius * estimate, float32, shape (d,)."""

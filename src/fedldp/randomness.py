@@ -28,7 +28,7 @@ KEY_BYTES = 32
 SERVER = -1
 """The client index under which the server and the simulator draw."""
 
-_ZEROS = bytes(1 << 18)
+_ZEROS = memoryview(bytes(1 << 18))
 
 
 class Stream:
@@ -98,6 +98,14 @@ class Stream:
         import torch
 
         return torch.Generator(device).manual_seed(self.torch_seed())
+
+
+def numbered_generator(key: int, number: int) -> np.random.Generator:
+    """Return generator ``number`` of a ``key`` from a stream: as little cryptographic.
+
+    For many that are made again when they are needed, such as one for each block of clients.
+    """
+    return np.random.Generator(np.random.Philox(key=[key, number]))
 
 
 @contextmanager

@@ -42,13 +42,16 @@ class Store(Protocol):
     def __call__(self, budget: Budget) -> tuple[Ledger, Callable[[], float]]: ...
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "worker"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     def begin(budget: Budget) -> tuple[Ledger, Callable[[], float]]:
         if request.param == "file":
             file = SqliteLedger(tmp_path / "client.ledger", budget)
             return file, file.spent
         memory = MemoryLedger(budget)
+        if request.param == "worker":
+            memory.of(5).release("before", 0, 0, asked("?"), KEYS, lambda: b"keys")
+            memory = memory.extract([4, 5])
         return memory.of(5), lambda: memory.spent(5)
 
     return begin

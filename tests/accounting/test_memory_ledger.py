@@ -9,6 +9,7 @@ import tracemalloc
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +19,9 @@ from tables import DOWNLINK, released
 from fedldp.accounting.budget import Budget, Kind, cost
 from fedldp.accounting.events import DrawnOnce, Event, InClear, NoData, PureReport, TwoValuedBits
 from fedldp.accounting.ledger import AskedOtherwise, NoLongerKept, OverBudget
-from fedldp.accounting.memory_ledger import LARGEST_ROUND, MemoryLedger
-from fedldp.accounting.memory_run import pack_indices, unpack_indices
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.memory_record import pack_indices, unpack_indices
+from fedldp.accounting.memory_run import LARGEST_CLIENT, LARGEST_ROUND
 from fedldp.errors import ConfigError, PrivacyError
 
 OTHER = TwoValuedBits(epsilon=0.5, coordinates=3)
@@ -120,7 +122,7 @@ def test_only_answers_of_the_latest_round_are_known() -> None:
         for exchange in (0, 1) if round == 1 else (0,):
             release(ledger.of(3), "run", round, ONE, fresh, exchange=exchange)
     run = ledger._runs["run"]
-    assert [len(run.answers[exchange]) for exchange in (0, 1)] == [1, 0]
+    assert [np.count_nonzero(run.answers[exchange]) for exchange in (0, 1)] == [1, 0]
 
 
 def test_a_budget_is_each_clients_own() -> None:
@@ -133,7 +135,7 @@ def test_a_budget_is_each_clients_own() -> None:
         charge(ledger, client, 1, ONE)
 
 
-@pytest.mark.parametrize("client", [-1, True, 1.0])
+@pytest.mark.parametrize("client", [-1, True, 1.0, LARGEST_CLIENT + 1])
 def test_a_client_is_an_index(client: Any) -> None:
     with pytest.raises(ConfigError, match="client = "):
         MemoryLedger().of(client)
@@ -204,33 +206,68 @@ def test_a_resumed_simulation_answers_nothing_again() -> None:
 @given(st.sets(st.integers(0, 300), min_size=1), st.integers(0, 10**6))
 def test_indices_come_back(indices: set[int], offset: int) -> None:
     ascending = sorted(index + offset for index in indices)
-    packed = json.loads(json.dumps(pack_indices(ascending)))
-    assert unpack_indices(packed) == ascending
+    packed = json.loads(json.dumps(pack_indices(np.array(ascending))))
+    assert unpack_indices(packed).tolist() == ascending
+
+
+CLEAN = {"events": [], "runs": []}
 
 
 def damaged(record: dict[str, Any], change: Any) -> dict[str, Any]:
     copied: dict[str, Any] = json.loads(json.dumps(record))
-    change(copied, copied["runs"][0]["groups"][0])
+    change(copied, copied["runs"][0], copied["runs"][0]["shapes"])
     return copied
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda record, group: group.update(round=4),
-        lambda record, group: group.update(clients=[1, 3]),
-        lambda record, group: group.update(clients=[2, 1]),
-        lambda record, group: group.update(rounds=[[1, "0a0a0a"]]),
-        lambda record, group: group.update(rounds=[[1, "zz"]]),
-        lambda record, group: group.update(answered=[[0, "00", 0]]),
-        lambda record, group: group.update(answered=[["0", "00" * 32, 0]]),
-        lambda record, group: group.update(kinds=[[7, 0]]),
-        lambda record, group: group.update(kinds=[[-1, 0]]),
-        lambda record, group: group.update(kinds=[[0, -1]]),
-        lambda record, group: group.update(clients={"first": -1, "bits": "c0"}),
-        lambda record, group: group.pop("kinds"),
-        lambda record, group: record.update(events=[{"event": "PureReport", "epsilon": "-5"}]),
-        lambda record, group: record.pop("runs"),
+        lambda record, run, shapes: shapes[0].update(round=4),
+        lambda record, run, shapes: shapes[0].update(round=2),
+        lambda record, run, shapes: shapes[0].update(round="3"),
+        lambda record, run, shapes: shapes[0].update(round=LARGEST_ROUND + 1),
+        lambda record, run, shapes: shapes[0].update(answered=[]),
+        lambda record, run, shapes: shapes[0].update(answered=[[0, "00", 0]]),
+        lambda record, run, shapes: shapes[0].update(answered=[["0", "00" * 32, 0]]),
+        lambda record, run, shapes: shapes[0].update(answered=[[1, "00" * 32, 0]]),
+        lambda record, run, shapes: shapes[0].update(answered=[[0, "00" * 32, 0]] * 2),
+        lambda record, run, shapes: shapes[0].update(kinds=[]),
+        lambda record, run, shapes: shapes[0].update(kinds=[[7, 0]]),
+        lambda record, run, shapes: shapes[0].update(kinds=[[-1, 0]]),
+        lambda record, run, shapes: shapes[0].update(kinds=[[0, -1]]),
+        lambda record, run, shapes: shapes[0].update(kinds=[[0, 0], [0, 0]]),
+        lambda record, run, shapes: shapes[0].update(kinds=[[0, 0], [0, 1]]),
+        lambda record, run, shapes: shapes[0].pop("kinds"),
+        lambda record, run, shapes: shapes.append(shapes[0]),
+        lambda record, run, shapes: shapes.pop(),
+        lambda record, run, shapes: run.update(clients=[1, 3]),
+        lambda record, run, shapes: run.update(clients=[2, 1]),
+        lambda record, run, shapes: run.update(clients=[1, 2, 2, 2]),
+        lambda record, run, shapes: run.update(clients=[1]),
+        lambda record, run, shapes: run.update(clients=[1.0, 2.0]),
+        lambda record, run, shapes: run.update(clients=[10**9, 10**9 + 1]),
+        lambda record, run, shapes: run.update(clients={"first": -1, "bits": "wA=="}),
+        lambda record, run, shapes: run.update(clients={"first": 10**9, "bits": "wA=="}),
+        lambda record, run, shapes: run.update(clients={"first": 1, "bits": "zz"}),
+        lambda record, run, shapes: run.update(shape_of=[1, "AQ=="]),
+        lambda record, run, shapes: run.update(shape_of=[8, "//////////8="]),
+        lambda record, run, shapes: run.update(shape_of=[1, "AAAA"]),
+        lambda record, run, shapes: run.update(rounds=[]),
+        lambda record, run, shapes: run["rounds"].append([]),
+        lambda record, run, shapes: run.update(rounds=[[]]),
+        lambda record, run, shapes: run.update(rounds=[[[0, 1, "CggK"]]]),
+        lambda record, run, shapes: run.update(rounds=[[[0, 1, "CAA="]]]),
+        lambda record, run, shapes: run.update(rounds=[[[0, 1, "Cgo"]]]),
+        lambda record, run, shapes: run.update(rounds=[[[0, 3, "CggK"]]]),
+        lambda record, run, shapes: run.update(rounds=[[[0, 8, "CAAAAAEAAAAIAAAAAAAAAA=="]]]),
+        lambda record, run, shapes: run.update(rounds=[[[-1, 1, "Cgg="]]]),
+        lambda record, run, shapes: run.update(rounds=[[[1, 1, "Cgg="]]]),
+        lambda record, run, shapes: run.update(rounds=[[[10**6, 1, "Cgg="]]]),
+        lambda record, run, shapes: run.update(rounds=[[[0, 1, "zz"]]]),
+        lambda record, run, shapes: run.update(server=[[0, "zz"]]),
+        lambda record, run, shapes: record["runs"].append(run),
+        lambda record, run, shapes: record.update(events=[{"event": "PureReport", "epsilon": "5"}]),
+        lambda record, run, shapes: record.pop("runs"),
     ],
 )
 def test_a_damaged_record_is_refused(change: Any) -> None:
@@ -242,6 +279,29 @@ def test_a_damaged_record_is_refused(change: Any) -> None:
     assert MemoryLedger.from_record(damaged(record, lambda *_: None)).to_record() == record
     with pytest.raises(ConfigError, match="damaged"):
         MemoryLedger.from_record(damaged(record, change))
+
+
+def test_a_record_is_a_few_columns() -> None:
+    ledger = MemoryLedger()
+    for client, rounds in ((1, (1, 3)), (2, (3,))):
+        for round in rounds:
+            charge(ledger, client, round, ONE)
+    assert json.loads(json.dumps(ledger.to_record()))["runs"] == [
+        {
+            "run": "run",
+            "shapes": [
+                {"round": 3, "answered": [[0, asked("?").hex(), 0]], "kinds": [[0, 0]]},
+            ],
+            "clients": [1, 2],
+            "shape_of": [1, "AA=="],
+            "rounds": [[[0, 1, "Cgg="]]],  # 0b1010 and 0b1000
+            "server": [],
+        }
+    ]
+    nothing = MemoryLedger()
+    assert nothing.to_record() == CLEAN == again(nothing).to_record()
+    nothing.count_downlink("run", 3, ONE)
+    assert again(nothing).to_record() == nothing.to_record() != CLEAN
 
 
 # Worker processes

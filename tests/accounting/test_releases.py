@@ -134,13 +134,31 @@ def test_a_plan_and_the_ledgers_after_it_agree(drawn: Any, noisy: bool) -> None:
     assert planned.anonymity_sets() == ledger.releases("run").anonymity_sets()
 
 
+def words_of(rounds: list[int]) -> dict[int, Any]:
+    """Return rounds, each the bits of an integer, as columns."""
+    last = max(bits.bit_length() for bits in rounds)
+    return {
+        word: np.array([bits >> 32 * word & 2**32 - 1 for bits in rounds], np.uint32)
+        for word in range(last // 32 + 1)
+    }
+
+
+@given(st.lists(st.sampled_from([1, 3, 2**31, 2**32, 2**70 + 5, 2**64 - 1]), min_size=1))
+def test_alike_clients_are_one_block(rounds: list[int]) -> None:
+    clients = np.arange(len(rounds)) * 3
+    blocks = blocks_of(clients, words_of(rounds))
+    assert sorted(bits for _, bits in blocks) == sorted(set(rounds))
+    for members, bits in blocks:
+        assert [c for c, r in zip(clients, rounds, strict=True) if r == bits] == members.tolist()
+
+
 def test_clients_of_which_hardly_two_are_alike_are_put_together_by_round() -> None:
     generator = np.random.default_rng(5)
     there = generator.random((3000, 20)) < 0.4
     there[:, 0] = True
     rounds = [sum(1 << int(r) for r in np.flatnonzero(row)) for row in there]
-    clients = generator.permutation(5000)[:3000].tolist()
-    blocks = blocks_of(clients, rounds)
+    clients = np.sort(generator.permutation(5000)[:3000])
+    blocks = blocks_of(clients, words_of(rounds))
     assert len(blocks) <= 24
     found = {(c, r) for each, bits in blocks for r in rounds_of(bits) for c in each.tolist()}
     pairs = {(c, r) for c, bits in zip(clients, rounds, strict=True) for r in rounds_of(bits)}

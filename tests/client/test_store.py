@@ -273,3 +273,28 @@ def test_of_two_that_make_the_same_at_once_both_get_what_the_first_one_kept(
     assert store.arrays("kept", meanwhile)["x"][0] == 1
     assert kept(store) == 1
     assert files(store) == ["kept.safetensors"]
+
+
+# What is carried from one machine to another
+
+
+def test_what_is_kept_can_be_carried_elsewhere_and_back(tmp_path: Path) -> None:
+    here, there = (FolderStore(tmp_path / name / "client-0", "run") for name in ("a", "b"))
+    here.arrays("kept", ones)
+    here.arrays("of a round", ones, round=1)
+    there.add(here.files())
+    assert kept(there) == 1
+    assert float(there.arrays("of a round", never, round=1)["x"][0]) == 1
+    there.arrays("of a round", twos, round=2)
+    here.add(there.files())
+    assert here.files() == there.files()
+    assert sorted(here.files()) == ["kept.safetensors", "round-2/of a round.safetensors"]
+
+
+def test_what_is_carried_never_replaces_what_is_kept(tmp_path: Path) -> None:
+    here, there = (FolderStore(tmp_path / name / "client-0", "run") for name in ("a", "b"))
+    here.arrays("kept", ones)
+    there.arrays("kept", twos)
+    here.add(there.files())
+    assert kept(here) == 1
+    assert files(here) == ["kept.safetensors"]

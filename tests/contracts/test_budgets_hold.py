@@ -24,8 +24,8 @@ from fedldp.client.keys import SecretKeys
 from fedldp.client.runtime import ClientRuntime, Pending
 from fedldp.data import Examples
 from fedldp.errors import FedldpError, PrivacyError
-from fedldp.parts.local_sgd import one_thread
 from fedldp.parts.sides import Client
+from fedldp.parts.tensors import one_thread
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.simulation.engine import simulate

@@ -26,8 +26,8 @@ from halves import (
 from fedldp.bounding import LARGEST, LARGEST_WEIGHT, Ranges
 from fedldp.data import Examples
 from fedldp.mechanisms import Mechanism
-from fedldp.parts.local_sgd import one_thread
 from fedldp.parts.sides import Client, ClientStep
+from fedldp.parts.tensors import one_thread
 from fedldp.randomness import Stream
 from fedldp.systems import SystemConfig
 from fedldp.wire import (

@@ -37,9 +37,9 @@ from fedldp.accounting.ledger import Ledger
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.errors import ConfigError, PrivacyError
-from fedldp.parts.local_sgd import one_thread
 from fedldp.parts.per_client import of_client
 from fedldp.parts.sides import Encoder, Sender
+from fedldp.parts.tensors import one_thread
 from fedldp.simulation.plan import plan
 from fedldp.systems import SystemConfig, systems
 from fedldp.systems.settings import ClientBudget, Target

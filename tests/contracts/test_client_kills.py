@@ -29,8 +29,8 @@ from halves import (
 from fedldp.accounting.budget import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.runtime import ClientRuntime
-from fedldp.parts.local_sgd import one_thread
 from fedldp.parts.sides import ClientSide
+from fedldp.parts.tensors import one_thread
 from fedldp.systems import SystemConfig
 from fedldp.wire import (
     Refusal,

@@ -150,6 +150,40 @@ def test_the_payload_has_the_length_that_it_promises(
 
 @every_mechanism
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (5, 9), (3, 650), (20, 4000), (2, 65_537)])
+def test_many_reports_are_those_of_one_by_one(
+    mechanism: Mechanism, rows: int, size: int, dtype: type[np.floating]
+) -> None:
+    values = np.array([some_values(size, row) for row in range(rows)]).astype(dtype)
+    found = mechanism.encode_many(values, [stream(row) for row in range(rows)])
+    assert found.dtype == np.uint8
+    assert found.shape == (rows, math.ceil(mechanism.payload_bits(size) / 8))
+    for number, row in enumerate(values):
+        assert found[number].tobytes() == mechanism.encode(row, stream(number))
+
+
+@every_mechanism
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_of_many_reports_none_is_drawn_where_one_is_refused(
+    mechanism: Mechanism, value: float
+) -> None:
+    values = np.zeros((3, 8))
+    values[2, 7] = value
+    with pytest.raises(PrivacyError):
+        mechanism.encode_many(values, [Unread()] * 3)  # type: ignore[list-item]
+
+
+@every_mechanism
+@pytest.mark.parametrize("shape", [(3,), (2, 8), (4, 8), (3, 2, 4), (0, 8), (3, 0)])
+def test_rows_without_a_stream_each_are_refused(
+    mechanism: Mechanism, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(PrivacyError):
+        mechanism.encode_many(np.zeros(shape), [Unread()] * 3)  # type: ignore[list-item]
+
+
+@every_mechanism
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_stream_decides(mechanism: Mechanism, dtype: type[np.floating]) -> None:
     values = some_values(2000).astype(dtype)
     assert mechanism.payload_bits(2000) >= 32
@@ -390,3 +424,13 @@ def test_the_check_rejects_wrong_probabilities(mechanism: Mechanism) -> None:
         )
         if lost > 3 * stats.t.isf(FALSE_ALARM / 2, 149) * error:
             assert misfits(Tampered(mechanism, sees=sees), values, 150)
+
+
+@pytest.mark.parametrize("cls", mechanisms().values(), ids=lambda cls: cls.name)
+def test_many_reports_are_encoded_by_the_class_that_encodes_one(cls: type[Mechanism]) -> None:
+    """Else what a subclass does in ``encode`` would be left out for many, and still be claimed."""
+    one, many = (
+        next(owner for owner in cls.__mro__ if name in vars(owner))
+        for name in ("encode", "encode_many")
+    )
+    assert many is Mechanism or issubclass(many, one)

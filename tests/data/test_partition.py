@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedldp.data import check_partition, parse_scheme, partition
+from fedldp.data import Shares, check_partition, examples_of_all, parse_scheme, partition
 from fedldp.errors import ConfigError
 
 SCHEMES = ["iid", "dirichlet:0.5", "dirichlet:1e-9", "dirichlet:1e6", "shards:1", "shards:2",
@@ -139,6 +139,8 @@ def test_parse_scheme(text: str, expected: tuple[str, float | None]) -> None:
         ),
         ("shards:1.5", "an integer from 1"),
         ("shards:0.5", "an integer from 1"),
+        ("drawn", "an integer from 1"),
+        ("drawn:1.5", "an integer from 1"),
     ],
 )
 def test_parse_scheme_refuses(text: str, says: str) -> None:
@@ -164,3 +166,44 @@ def test_too_many_clients(num_clients: int, scheme: str, says: str) -> None:
     with pytest.raises(ConfigError) as known_beforehand:
         check_partition(len(BALANCED), num_clients, scheme)
     assert str(known_beforehand.value) == str(caught.value)
+
+
+def test_drawn_examples_are_the_same_whenever_they_are_looked_at() -> None:
+    shares = partition(BALANCED, 5000, "drawn:6", rng(0))
+    assert len(shares) == 5000
+    assert shares.sizes.shape == (5000,)
+    rows = np.stack(list(shares))
+    assert rows.shape == (5000, 6)
+    assert rows.dtype == np.int64
+    assert (np.diff(rows, axis=1) > 0).all()  # none twice
+    assert 0 <= rows.min() <= rows.max() < len(BALANCED)
+    other = partition(BALANCED, 5000, "drawn:6", rng(0))
+    for client in (4999, 0, 1023, 1024, 17):
+        np.testing.assert_array_equal(other[client], rows[client])
+    assert not np.array_equal(np.stack(list(partition(BALANCED, 5000, "drawn:6", rng(1)))), rows)
+    counts = np.bincount(rows.reshape(-1), minlength=len(BALANCED))
+    assert abs(counts.std() - np.sqrt(30)) < 2  # of nearly Poisson draws with the mean 30
+    many = np.stack(list(partition(BALANCED, 40, "drawn:900", rng(0))))
+    assert (np.diff(many, axis=1) > 0).all()
+
+
+def test_drawn_examples_are_counted_for_each_client() -> None:
+    assert examples_of_all(1000, 20, "iid") == 1000
+    assert examples_of_all(1000, 5000, "drawn:6") == 30_000
+    check_partition(6, 5000, "drawn:6")
+    with pytest.raises(ConfigError, match="only 5 examples to draw from"):
+        check_partition(5, 5000, "drawn:6")
+
+
+@pytest.mark.parametrize("client", [-1, 5000])
+def test_there_are_no_more_clients_than_said(client: int) -> None:
+    with pytest.raises(IndexError):
+        partition(BALANCED, 5000, "drawn:6", rng(0))[client]
+
+
+def test_shares_of_given_parts() -> None:
+    parts = [np.array([3, 4]), np.array([7]), np.arange(0)]
+    shares = Shares.of(parts)
+    assert [own.tolist() for own in shares] == [[3, 4], [7], []]
+    assert shares.sizes.tolist() == [2, 1, 0]
+    assert [own.tolist() for own in shares[1:]] == [[7], []]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import hashlib
 import math
 from collections.abc import Iterator
 from decimal import Decimal
@@ -239,7 +240,9 @@ def bits_of(payload: bytes, count: int) -> list[int]:
 def around(threshold: int, bits: int) -> list[tuple[int, int]]:
     """Return (high word, low word) of uniform integers below, at and above a threshold."""
     full = 2**bits
-    near = [threshold + step for step in (-(2**33), -(2**32), -2, -1, 0, 1, 2, 2**32, 2**33)]
+    # A quick threshold is a few hundred high words off at most: see ``Quick``.
+    steps = [0, 1, 2, *(k << (bits - 32) for k in (1, 2, 127, 128, 129, 130, 131, 257, 258, 259))]
+    near = [threshold + sign * step for step in steps for sign in (-1, 1)]
     pairs = [divmod(u, 2**32) if bits == 64 else (u, 0) for u in (*near, 0, full - 1)
              if 0 <= u < full]  # fmt: skip
     if bits == 64:
@@ -284,6 +287,73 @@ def test_the_encoder_compares_as_defined_on_a_real_stream(bits: Any) -> None:
     assert all(word != high for word, high in zip(words, highs, strict=True))  # no tie: see above
     expected = [int(word < high) for word, high in zip(words, highs, strict=True)]
     assert bits_of(mechanism.encode(values, stream(4)), values.size) == expected
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_quick_threshold_is_never_below_and_within_its_margin(dtype: Any, bits: Any) -> None:
+    ends = np.array([1.0, -1.0, 0.0], dtype)
+    values = np.concatenate([ends, np.nextafter(ends, dtype(0)), np.array([5e-324, -5e-324], dtype),
+                             np.linspace(-1, 1, 999, dtype=dtype)])  # fmt: skip
+    budgets = [1e-12, 1e-6, 1e-3, 0.5, 1.0, 7.0, 10.0, *np.linspace(14, 32, 37).tolist()]
+    for epsilon in budgets:
+        if not (1e-6 if bits == 32 else 1e-12) <= epsilon <= LARGEST[bits]:
+            continue
+        comparison = TwoPoint(epsilon, bits).comparison
+        factor, lowest, highest, raised, margin = comparison.quick(dtype is np.float32)
+        for value in values:
+            quick = int(np.clip(value, lowest, highest) * factor)
+            exact = comparison.offset(value) >> (bits - 32)
+            assert -(2**31) <= quick < 2**31
+            assert exact <= quick + int(raised) <= exact + margin
+
+
+# Recorded before encoding was by rows and with quick thresholds.
+DIGESTS = {
+    64: "7459ab9692fb04e22eab2f97711763bbf9277d7249c3d34a513895f9e3f538f2",
+    32: "b2df7db0b907b31e382e036fda77cad1cbc0f0e5f4f0f299cbb689a9dc950be7",
+}
+
+
+def digest(bits: Any) -> str:
+    found = hashlib.sha256()
+    budgets = (1e-6, 1e-3, 1.0, 5.0, 10.0) if bits == 32 else (1e-12, 1e-3, 1.0, 8.0, 16.5, 20, 32)
+    for epsilon in budgets:
+        for dtype in (np.float32, np.float64):
+            for number, size in enumerate((1, 9, 650, 21_840, 65_537, 131_077)):
+                values = np.random.default_rng(size).uniform(-1.3, 1.3, size)
+                values[:6] = [1.0, -1.0, 0.0, -0.0, 3e38, -1e-45][:size]
+                values[size // 2 : size // 2 + size // 8] *= 1e-9
+                draws = stream(number)
+                found.update(TwoPoint(epsilon, bits).encode(values.astype(dtype), draws))
+                found.update(draws.bytes(8).tobytes())
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_the_bits_of_a_stream_are_those_that_they_were(bits: Any) -> None:
+    assert digest(bits) == DIGESTS[bits]
+
+
+@pytest.mark.parametrize("size", [9, 650, 7850, 65_536, 70_001])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ties_of_rows_are_settled_each_from_its_own_stream(dtype: Any, size: int) -> None:
+    mechanism, rows = TwoPoint(1.0), 11
+    high = mechanism.thresholds(np.zeros(1))[0] >> 32
+
+    def scripts() -> list[Scripted]:
+        draws = np.random.default_rng(size)
+        words = draws.integers(high - 2**31 - 2, high - 2**31 + 3, (rows, size))
+        lows = draws.integers(0, 2**32, (rows, size))
+        return [Scripted(w, low) for w, low in zip(words.tolist(), lows.tolist(), strict=True)]
+
+    values = np.random.default_rng(0).uniform(-1e-9, 1e-9, (rows, size)).astype(dtype)
+    many, single = scripts(), scripts()
+    found = mechanism.encode_many(values, many)  # type: ignore[arg-type]
+    for row, payload, draws, same in zip(values, found, single, many, strict=True):
+        assert payload.tobytes() == mechanism.encode(row, draws)  # type: ignore[arg-type]
+        assert draws.low_words_drawn == same.low_words_drawn
+    assert sum(draws.low_words_drawn for draws in many) > 0
 
 
 def test_low_words_follow_the_high_words_of_their_block() -> None:

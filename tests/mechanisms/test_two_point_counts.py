@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from fedldp.errors import PrivacyError, RunError
+from fedldp.mechanisms._packed import count_ones
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.randomness import Stream
 
@@ -146,6 +147,87 @@ def test_a_position_that_does_not_exist_is_refused(positions: list[int]) -> None
     counts = TwoPoint(1.0).aggregate(3)
     with pytest.raises(RunError):
         counts.add_bits(np.array(positions), np.ones(len(positions), np.uint8))
+
+
+@pytest.mark.parametrize("rows", [*range(1, 30), 59, 60, 61, 124, 127, 252, 253, 300, 511, 1000])
+@pytest.mark.parametrize("size", [1, 8, 13, 250])
+def test_ones_are_counted_as_one_by_one(rows: int, size: int) -> None:
+    generator = np.random.default_rng(rows)
+    payloads = generator.integers(0, 256, (rows, -(-size // 8)), dtype=np.uint8)
+    expected = np.zeros(size, np.int64)
+    for payload in payloads:
+        expected += bits_of(payload.tobytes(), size)
+    payloads.flags.writeable = False
+    found = count_ones(payloads, size)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(count_ones(payloads[::-1], size), expected)
+    np.testing.assert_array_equal(count_ones(np.asfortranarray(payloads), size), expected)
+
+
+@pytest.mark.parametrize("size", [65_535, 65_537, 200_003])
+@pytest.mark.parametrize("fill", [0, 255, None])
+def test_ones_of_long_reports_are_counted_in_pieces(size: int, fill: int | None) -> None:
+    shape = (300, -(-size // 8))
+    payloads = np.full(shape, fill or 0, np.uint8)
+    if fill is None:
+        payloads = np.random.default_rng(size).integers(0, 256, shape, dtype=np.uint8)
+    expected = np.zeros(size, np.int64)
+    for payload in payloads:
+        expected += np.unpackbits(payload, count=size)
+    np.testing.assert_array_equal(count_ones(payloads, size), expected)
+    mechanism = TwoPoint(1.0)
+    one_by_one, many = mechanism.aggregate(size), mechanism.aggregate(size)
+    for payload in payloads:
+        one_by_one.add(payload.tobytes())
+    many.add_many(payloads[:100])
+    many.add_counts(expected - count_ones(payloads[:100], size), 200)
+    np.testing.assert_array_equal(one_by_one.mean(), mechanism.scale * (2 * expected - 300) / 300)
+    np.testing.assert_array_equal(many.mean(), one_by_one.mean())
+    assert set(many.reports) == set(one_by_one.reports) == {300}
+
+
+def test_counts_of_another_scale_are_decoded_with_theirs() -> None:
+    size, budgets = 21, [TwoPoint(0.2), TwoPoint(8.0)]
+    whole, mixed = budgets[0].aggregate(size), budgets[0].aggregate(size)
+    for mechanism in budgets:
+        payloads = reports(mechanism, 30, size)
+        rows = np.array([np.frombuffer(payload, np.uint8) for payload in payloads])
+        for counts in (whole, mixed):
+            counts.use_scale(mechanism.scale)
+        for payload in payloads:
+            whole.add(payload)
+        mixed.add_many(rows[:10])
+        mixed.add(payloads[10])
+        mixed.add_counts(count_ones(rows[11:], size), 19)
+    np.testing.assert_array_equal(mixed.mean(), whole.mean())
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [np.zeros((2, 1), np.uint8), np.zeros((2, 3), np.uint8), np.zeros(2, np.uint8),
+     np.zeros((1, 2, 2), np.uint8), np.zeros((2, 2), np.int64), np.zeros((2, 2), np.bool_)],
+)  # fmt: skip
+def test_rows_that_are_no_reports_are_refused_and_leave_no_trace(payloads: Any) -> None:
+    counts = TwoPoint(1.0).aggregate(9)
+    counts.add(b"\xff\x80")
+    with pytest.raises(RunError, match="9 coordinates"):
+        counts.add_many(payloads)
+    assert counts.mean().tolist() == [counts.mean()[0]] * 9
+    assert counts.reports.tolist() == [1] * 9
+
+
+@pytest.mark.parametrize(
+    ("ones", "number"),
+    [([0, 1, 3], 2), ([-1, 0, 0], 2), ([0, 0], 2), ([0, 0, 0, 0], 2), ([0.0, 0.0, 0.0], 2),
+     ([[0, 0, 0]], 2), ([0, 0, 0], -1)],
+)  # fmt: skip
+def test_counts_that_cannot_be_are_refused_and_leave_no_trace(ones: Any, number: int) -> None:
+    counts = TwoPoint(1.0).aggregate(3)
+    with pytest.raises(RunError, match="give"):
+        counts.add_counts(np.array(ones), number)
+    with pytest.raises(RunError, match="no report"):
+        counts.mean()
 
 
 def test_padding_bits_do_not_count() -> None:

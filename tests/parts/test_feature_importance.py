@@ -23,8 +23,8 @@ from fedldp.parts.feature_importance import (
     pick_features,
     variance_importance,
 )
-from fedldp.parts.local_sgd import read_weights
 from fedldp.parts.ranking_sgd import check_dense_first, sensitivity_importance
+from fedldp.parts.tensors import read_weights
 from fedldp.wire import Broadcast, Sensitive
 
 CPU = torch.device("cpu")

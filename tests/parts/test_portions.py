@@ -19,9 +19,10 @@ from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError, RunError
 from fedldp.models import build_model
 from fedldp.parts.averaging import mean_by_sender
-from fedldp.parts.local_sgd import LocalSgd, evaluate, read_weights
+from fedldp.parts.local_sgd import LocalSgd, evaluate
 from fedldp.parts.portions import PortionSgd, check_portions, optimal_rate, scale_features
 from fedldp.parts.selection import draw_selection
+from fedldp.parts.tensors import read_weights
 from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Report
 

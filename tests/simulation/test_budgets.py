@@ -15,17 +15,14 @@ from tables import Table, released
 from workers import forked_workers
 
 import fedldp
-from fedldp.accounting.budget import Budget, cost
-from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.budget import cost
 from fedldp.data import Examples
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate
-from fedldp.simulation.inputs import Inputs, choose_device
+from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.simulation.population import Population
 from fedldp.systems import SystemConfig
-from fedldp.wire import Broadcast, Question, Reason, Refusal, Report, pack_question, read_answer
 
 SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=false",
         "--set", "num_clients=6", "--set", "local_epochs=1", "--workers", 1)  # fmt: skip
@@ -265,37 +262,3 @@ def test_what_is_drawn_once_is_paid_for_once(tmp_path: Path, fedldp_command: Any
     )
     assert refused.status == 2
     assert "refused: over-budget" in refused.err.splitlines()[-1]
-
-
-def test_clients_that_train_at_once_refuse_each_on_its_own(tmp_path: Path) -> None:
-    """As on a GPU; here on the processor."""
-    config = quick(**SOME)
-    inputs = Inputs.of(config, None, None)
-    population = Population(
-        config=config,
-        problem=inputs.problem,
-        dataset=inputs.dataset,
-        members=inputs.members,
-        device=choose_device("cpu"),
-        folder=tmp_path,
-        lasting=False,
-        run="run",
-    )
-    halves = Halves(config, inputs.problem)
-    ledger = MemoryLedger(Budget("pure", 1.5))
-
-    def answers(round: int, clients: list[int]) -> list[Any]:
-        broadcast = Broadcast(
-            round=round, weights=halves.first.weights, ranges=halves.broadcast.ranges
-        )
-        message = pack_question(Question(run="run", exchange=0, broadcast=broadcast))
-        packed = population.answers_together(message, clients, ledger)
-        return [read_answer(answer)[2] for answer in packed]
-
-    assert all(isinstance(answer, Report) for answer in answers(1, [1, 4]))
-    second = answers(2, [0, 1, 2, 4])
-    refusal = Refusal(2, Reason.OVER_BUDGET)
-    assert [answer if isinstance(answer, Refusal) else None for answer in second] == [
-        None, refusal, None, refusal
-    ]  # fmt: skip
-    assert answers(3, [1, 4]) == [Refusal(3, Reason.OVER_BUDGET)] * 2

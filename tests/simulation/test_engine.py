@@ -17,8 +17,8 @@ from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.data import Dataset
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.data import Dataset, Shares
+from fedldp.errors import ConfigError
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.models import build_model
 from fedldp.randomness import Stream
@@ -31,6 +31,7 @@ from fedldp.simulation.population import Population
 from fedldp.systems import Problem, SystemConfig
 from fedldp.systems.fedavg import FedAvgConfig
 from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.transport import one_by_one
 from fedldp.transport.in_process import InProcess
 from fedldp.wire import (
     Broadcast,
@@ -38,8 +39,6 @@ from fedldp.wire import (
     Reason,
     Refusal,
     Report,
-    pack_question,
-    read_answer_to,
 )
 
 FEATURES, CLASSES = 5, 3
@@ -83,7 +82,7 @@ class Clients:
             config=config,
             problem=problem,
             dataset=data,
-            members=members,
+            members=Shares.of(members),
             device=torch.device("cpu"),
             folder=folder,
             lasting=False,
@@ -98,7 +97,8 @@ class Clients:
     def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
         """Return what clients answer, in their order."""
         question = Question(run="run", exchange=0, broadcast=broadcast)
-        deliveries = list(InProcess(self.executor.answers).exchange(question, clients))
+        exchanged = InProcess(self.executor.answers).exchange(question, clients)
+        deliveries = list(one_by_one(exchanged))
         assert [client for client, _ in deliveries] == list(clients)
         return [content for _, content in deliveries]
 
@@ -430,33 +430,6 @@ def test_the_server_and_the_client_work_from_the_broadcast_alone(tmp_path: Path)
     clients.begin()
     assert clients.ask(first, [2]) == [reports[2]]
     assert clients.ask(first, [3, 1]) == [reports[3], reports[1]]
-
-
-def together(clients: Clients, asked: Sequence[int]) -> list[Any]:
-    """Return what clients answer that train at once, as on a GPU; here on the processor."""
-    question = Question(run="run", exchange=0, broadcast=clients.halves.broadcast)
-    packed = clients.population.answers_together(pack_question(question), asked, MemoryLedger())
-    return [read_answer_to(question, answer) for answer in packed]
-
-
-def test_clients_that_train_at_once_answer_as_each_does_alone(tmp_path: Path) -> None:
-    members = [np.arange(n, 60, 4) for n in range(4)]
-    clients = Clients(fedavg(model="mlp", batch_size=7), small_data(), members, tmp_path)
-    alone = clients.ask(clients.halves.broadcast, [0, 2, 3])
-    for one, other in zip(alone, together(clients, [0, 2, 3]), strict=True):
-        assert replace(one, payload=b"") == replace(other, payload=b"")
-        found, expected = (np.frombuffer(report.payload, "<f4") for report in (other, one))
-        np.testing.assert_allclose(found, expected, atol=2e-5)
-
-
-def test_clients_that_train_at_once_name_the_one_that_fails(tmp_path: Path) -> None:
-    data = small_data()
-    data.train.features[2] = 3e38
-    members = [np.arange(n, 60, 4) for n in range(4)]
-    clients = Clients(fedavg(model="mlp"), data, members, tmp_path)
-    assert len(together(clients, [0, 1, 3])) == 3
-    with pytest.raises(PrivacyError, match=r"^round 1, client 2: .*NaN"):
-        together(clients, range(4))
 
 
 def test_read_only_data_are_taken_without_a_warning() -> None:

@@ -157,7 +157,7 @@ def test_workers_that_die_are_not_taken_for_clients_that_stay_away(
 ) -> None:
     answers = Serial.answers
 
-    def dying(self: Serial, message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def dying(self: Serial, message: bytes, clients: Sequence[int]) -> Iterator[Any]:
         yield from itertools.islice(answers(self, message, clients), after)
         raise RunError("a worker process died")
 

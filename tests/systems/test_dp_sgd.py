@@ -20,9 +20,9 @@ from fedldp.accounting.subsampled import poisson_gaussian_epsilon
 from fedldp.data import Examples
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.models import build_model, layout_of_module
-from fedldp.parts.local_sgd import load_weights, read_weights
 from fedldp.parts.noisy_sums import NoisySums, sampling_rate
 from fedldp.parts.private_sgd import PIECE, PrivateSgd
+from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.randomness import Stream
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import SystemConfig

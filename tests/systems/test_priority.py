@@ -19,8 +19,8 @@ from fedldp.parts.feature_importance import (
     pick_features,
     variance_importance,
 )
-from fedldp.parts.local_sgd import load_weights, read_weights
 from fedldp.parts.ranking_sgd import RankingSgd, sensitivity_importance
+from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
 from fedldp.systems.priority import PerturbByPriority, PriorityConfig
@@ -162,7 +162,8 @@ def test_equal_epsilons_are_nbafl() -> None:
     )
     one, other = (fedldp.run(c.changed(rounds=2)) for c in (config, nbafl))
     for name, weights in one.weights.items():
-        np.testing.assert_array_equal(weights, other.weights[name])
+        # One trains its clients together, the other one by one: they agree to float rounding.
+        np.testing.assert_allclose(weights, other.weights[name], atol=1e-6)
 
 
 # What is claimed and what holds

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedldp.errors import RunError, WireError
+from fedldp.transport import one_by_one
 from fedldp.transport.in_process import InProcess
 from fedldp.wire import (
     Broadcast,
@@ -15,8 +18,10 @@ from fedldp.wire import (
     Reason,
     Refusal,
     Report,
+    Reports,
     pack_answer,
     pack_question,
+    pack_reports,
     read_question,
 )
 
@@ -32,10 +37,12 @@ def report(round: int = 3) -> Report:
 def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it() -> None:
     asked: list[tuple[bytes, Sequence[int]]] = []
 
-    def answers(message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def answers(
+        message: bytes, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
         asked.append((message, clients))
-        yield 7, pack_answer(report(), run="run", exchange=1)
-        yield 2, pack_answer(Refusal(3, Reason.OVER_BUDGET), run="run", exchange=1)
+        yield [7], [pack_answer(report(), run="run", exchange=1)]
+        yield [2], [pack_answer(Refusal(3, Reason.OVER_BUDGET), run="run", exchange=1)]
 
     delivered = list(InProcess(answers).exchange(QUESTION, [2, 5, 7]))
     assert delivered == [(7, report()), (2, Refusal(3, Reason.OVER_BUDGET))]
@@ -56,17 +63,69 @@ def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it(
     ids=["nothing", "another run", "another exchange", "another round"],
 )
 def test_what_is_no_answer_to_the_question_is_refused(answer: bytes) -> None:
-    transport = InProcess(lambda message, clients: iter([(0, answer)]))
+    transport = InProcess(lambda message, clients: iter([([0], [answer])]))
     with pytest.raises(WireError):
         list(transport.exchange(QUESTION, [0]))
 
 
 def test_answers_come_one_by_one_and_an_error_passes_as_it_is() -> None:
-    def answers(message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        yield 0, pack_answer(report(), run="run", exchange=1)
+    def answers(
+        message: bytes, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+        yield [0], [pack_answer(report(), run="run", exchange=1)]
         raise RunError("a worker process died")
 
     delivered = InProcess(answers).exchange(QUESTION, [0, 1])
     assert next(delivered) == (0, report())
     with pytest.raises(RunError, match=r"^a worker process died$"):
         next(delivered)
+
+
+def test_rows_of_answers_are_read_as_reports_that_differ_in_their_payloads() -> None:
+    payloads = np.array([[1], [2], [3]], np.uint8)
+    sent = Reports(round=3, size=4, payloads=payloads, chunk=2, epsilon=0.5)
+    rows = pack_reports(sent, run="run", exchange=1)
+    singles = [pack_answer(each, run="run", exchange=1) for each in sent]
+    assert [row.tobytes() for row in rows] == singles
+    transport = InProcess(lambda message, clients: iter([(clients, rows)]))
+    ((clients, found),) = transport.exchange(QUESTION, [4, 5, 6])
+    assert clients == [4, 5, 6]
+    assert isinstance(found, Reports)
+    assert list(found) == list(sent)
+    assert found.uplink_bits == sum(each.uplink_bits for each in sent)
+    assert list(one_by_one([(clients, found)])) == list(zip([4, 5, 6], sent, strict=True))
+
+
+@pytest.mark.parametrize("byte", [0, 20, 50])
+def test_rows_that_differ_in_more_than_their_payloads_are_refused(byte: int) -> None:
+    sent = Reports(round=3, size=4, payloads=np.zeros((3, 1), np.uint8), chunk=2)
+    rows = pack_reports(sent, run="run", exchange=1)
+    rows[2, byte] ^= 1
+    with pytest.raises(WireError, match="differ in more than"):
+        list(
+            InProcess(lambda message, clients: iter([(clients, rows)])).exchange(
+                QUESTION, [0, 1, 2]
+            )
+        )
+
+
+@pytest.mark.parametrize("field", [{"client": 1}, {"weight": 2.0}])
+def test_rows_of_reports_that_say_more_than_bits_are_refused(field: dict[str, Any]) -> None:
+    answer = pack_answer(replace(report(), **field), run="run", exchange=1)
+    rows = np.frombuffer(answer, np.uint8)[None]
+    with pytest.raises(WireError, match="no report that is like the others"):
+        list(InProcess(lambda message, clients: iter([(clients, rows)])).exchange(QUESTION, [0]))
+
+
+@pytest.mark.parametrize("clients", [[0], [0, 1, 2]])
+def test_answers_are_as_many_as_clients(clients: list[int]) -> None:
+    sent = Reports(round=3, size=4, payloads=np.zeros((2, 1), np.uint8), chunk=2)
+    rows = pack_reports(sent, run="run", exchange=1)
+    with pytest.raises(RunError, match=f"2 answers of {len(clients)} clients"):
+        list(InProcess(lambda message, asked: iter([(clients, rows)])).exchange(QUESTION, [0]))
+
+
+def test_no_reports_are_no_rows() -> None:
+    none = Reports(round=3, size=4, payloads=np.zeros((0, 1), np.uint8), chunk=2)
+    with pytest.raises(WireError, match="there is no report"):
+        pack_reports(none, run="run", exchange=1)

@@ -75,6 +75,26 @@ def log_pmf(
     return log_values, errors
 
 
+def log_factorial_rest(numbers: Integers, center: int) -> tuple[Floats, Floats]:
+    """Return R(a) = ln a! - (a - m) ln m - ln m! for the center m, and a bound on its error.
+
+    For a + b = n, ln C(n, a) is -R(a) - R(b) but for what depends on n alone. Near m, R is small:
+    about (a - m)^2/(2 m).
+
+    Args:
+        numbers: any integers; R of negative ones is infinite, as of an impossible outcome.
+        center: m, from 1.
+    """
+    a, m = np.maximum(numbers, 1).astype(np.float64), np.full(1, float(center))
+    ratio = (a - m) / m
+    found = _deviance(a, m) + 0.5 * np.log1p(ratio) + _stirling_error(a) - _stirling_error(m)
+    # ln 0! = 0
+    of_none = center - _HALF_LOG_TWO_PI - 0.5 * math.log(center) - float(_stirling_error(m)[0])
+    found = np.where(numbers > 0, found, np.where(numbers == 0, of_none, np.inf))
+    errors = 6e-16 * (20 + 5 * np.where(numbers < 0, 0.0, np.abs(found)) + np.abs(a - m))
+    return found, errors
+
+
 def _stirling_error(n: Floats) -> Floats:
     """Return ln n! - (n + 1/2) ln n + n - ln(2 pi)/2 for integers n >= 1."""
     inverse = 1 / (n * n)

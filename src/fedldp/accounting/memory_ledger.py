@@ -7,13 +7,15 @@ import hashlib
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedldp.accounting.budget import Budget, Kind, price, price_of_run
-from fedldp.accounting.check import check_count
 from fedldp.accounting.events import Event, NoData, from_record, to_record
 from fedldp.accounting.ledger import (
     AskedOtherwise,
@@ -24,12 +26,14 @@ from fedldp.accounting.ledger import (
     check_turn,
     went_back,
 )
-from fedldp.accounting.memory_run import NOTHING, Run, State
-from fedldp.accounting.releases import Releases, blocks_of
-from fedldp.errors import ConfigError
+from fedldp.accounting.memory_checks import all_covered, check_client, check_round, indices_of
+from fedldp.accounting.memory_record import run_from_record, run_to_record
+from fedldp.accounting.memory_run import Answer, Run
+from fedldp.accounting.memory_shape import NOTHING, Shape
+from fedldp.accounting.releases import Block, Releases, blocks_of
+from fedldp.errors import ConfigError, PrivacyError
 
-LARGEST_ROUND = 10**6
-"""Of a simulation: rounds are kept as bits."""
+_DAMAGE = (ConfigError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 
 
 class MemoryLedger:
@@ -50,12 +54,12 @@ class MemoryLedger:
 
     def of(self, client: int) -> Ledger:
         """Return the ledger of one client, which is a view of this one."""
-        check_count("client", client)
+        check_client(client)
         return ClientLedger(self, client)
 
     def count_downlink(self, run: str, round: int, event: Event) -> None:
         """Count that the broadcast of ``round`` releases ``event``; again it changes nothing."""
-        _check_round(round)
+        check_round(round)
         price(event, "pure")  # raises if the event is unknown
         server = self._run(run).server
         server[event] = server.get(event, 0) | 1 << round
@@ -66,8 +70,10 @@ class MemoryLedger:
 
     def history(self, run: str, client: int) -> Counter[Event]:
         """Return how often ``client`` released which event in a run."""
+        check_client(client)
         found: Counter[Event] = Counter()
-        for event, times in self._state(run, client).history():
+        known = self._runs.get(run) or Run()
+        for event, times in known.history(known.row(client)):
             found[event] += times
         return found
 
@@ -75,6 +81,7 @@ class MemoryLedger:
         """Return what a client's releases have cost of its budget, rounded up."""
         if self.budget is None:
             raise ConfigError("client_budget: the clients have none; give one")
+        check_client(client)
         return self.budget.spent([self._spent(client, self.budget.kind)])
 
     def releases(self, run: str) -> Releases:
@@ -85,29 +92,100 @@ class MemoryLedger:
                 what to make of that. Count them as one event.
         """
         known = self._runs.get(run, Run())
-        taken: dict[Event, tuple[list[int], list[int]]] = {}
-        for shape, clients, rounds in known.cohorts():
+        blocks: dict[Event, list[Block]] = {}
+        for kinds, clients, words in known.cohorts():
             costly = [
-                (event, bits)
-                for (event, _), bits in zip(shape.kinds, zip(*rounds, strict=True), strict=True)
+                (event, rounds)
+                for (event, _), rounds in zip(kinds, words, strict=True)
                 if not isinstance(event, NoData)
             ]
-            for one, other in itertools.combinations(costly, 2):
-                if any(map(operator.and_, one[1], other[1])):
+            for (event, one), (other, two) in itertools.combinations(costly, 2):
+                if any((one[word] & two[word]).any() for word in one.keys() & two):
                     raise ConfigError(
-                        f"run {run}: a client released {one[0]} and {other[0]} in one round; "
+                        f"run {run}: a client released {event} and {other} in one round; "
                         "count them as one event"
                     )
-            for event, bits in costly:
-                of_event = taken.setdefault(event, ([], []))
-                of_event[0].extend(clients)
-                of_event[1].extend(bits)
-        blocks = {event: blocks_of(*of_event) for event, of_event in taken.items()}
+            for event, rounds in costly:
+                blocks.setdefault(event, []).extend(blocks_of(clients, rounds))
         return Releases(blocks, known.server)
+
+    def ready(
+        self,
+        run: str,
+        round: int,
+        exchange: int,
+        question: bytes,
+        event: Event,
+        clients: NDArray[np.integer] | Sequence[int],
+        *,
+        most_rounds: int | None = None,
+    ) -> bool:
+        """Return whether each of these clients may release ``event`` now, and none did already.
+
+        So it is if every one's own ledger would let ``recall``, ``check_turn`` and ``admit`` pass.
+        Where it is not, ask them one by one, to know whom and why. See ``Ledger.release`` for the
+        arguments; ``clients`` are indices, each once.
+        """
+        try:
+            check_place(run, round, exchange, question)
+            check_round(round)
+            places = indices_of(clients)
+        except ConfigError:
+            return False
+        known = self._runs.get(run) or Run()
+        rows = known.rows(places)
+        if not known.await_answers(rows, round, exchange):
+            return False
+        if most_rounds is not None:
+            done = known.rounds_before(rows, round)
+            if done.max(initial=0) >= most_rounds:
+                return False
+        others = [each for name, each in self._runs.items() if name != run]
+        return all_covered(self.budget, event, places, known, others)
+
+    def release_all(
+        self,
+        run: str,
+        round: int,
+        exchange: int,
+        question: bytes,
+        event: Event,
+        clients: NDArray[np.integer] | Sequence[int],
+        make: Callable[[], NDArray[np.uint8]],
+        *,
+        most_rounds: int | None = None,
+    ) -> NDArray[np.uint8]:
+        """Charge ``event`` to each of many clients, and return the rows that ``make`` gives.
+
+        As ``Ledger.release``, which tells of the arguments, for one after the other, if they are
+        ``ready``; but ``clients`` are n indices, each once, and ``make`` returns what they answer,
+        one row for each, n x bytes. An error of ``make`` is passed on, and costs nothing.
+
+        Raises:
+            PrivacyError: not all of them are ready; nothing was released.
+            ConfigError: ``make`` gave no such rows; nothing was released.
+        """
+        if not self.ready(run, round, exchange, question, event, clients, most_rounds=most_rounds):
+            raise PrivacyError(
+                f"run {run!a:.250} round {round} exchange {exchange}: not every one of these "
+                f"{len(clients)} clients may release {event} for the first time; ask them one by "
+                "one; nothing was released"
+            )
+        places, rows = indices_of(clients), make()
+        if rows.dtype != np.uint8 or rows.ndim != 2 or len(rows) != places.size:
+            raise ConfigError(
+                f"answers: {rows.dtype} of shape {rows.shape}; give a row of bytes for each of "
+                f"{places.size} clients; nothing was released"
+            )
+        each = (_digest(row.data) for row in np.ascontiguousarray(rows))
+        digests = np.fromiter(each, np.uint64, places.size)
+        kept = self._run(run)
+        kept.count(kept.rows(places), Answer(round, exchange, question, event), digests)
+        return rows
 
     def extract(self, clients: Iterable[int]) -> MemoryLedger:
         """Return a ledger of these clients alone, for another process to go on with."""
-        small, chosen = MemoryLedger(self.budget), list(clients)
+        small, chosen = MemoryLedger(self.budget), indices_of(list(dict.fromkeys(clients)))
         small._runs = {name: run.extract(chosen) for name, run in self._runs.items()}
         return small
 
@@ -124,7 +202,7 @@ class MemoryLedger:
     def to_record(self) -> dict[str, Any]:
         """Return all that was released, but not the budget, as a JSON-ready record."""
         events: dict[Event, int] = {}
-        runs = [{"run": name, **run.to_record(events)} for name, run in self._runs.items()]
+        runs = [{"run": name, **run_to_record(run, events)} for name, run in self._runs.items()]
         return {"events": [to_record(event) for event in events], "runs": runs}
 
     @classmethod
@@ -140,23 +218,23 @@ class MemoryLedger:
         ledger = cls(budget)
         try:
             events = dict(enumerate(map(from_record, record["events"])))
-            ledger._runs = {each["run"]: Run.from_record(each, events) for each in record["runs"]}
-        except (ConfigError, LookupError, ValueError, TypeError, AttributeError) as error:
+            ledger._runs = {each["run"]: run_from_record(each, events) for each in record["runs"]}
+            if len(ledger._runs) < len(record["runs"]):
+                raise ConfigError("a run stands there twice")
+        except _DAMAGE as error:
             raise ConfigError(f"the ledgers' record is damaged: {error}") from error
         return ledger
 
     def _run(self, name: str) -> Run:
         check_run(name)
-        return self._runs.setdefault(name, Run())
-
-    def _state(self, run: str, client: int) -> State:
-        found = self._runs.get(run)
-        return NOTHING if found is None else found.states.get(client, NOTHING)
+        if name not in self._runs:
+            self._runs[name] = Run()
+        return self._runs[name]
 
     def _spent(self, client: int, kind: Kind) -> Fraction:
         total = Fraction(0)
         for run in self._runs.values():
-            total += price_of_run(run.states.get(client, NOTHING).history(), kind)
+            total += price_of_run(run.history(run.row(client)), kind)
         return total
 
 
@@ -174,16 +252,17 @@ class ClientLedger:
 
     def rounds_before(self, run: str, round: int) -> int:
         """Return in how many rounds before ``round`` something was released: see ``Ledger``."""
-        done = functools.reduce(operator.or_, self.whole._state(run, self.client).rounds, 0)
+        known = self.whole._runs.get(run) or Run()
+        done = functools.reduce(operator.or_, known.rounds(known.row(self.client)), 0)
         return (done & ((1 << round) - 1)).bit_count()
 
     def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
         """Return if ``event`` may be released now, or was there, else raise: see ``Ledger``."""
         check_run(run)
-        state = self.whole._state(run, self.client)
-        if round == state.round and (exchange, event) in ((x, e) for x, _, e in state.answered):
+        shape = self._shape(run)
+        if round == shape.round and (exchange, event) in ((x, e) for x, _, e in shape.answered):
             return
-        before = [event for event, _ in state.kinds]
+        before = [event for event, _ in shape.kinds]
         budget = self.whole.budget
         if budget is None:
             price(event, "pure", before)  # raises if it is unknown, or was drawn as another
@@ -210,10 +289,11 @@ class ClientLedger:
                 would be a second release.
         """
         check_place(run, round, exchange, question)
-        _check_round(round)
+        check_round(round)
         known = self._known(run, round, exchange, question)
         if known is None:
-            check_turn(self.rounds_before(run, round), most_rounds)
+            if most_rounds is not None:
+                check_turn(self.rounds_before(run, round), most_rounds)
             self.admit(run, round, exchange, event)
         elif known != event:
             raise AskedOtherwise(
@@ -221,13 +301,12 @@ class ClientLedger:
                 f"not as {event}"
             )
         payload = make()
-        digest = int.from_bytes(hashlib.sha256(payload).digest()[:8])
+        digest = _digest(payload)
         kept = self.whole._run(run)
+        row = kept.row(self.client)
         if known is None:
-            state = kept.states.get(self.client, NOTHING)
-            kept.put(self.client, state.after(round, exchange, question, event))
-            kept.answers.setdefault(exchange, {})[self.client] = digest
-        elif kept.answers[exchange][self.client] != digest:
+            kept.count_alike(row, Answer(round, exchange, question, event), digest)
+        elif kept.answers[exchange][row] != digest:
             raise NoLongerKept(
                 f"client {self.client}, run {run} round {round} exchange {exchange}: the answer is "
                 "another than before, and would be randomised again; nothing was released"
@@ -236,17 +315,19 @@ class ClientLedger:
 
     def _known(self, run: str, round: int, exchange: int, question: bytes) -> Event | None:
         """Return as what event this very question was answered before, or None."""
-        state = self.whole._state(run, self.client)
-        if round < state.round:
-            raise went_back(run, round, state.round)
-        for there, asked, event in state.answered if round == state.round else ():
+        shape = self._shape(run)
+        if round < shape.round:
+            raise went_back(run, round, shape.round)
+        for there, asked, event in shape.answered if round == shape.round else ():
             if there == exchange:
                 if asked != question:
                     raise AskedOtherwise(
                         f"run {run} round {round} exchange {exchange} was released for another "
                         "question"
                     )
-                if self.client not in self.whole._runs[run].answers.get(exchange, {}):
+                kept = self.whole._runs[run]
+                digests = kept.answers.get(exchange)
+                if digests is None or not digests[kept.row(self.client)]:
                     raise NoLongerKept(
                         f"run {run} round {round} exchange {exchange} was released before a "
                         "resume, and its bytes are no longer kept"
@@ -254,7 +335,11 @@ class ClientLedger:
                 return event
         return None
 
+    def _shape(self, run: str) -> Shape:
+        known = self.whole._runs.get(run)
+        return NOTHING if known is None else known.shape(known.row(self.client))
 
-def _check_round(round: int) -> None:
-    if round > LARGEST_ROUND:
-        raise ConfigError(f"round = {round}: a simulation has at most {LARGEST_ROUND:,}")
+
+def _digest(answer: bytes | memoryview) -> int:
+    """Return the beginning of an answer's digest; 1 for the one in 2^64 that would be 0."""
+    return int.from_bytes(hashlib.sha256(answer).digest()[:8]) or 1

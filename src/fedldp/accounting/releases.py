@@ -22,6 +22,11 @@ from fedldp.errors import ConfigError
 Indices = NDArray[np.int32]
 Clients = Sequence[int] | NDArray[np.integer]  # a range, for many
 
+WORD = 32
+
+Words = dict[int, NDArray[np.uint32]]
+"""The rounds of some clients, of each in its place: bit b of word w is that of round 32 w + b."""
+
 _DENSE = 8
 """Clients are counted in a table of all indices if these are at most so many times the entries."""
 
@@ -84,7 +89,8 @@ class Releases:
         blocks = {event: [Block(clients, full)] for event, clients in members.items()}
         events = list(members)
         size = 1 + max((int(each[-1]) for each in members.values() if each.size), default=-1)
-        group_of = np.full(size, len(events), np.int32)
+        # As small as can be: what has 16 bits is sorted in one pass.
+        group_of = np.full(size, len(events), np.min_scalar_type(len(events)))
         for group, clients in enumerate(members.values()):
             group_of[clients] = group
         if sum(each.size for each in members.values()) != np.sum(group_of < len(events)):
@@ -98,6 +104,9 @@ class Releases:
             assert clients[0] >= 0
             assert np.all(np.diff(clients) > 0)  # each once
             groups_there = group_of[clients]
+            if np.all(groups_there == groups_there[0]):
+                blocks[events[groups_there[0]]].append(Block(clients, 1 << round))
+                continue
             order = np.argsort(groups_there, kind="stable")
             found, starts = np.unique(groups_there[order], return_index=True)
             for group, part in zip(found, np.split(clients[order], starts[1:]), strict=True):
@@ -139,7 +148,12 @@ class Releases:
         """
         events = self.events
         counted = [_counts(blocks) for blocks in self._blocks.values()]
+        if len(events) == 1:  # of a million clients, say
+            return [Counter({events[0]: int(counted[0][1].max())})]
         clients = _joined([clients for clients, _ in counted])
+        if np.unique(clients).size == clients.size:  # nobody has two kinds of events
+            most_times = (int(times.max()) for _, times in counted)
+            return [Counter({event: n}) for event, n in zip(events, most_times, strict=True)]
         numbers = np.repeat(np.arange(len(events)), [each.size for each, _ in counted])
         times = _joined([times for _, times in counted])
         order = np.argsort(clients, kind="stable")
@@ -192,36 +206,52 @@ def rounds_of(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-def blocks_of(clients: Sequence[int], rounds: Sequence[int]) -> list[Block]:
+def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Block]:
     """Return the blocks of one event.
 
     Where hardly two clients took part in the same rounds, they are put together round by round.
 
     Args:
-        clients: their indices; one that stands there twice has different rounds.
-        rounds: of each client, as the bits of an integer.
+        clients: their indices, ascending.
+        words: the rounds of each.
     """
-    distinct = set(rounds)
-    if len(distinct) <= _FEW_GROUPS:
-        members: dict[int, list[int]] = {bits: [] for bits in distinct}
-        for client, bits in zip(clients, rounds, strict=True):
-            members[bits].append(client)
-        return [Block(_indices(each), bits) for bits, each in members.items()]
-    width = (max(distinct).bit_length() + 7) // 8
-    packed = b"".join(bits.to_bytes(width, "little") for bits in rounds)
-    order = np.argsort(np.asarray(clients, np.int32))
-    table = np.frombuffer(packed, np.uint8).reshape(-1, width)[order].T
-    ascending = np.asarray(clients, np.int32)[order]
+    indices = clients.astype(np.int32)
+    group = _alike(words, indices.size)
+    if group is None:
+        return [
+            Block(indices[there], 1 << word * WORD + bit)
+            for word, bits in words.items()
+            for bit in range(WORD)
+            if (there := bits & np.uint32(1 << bit) != 0).any()
+        ]
+    order = np.argsort(group, kind="stable")
+    _, starts = np.unique(group[order], return_index=True)
     return [
-        Block(ascending[table[round // 8] & (1 << round % 8) != 0], 1 << round)
-        for round in range(8 * width)
+        Block(indices[each], sum(int(bits[each[0]]) << w * WORD for w, bits in words.items()))
+        for each in np.split(order, starts[1:])
     ]
+
+
+def _alike(words: Words, size: int) -> NDArray[np.int64] | None:
+    """Return groups of the clients whose rounds are the same, by number; None if they are many."""
+    group = np.zeros(size, np.int64)
+    for bits in words.values():
+        if (bits == bits[0]).all():
+            continue
+        found, place = np.unique(bits, return_inverse=True)
+        if found.size > _FEW_GROUPS:
+            return None
+        found, group = np.unique(group * found.size + place, return_inverse=True)
+        if found.size > _FEW_GROUPS:
+            return None
+    return group
 
 
 def _indices(clients: Clients) -> Indices:
     if isinstance(clients, range):
         return np.arange(clients.start, clients.stop, clients.step, dtype=np.int32)
-    return np.sort(np.asarray(clients, dtype=np.int32))
+    found = np.asarray(clients, dtype=np.int32)
+    return found if np.all(found[1:] >= found[:-1]) else np.sort(found)
 
 
 def _bits(rounds: Iterable[int]) -> int:
@@ -235,15 +265,15 @@ def _joined(parts: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
-def _counts(blocks: Sequence[Block]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _counts(blocks: Sequence[Block]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """Return the clients of some blocks, ascending, and how often each stands there."""
     if len(blocks) == 1:
         ((clients, rounds),) = blocks
-        return clients.astype(np.int64), np.full(clients.size, rounds.bit_count())
+        return clients, np.broadcast_to(np.int64(rounds.bit_count()), clients.shape)
     low = min(int(block.clients[0]) for block in blocks)
     span = 1 + max(int(block.clients[-1]) for block in blocks) - low
     if span <= _DENSE * sum(block.clients.size for block in blocks):
-        table = np.zeros(span, np.int64)
+        table = np.zeros(span, np.int32)
         for clients, rounds in blocks:
             table[clients - low] += rounds.bit_count()
         found = np.flatnonzero(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from fedldp.errors import ConfigError
 if TYPE_CHECKING:
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import Result
+    from fedldp.simulation.plan import Plan
     from fedldp.systems import SystemConfig
 
 
@@ -25,7 +26,14 @@ def run(
     rounds: Annotated[int | None, typer.Option(help="number of rounds")] = None,
     seed: Annotated[int | None, typer.Option(help="the simulation's seed")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="processes; else one for each core")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="processes; else one for each core, or one alone for a small run"),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="auto or HOST:PORT: a Ray cluster in place of --workers"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="the run folder to make")] = None,
     resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
     data_dir: DataDir = None,
@@ -55,7 +63,7 @@ def run(
         from fedldp.api import new_run_dir
 
         out = new_run_dir(Path(name or config.system).stem, config.seed)
-    result = _simulate(config, name, device, workers, out, folder, data_dir)
+    result = _simulate(config, name, device, workers, cluster, out, folder, data_dir)
     if as_json:
         print_json(result.summary())
     else:
@@ -91,6 +99,7 @@ def _simulate(
     name: str | None,
     device: str,
     workers: int | None,
+    cluster: str | None,
     out: Path | None,
     folder: RunFolder | None,
     data_dir: Path | None,
@@ -99,20 +108,36 @@ def _simulate(
 
     from fedldp.reporting import text
     from fedldp.reporting.progress import RunProgress
-    from fedldp.simulation.engine import simulate
 
     stderr = Console(stderr=True)
+
+    def show(privacy: dict[str, Any]) -> None:
+        what = text.run_text(name or "a run from Python", config)
+        stderr.print(f"run        {what}", highlight=False, soft_wrap=True)
+        text.print_statement(stderr, privacy)
+
     try:
+        planned = (
+            None
+            if folder or cluster is not None
+            else _planned(config, device, workers, out, data_dir)
+        )
+        if planned is not None:
+            show(planned.privacy)
+        from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
+
         with RunProgress(config.rounds, stderr) as progress:
             return simulate(
                 config,
                 recipe=name,
                 device=device,
-                workers=workers if workers is not None else _cores(),
+                workers=_processes(planned, cluster) if workers is None else workers,
+                cluster=cluster,
                 out=out,
                 resume=folder,
                 data_dir=data_dir,
-                before=lambda privacy: text.print_statement(stderr, privacy),
+                planned=planned,
+                before=show,
                 after_round=progress.show,
             )
     except KeyboardInterrupt:
@@ -128,5 +153,21 @@ def _simulate(
         raise typer.Exit(130) from None
 
 
-def _cores() -> int:
+def _planned(
+    config: SystemConfig, device: str, workers: int | None, out: Path | None, data_dir: Path | None
+) -> Plan | None:
+    """Return the plan, where nothing that takes long to find out can refuse the run any more."""
+    from fedldp.reporting.record import check_new
+    from fedldp.simulation.plan import early_plan
+
+    if device not in ("auto", "cpu") or (workers is not None and workers < 1):
+        return None
+    if out is not None:
+        check_new(out)
+    return early_plan(config, data_dir)
+
+
+def _processes(planned: Plan | None, cluster: str | None) -> int:
+    if cluster is not None or (planned is not None and planned.is_small):
+        return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -153,7 +153,7 @@ class ClientRuntime:
         ``finish`` completes it. Between the two a simulation may train many clients at once.
         """
         try:
-            question, digest, reason = _read(self.policy, message)
+            question, digest, reason = read(self.policy, message)
         except WireError:
             return pack_answer(Refusal(round=0, reason=Reason.MALFORMED), run="", exchange=0)
         round, exchange = question.broadcast.round, question.exchange
@@ -238,7 +238,7 @@ class ClientRuntime:
 
 
 @lru_cache(maxsize=4)
-def _read(policy: Policy, message: bytes) -> tuple[Question, bytes, Reason | None]:
+def read(policy: Policy, message: bytes) -> tuple[Question, bytes, Reason | None]:
     """Read a question, which many simulated clients are asked in the same words, once."""
     question = read_question(message)
     return question, hashlib.sha256(message).digest(), policy.refuses(question)

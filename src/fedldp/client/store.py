@@ -6,8 +6,9 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from operator import methodcaller
 from pathlib import Path
 
 import numpy as np
@@ -57,11 +58,29 @@ class FolderStore:
             self._sync(path)  # whoever kept it may have been killed before it was
         return load_file(path)
 
+    def files(self) -> dict[str, bytes]:
+        """Return all that is kept for the run, by path below ``folder``: to be carried away."""
+        paths = sorted(self.folder.rglob("*.safetensors"))
+        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
+
+    def add(self, files: Mapping[str, bytes]) -> None:
+        """Keep what ``files`` gave elsewhere, for the same client; what is kept already stays."""
+        for name, content in files.items():
+            path = self.folder / name
+            if not path.exists():
+                self._place(path, methodcaller("write_bytes", content))
+            if path.parent != self.folder:
+                self._forget_before(_round_of(path.parent))
+
     def _keep(self, made: Arrays, path: Path) -> None:
+        # safetensors writes the memory as it lies, and would scramble a view with strides.
+        arrays = {n: np.require(made[n], requirements="C") for n in made}
+        self._place(path, lambda partial: save_file(arrays, partial))
+
+    def _place(self, path: Path, write: Callable[[Path], object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
-        # safetensors writes the memory as it lies, and would scramble a view with strides.
-        save_file({n: np.require(made[n], requirements="C") for n in made}, partial)
+        write(partial)
         if self._lasting:
             _sync(partial)
         with suppress(FileExistsError):
@@ -79,8 +98,12 @@ class FolderStore:
 
     def _forget_before(self, round: int) -> None:
         for old in self.folder.glob("round-*"):
-            if int(old.name.removeprefix("round-")) < round:
+            if _round_of(old) < round:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def _round_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("round-"))
 
 
 def _sync(path: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.errors import ConfigError
+from fedldp.randomness import numbered_generator
 
 # Scheme: what its parameter is, and an example of it.
 _SCHEMES: dict[str, tuple[str, str] | None] = {
@@ -15,7 +20,9 @@ _SCHEMES: dict[str, tuple[str, str] | None] = {
     "dirichlet": ("concentration", "dirichlet:0.5"),
     "shards": ("number of shards per client", "shards:2"),
     "power-law": ("exponent", "power-law:1.5"),
+    "drawn": ("number of examples per client", "drawn:6"),
 }
+_WHOLE = ("shards", "drawn")
 _MAX_PARAMETER = 1e6  # far beyond any effect, and short of overflow in the Dirichlet sampler
 
 
@@ -49,10 +56,10 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
         value = float(number)
     except ValueError:
         value = math.nan
-    if name == "shards" and not (value >= 1 and value.is_integer()):
+    if name in _WHOLE and not (value >= 1 and value.is_integer()):
         value = math.nan
     if not 0 < value <= _MAX_PARAMETER:
-        kind = "an integer from 1" if name == "shards" else "a number above 0"
+        kind = "an integer from 1" if name in _WHOLE else "a number above 0"
         raise ConfigError(
             f"partition is {text!r}; its {parameter} must be {kind} up to {_MAX_PARAMETER:.0f}, "
             f"as in {example}"
@@ -69,6 +76,13 @@ def check_partition(num_examples: int, num_clients: int, scheme: str) -> tuple[s
     name, parameter = parse_scheme(scheme)
     if num_clients < 1:
         raise ConfigError(f"num_clients is {num_clients}; give an integer from 1")
+    if name == "drawn" and parameter is not None:
+        if parameter > num_examples:
+            raise ConfigError(
+                f"partition is {scheme!r}, and there are only {num_examples} examples to draw "
+                "from; give at most that"
+            )
+        return name, parameter
     if num_clients > num_examples:
         raise ConfigError(
             f"num_clients is {num_clients}, more than the {num_examples} training examples; "
@@ -83,9 +97,110 @@ def check_partition(num_examples: int, num_clients: int, scheme: str) -> tuple[s
     return name, parameter
 
 
+def examples_of_all(num_examples: int, num_clients: int, scheme: str) -> int:
+    """Return how many examples the clients have together, of ``num_examples`` different ones."""
+    name, parameter = parse_scheme(scheme)
+    return num_clients * int(parameter) if name == "drawn" and parameter else num_examples
+
+
+class Shares(Sequence[NDArray[np.int64]]):
+    """The rows of each client, ascending; in a few arrays, however many clients there are.
+
+    Args:
+        rows: of all clients, one client's after the other's.
+        sizes: how many are each client's.
+    """
+
+    def __init__(self, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+        self.sizes = sizes
+        self.largest = int(sizes.max())
+        self._rows = rows
+        self._stops = np.cumsum(sizes)
+
+    @classmethod
+    def of(cls, parts: Sequence[NDArray[np.int64]]) -> Shares:
+        """Return the shares of clients whose rows are given one after the other."""
+        return cls(np.concatenate(parts), np.array([len(part) for part in parts]))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, client: int) -> NDArray[np.int64]: ...
+
+    @overload
+    def __getitem__(self, client: slice) -> list[NDArray[np.int64]]: ...
+
+    def __getitem__(self, client: int | slice) -> NDArray[np.int64] | list[NDArray[np.int64]]:
+        if isinstance(client, slice):
+            return [self[each] for each in range(*client.indices(len(self)))]
+        stop = self._stops[client]
+        return self._rows[stop - self.sizes[client] : stop]
+
+
+_TOGETHER = 1024
+"""Clients whose examples are drawn at a time."""
+
+
+@dataclass(frozen=True)
+class DrawnShares(Sequence[NDArray[np.int64]]):
+    """The rows of clients that draw them when they are looked at, and always the same ones.
+
+    Attributes:
+        num_clients: how many.
+        per_client: rows of each.
+        num_examples: of which they are drawn.
+        key: decides the draws.
+    """
+
+    num_clients: int
+    per_client: int
+    num_examples: int
+    key: int
+
+    @property
+    def largest(self) -> int:
+        """How many rows the client has that has the most."""
+        return self.per_client
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many rows are each client's."""
+        return np.broadcast_to(np.int64(self.per_client), self.num_clients)
+
+    def __len__(self) -> int:
+        return self.num_clients
+
+    @overload
+    def __getitem__(self, client: int) -> NDArray[np.int64]: ...
+
+    @overload
+    def __getitem__(self, client: slice) -> list[NDArray[np.int64]]: ...
+
+    def __getitem__(self, client: int | slice) -> NDArray[np.int64] | list[NDArray[np.int64]]:
+        if isinstance(client, slice):
+            return [self[each] for each in range(*client.indices(len(self)))]
+        if not 0 <= client < self.num_clients:
+            raise IndexError(client)
+        rows: NDArray[np.int64] = _drawn(self, client // _TOGETHER)[client % _TOGETHER]
+        return rows
+
+
+@lru_cache(maxsize=16)
+def _drawn(shares: DrawnShares, block: int) -> NDArray[np.int64]:
+    """Return the rows of the next clients, shape (_TOGETHER, per_client)."""
+    generator = numbered_generator(shares.key, block)
+    drawn = generator.integers(shares.num_examples, size=(_TOGETHER, shares.per_client))
+    drawn.sort(axis=1)
+    for place in np.flatnonzero((np.diff(drawn, axis=1) == 0).any(1)):  # some example twice
+        own = generator.choice(shares.num_examples, shares.per_client, replace=False)
+        drawn[place] = np.sort(own)
+    return drawn
+
+
 def partition(
     labels: NDArray[np.int64], num_clients: int, scheme: str, generator: np.random.Generator
-) -> list[NDArray[np.int64]]:
+) -> Shares | DrawnShares:
     """Assign every example to exactly one client, and to every client at least one.
 
     The schemes:
@@ -103,15 +218,17 @@ def partition(
     - power-law:E: a random partition; beyond the one example that every client has, the client of
       rank r holds a share proportional to r ** -E, and ranks are drawn at random (sizes by a
       power law as in Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020).
+    - drawn:N: no partition: each client draws N different examples from all. For more clients than
+      there are examples; an example then stands for a similar one of each client that has it.
 
     Args:
         labels: shape (N,), of the examples to assign.
-        num_clients: from 1 to N.
+        num_clients: from 1, to N unless they are drawn.
         scheme: see parse_scheme.
         generator: the only source of randomness; its state decides the partition.
 
     Returns:
-        One increasing array of row numbers per client.
+        One ascending array of row numbers per client.
 
     Raises:
         ConfigError: the scheme is malformed, or there are too few examples for it.
@@ -121,15 +238,30 @@ def partition(
     [4, 3, 3]
     """
     name, parameter = check_partition(len(labels), num_clients, scheme)
+    if name == "drawn" and parameter is not None:
+        key = int(generator.integers(1 << 63))
+        return DrawnShares(num_clients, int(parameter), len(labels), key)
     if name == "dirichlet" and parameter is not None:
-        parts = _dirichlet(labels, num_clients, parameter, generator)
+        owners = _dirichlet(labels, num_clients, parameter, generator)
     elif name == "shards" and parameter is not None:
-        parts = _shards(labels, num_clients, int(parameter), generator)
+        owners = _shards(labels, num_clients, int(parameter), generator)
     elif name == "power-law" and parameter is not None:
-        parts = _power_law(len(labels), num_clients, parameter, generator)
+        owners = _power_law(len(labels), num_clients, parameter, generator)
     else:
-        parts = np.array_split(generator.permutation(len(labels)), num_clients)
-    return [np.sort(part) for part in parts]
+        owners = _owners(generator.permutation(len(labels)), _even(len(labels), num_clients))
+    return Shares(np.argsort(owners, kind="stable"), np.bincount(owners, minlength=num_clients))
+
+
+def _even(total: int, parts: int) -> NDArray[np.int64]:
+    """Return sizes that differ by at most one, the larger ones first."""
+    return total // parts + (np.arange(parts) < total % parts)
+
+
+def _owners(order: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return whose each row is where clients take the next of ``order``, as many as ``sizes``."""
+    owners = np.empty(len(order), np.int32)
+    owners[order] = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    return owners
 
 
 def _dirichlet(
@@ -137,8 +269,8 @@ def _dirichlet(
     num_clients: int,
     concentration: float,
     generator: np.random.Generator,
-) -> list[NDArray[np.int64]]:
-    clients = np.empty(len(labels), dtype=np.int64)
+) -> NDArray[np.int32]:
+    clients = np.empty(len(labels), dtype=np.int32)
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
         shares = generator.dirichlet(np.full(num_clients, concentration))
@@ -151,7 +283,7 @@ def _dirichlet(
         clients[generator.choice(np.flatnonzero(clients == largest))] = empty
         sizes[largest] -= 1
         sizes[empty] += 1
-    return np.split(np.argsort(clients, kind="stable"), np.cumsum(sizes)[:-1])
+    return clients
 
 
 def _shards(
@@ -159,19 +291,23 @@ def _shards(
     num_clients: int,
     shards_per_client: int,
     generator: np.random.Generator,
-) -> list[NDArray[np.int64]]:
+) -> NDArray[np.int32]:
     num_shards = num_clients * shards_per_client
     order = generator.permutation(len(labels))
-    shards = np.array_split(order[np.argsort(labels[order], kind="stable")], num_shards)
-    drawn = generator.permutation(num_shards).reshape(num_clients, shards_per_client)
-    return [np.concatenate([shards[number] for number in numbers]) for numbers in drawn]
+    shards = _owners(
+        order[np.argsort(labels[order], kind="stable")], _even(len(labels), num_shards)
+    )
+    drawn = _owners(generator.permutation(num_shards), _even(num_shards, num_clients))
+    owners: NDArray[np.int32] = drawn[shards]
+    return owners
 
 
 def _power_law(
     num_examples: int, num_clients: int, exponent: float, generator: np.random.Generator
-) -> list[NDArray[np.int64]]:
+) -> NDArray[np.int32]:
     ranks = generator.permutation(num_clients) + 1
     weights = ranks.astype(np.float64) ** -exponent
     ends = np.cumsum(weights) / weights.sum() * (num_examples - num_clients)
     ends = np.rint(ends).astype(np.int64) + np.arange(1, num_clients + 1)
-    return np.split(generator.permutation(num_examples), ends[:-1])
+    ends[-1] = num_examples
+    return _owners(generator.permutation(num_examples), np.diff(ends, prepend=0))

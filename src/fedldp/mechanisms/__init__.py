@@ -9,13 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
-from fedldp.errors import RunError
+from fedldp.bounding import check_releasable
+from fedldp.errors import PrivacyError, RunError
+from fedldp.mechanisms._packed import add_ones, count_ones, packed_bytes
 from fedldp.randomness import Stream
 from fedldp.registry import scan
 
@@ -92,6 +94,25 @@ class Mechanism(ABC):
             PrivacyError: ``values`` may not be released (see ``bounding.check_releasable``).
         """
 
+    def encode_many(
+        self, values: NDArray[np.floating], streams: Sequence[Stream]
+    ) -> NDArray[np.uint8]:
+        """Return the reports of many vectors: row i is ``encode(values[i], streams[i])``.
+
+        Args:
+            values: in normalised coordinates, shape (n, d).
+            streams: n of them, each of its own.
+
+        Returns:
+            Shape (n, bytes of a report).
+
+        Raises:
+            PrivacyError: some of ``values`` may not be released: nothing is drawn or returned.
+        """
+        check_block(values, streams)
+        reports = [self.encode(row, stream) for row, stream in zip(values, streams, strict=True)]
+        return np.array([np.frombuffer(report, np.uint8) for report in reports])
+
     @abstractmethod
     def payload_bits(self, size: int) -> int:
         """Return the bits of a report of ``size`` values, before padding to whole bytes."""
@@ -121,11 +142,26 @@ class Mechanism(ABC):
         """Return instances, with extreme parameters among them, for the contract tests."""
 
 
+def check_block(values: Any, streams: Sequence[Stream]) -> None:
+    """Refuse a block of vectors of which one may not be released, or that has not its streams.
+
+    Raises:
+        PrivacyError: see ``bounding.check_releasable``.
+    """
+    check_releasable(values)
+    if values.ndim != 2 or len(values) != len(streams):
+        raise PrivacyError(
+            f"cannot release values of shape {values.shape} with {len(streams)} streams: give one "
+            "row for each stream"
+        )
+
+
 class Counts(Aggregate):
     """Counts of ones for each coordinate; with the scale K they give the mean.
 
     Reports of several budgets may follow each other: a change of scale folds the counts so far
-    into a float64 sum, so memory stays O(d).
+    into a float64 sum, so memory stays O(d). Up to 252 whole reports, of at most 1 MiB together,
+    or else 60 (7.5 d bytes) wait to be counted at once.
     """
 
     def __init__(self, size: int, scale: float) -> None:
@@ -135,9 +171,10 @@ class Counts(Aggregate):
         self._sum = np.zeros(size)
         self._ones = np.zeros(size, np.int64)
         self._seen = np.zeros(size, np.int64)
-        # Whole reports are first counted in bytes, which hold 255 of them.
-        self._bytes = np.zeros(size, np.uint8)
-        self._pending = 0
+        self._whole = 0
+        self._payload_bytes = packed_bytes(size)
+        self._most_waiting = 252 if 252 * self._payload_bytes <= 1 << 20 else 60
+        self._waiting: list[bytes] = []
 
     def use_scale(self, scale: float) -> None:
         """Decode what follows with this scale."""
@@ -151,16 +188,46 @@ class Counts(Aggregate):
         Raises:
             RunError: the payload has not the length of a report.
         """
-        if len(payload) != -(-self.size // 8):
+        if len(payload) != self._payload_bytes:
             raise RunError(
                 f"a report of {len(payload)} bytes for {self.size} coordinates: "
                 "client and server run different models"
             )
-        packed = np.frombuffer(payload, np.uint8)
-        self._bytes += np.unpackbits(packed, count=self.size)
-        self._pending += 1
-        if self._pending == 255:
-            self._flush()
+        self._waiting.append(payload)
+        if len(self._waiting) == self._most_waiting:
+            self._count_waiting()
+
+    def add_many(self, payloads: NDArray[np.uint8]) -> None:
+        """Take in whole reports, one in a row, shape (n, bytes of a report).
+
+        Raises:
+            RunError: the rows have not the length of a report, or are not of bytes.
+        """
+        self._ones += count_ones(payloads, self.size)
+        self._whole += len(payloads)
+
+    def add_counts(self, ones: NDArray[np.int64], reports: int) -> None:
+        """Take in the counts of ones of whole reports, made elsewhere.
+
+        Args:
+            ones: shape (d,), from 0 to ``reports``.
+            reports: how many they are.
+
+        Raises:
+            RunError: ``ones`` are no such counts.
+        """
+        if ones.shape != (self.size,) or ones.dtype != np.int64:
+            raise RunError(
+                f"counts of shape {ones.shape} and type {ones.dtype}: give int64 counts of "
+                f"{self.size} coordinates"
+            )
+        if not 0 <= ones.min() <= ones.max() <= reports:
+            raise RunError(
+                f"counts from {ones.min()} to {ones.max()} of {reports} reports: give counts of "
+                "ones of whole reports"
+            )
+        self._ones += ones
+        self._whole += reports
 
     def add_bits(self, positions: NDArray[np.int64], bits: NDArray[np.uint8]) -> None:
         """Take in single coordinates: ``bits`` of shape (m,) at ``positions`` of shape (m,).
@@ -176,6 +243,11 @@ class Counts(Aggregate):
         self._seen += np.bincount(positions, minlength=self.size)
         self._ones += np.bincount(positions[bits != 0], minlength=self.size)
 
+    def ones(self) -> NDArray[np.int64]:
+        """Return how many ones each coordinate has had in reports of the present scale."""
+        self._count_waiting()
+        return self._ones.copy()
+
     def mean(self) -> NDArray[np.float64]:
         """Return the estimate K (2 ones/n - 1) of each coordinate's mean, shape (d,)."""
         self._fold()
@@ -183,18 +255,22 @@ class Counts(Aggregate):
             raise RunError("no report came in for some coordinates: there is no mean to estimate")
         return self._sum / self.reports
 
-    def _flush(self) -> None:
-        self._ones += self._bytes
-        self._seen += self._pending
-        self._bytes[:] = 0
-        self._pending = 0
+    def _count_waiting(self) -> None:
+        if self._waiting:
+            add_ones(self._waiting, self._ones)
+            self._whole += len(self._waiting)
+            self._waiting.clear()
 
     def _fold(self) -> None:
-        self._flush()
-        self._sum += self._scale * (2 * self._ones - self._seen)
+        self._count_waiting()
+        self._seen += self._whole
         self.reports += self._seen
+        self._ones *= 2
+        self._ones -= self._seen
+        self._sum += self._scale * self._ones
         self._ones[:] = 0
         self._seen[:] = 0
+        self._whole = 0
 
 
 class BitMechanism(Mechanism):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import TwoValuedBits
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError
-from fedldp.mechanisms import BitMechanism, MechanismSettings
+from fedldp.mechanisms import BitMechanism, MechanismSettings, check_block
+from fedldp.mechanisms._comparison import Comparison
 from fedldp.randomness import Stream
-
-# Coordinates randomised at a time: the working arrays stay in the second-level cache.
-_BLOCK = 1 << 16
 
 _EXACT = Context(prec=60)
 
@@ -31,6 +29,7 @@ LIMITS = {64: (1e-12, 32.0), 32: (1e-6, 10.0)}
 between the two probabilities, or below the smaller one."""
 
 
+@final
 @dataclass(frozen=True)
 class TwoPoint(BitMechanism):
     """Report a coordinate x in [-1, 1] as the bit 1 with probability 1/2 + x/(2K), else 0.
@@ -92,63 +91,28 @@ class TwoPoint(BitMechanism):
         full = 1 << self.integer_bits
         return full / (full - 2 * self.threshold_min)
 
-    @property
-    def _half(self) -> int:
-        # Thresholds relative to 2^(B-1) are symmetric, from -half to half, and fit a signed word.
-        return (1 << (self.integer_bits - 1)) - self.threshold_min
+    @cached_property
+    def comparison(self) -> Comparison:
+        """How bits are drawn; thresholds lie symmetrically about 2^(B-1)."""
+        half = (1 << (self.integer_bits - 1)) - self.threshold_min
+        return Comparison(half, self.integer_bits)
 
     def thresholds(self, values: NDArray[np.floating]) -> list[int]:
         """Return the integer threshold T of each value, shape (d,): P(bit = 1) = T / 2^B."""
         middle = 1 << (self.integer_bits - 1)
-        return [middle + self._offset(float(y)) for y in self._scaled(np.asarray(values))]
-
-    def _scaled(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        # In units of 2^32 (of one for B = 32): the integer part is compared with a random word.
-        half = values.dtype.type(math.ldexp(self._half, self._shift))
-        if math.ldexp(float(half), -self._shift) < self._half:
-            # Rounded up, so that -1 and 1 reach the last thresholds, where all are clamped.
-            half = np.nextafter(half, values.dtype.type(math.inf))
-        scaled: NDArray[np.floating] = np.clip(values, -1, 1)
-        scaled *= half
-        return scaled
-
-    @property
-    def _shift(self) -> int:
-        return 32 - self.integer_bits
-
-    def _offset(self, scaled: float) -> int:
-        exact = math.floor(scaled * 2.0**-self._shift)
-        return max(-self._half, min(exact, self._half))
+        return [middle + self.comparison.offset(value) for value in values]
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return one bit for each coordinate, most significant first; see ``Mechanism.encode``."""
         check_releasable(values)
-        flat = values.reshape(-1)
-        packed = [
-            self._encode_block(flat[start : start + _BLOCK], stream)
-            for start in range(0, flat.size, _BLOCK)
-        ]
-        return b"".join(packed)
+        return self.comparison.draw(values.reshape(1, -1), [stream]).tobytes()
 
-    def _encode_block(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Compare U with T by their high 32 bits; draw low bits only where those are equal.
-
-        The low word of a uniform integer is independent of its high word, so drawing it late
-        changes nothing in the distribution; it is needed once in 2^32 coordinates.
-        """
-        scaled = self._scaled(values)
-        words = stream.integers(values.size, np.int32)
-        up = self._half >> -self._shift
-        high = _to_int32(np.floor(scaled), largest=up)
-        np.clip(high, -self._half >> -self._shift, up, out=high)
-        ones = words < high
-        if self.integer_bits > 32:
-            ties = words == high
-            for i in np.flatnonzero(ties) if ties.any() else ():
-                offset = self._offset(float(scaled[i]))
-                drawn = (int(words[i]) << 32) + int(stream.integers(1, np.uint32)[0])
-                ones[i] = drawn < offset
-        return np.packbits(ones).tobytes()
+    def encode_many(
+        self, values: NDArray[np.floating], streams: Sequence[Stream]
+    ) -> NDArray[np.uint8]:
+        """Return rows of bits, as ``encode`` packs them; see ``Mechanism.encode_many``."""
+        check_block(values, streams)
+        return self.comparison.draw(values, streams)
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values`` clipped to [-1, 1]."""
@@ -162,17 +126,6 @@ class TwoPoint(BitMechanism):
     def examples(cls) -> Sequence[TwoPoint]:
         """Return instances for the contract tests."""
         return [cls(1.0), cls(0.01), cls(8.0), cls(32.0), cls(1.0, 32), cls(10.0, 32)]
-
-
-def _to_int32(whole: NDArray[np.floating], largest: int) -> NDArray[np.int32]:
-    # The threshold of the very top may be rounded up to 2^31, which int32 does not hold: a float32
-    # below it is rounded up by 128 at most.
-    if largest < 2**31 - 256:
-        return whole.astype(np.int32)
-    over = whole >= 2**31
-    result = np.where(over, 0, whole).astype(np.int32)
-    result[over] = largest
-    return result
 
 
 def _ceil_of_share(epsilon: float, bits: int) -> int:

@@ -1,60 +1,147 @@
-"""Local SGD of many clients at once: for a GPU, which one small client leaves idle.
+"""SGD of many clients at once: one client's small model leaves a processor, or a GPU, idle.
 
-The arithmetic is that of ``LocalSgd``, client by client in the same batches; sums may be rounded
-otherwise. Only the training is batched: each client's weights are encoded on their own.
+The arithmetic is that of one client after the other, in the same batches; sums may be rounded
+otherwise. Only the training is batched: each client's weights are encoded by its own streams.
+
+Clients train together on a GPU always, and on a processor where that is faster: where the model has
+dense layers alone and at most ``LARGEST_MODEL`` weights, and a batch at most ``LARGEST_BATCH``
+examples. With convolutions, or with more weights than a processor's cache holds for some clients,
+one after the other is faster (``benchmarks/``). Groups are the next clients of a round, as many as
+``simulation.together`` says, whoever trains them: so any number of workers gives the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
 from fedldp.models import layout_of_module
-from fedldp.parts.local_sgd import LocalSgd, writable
-from fedldp.parts.sides import Client
-from fedldp.wire import Broadcast, Sensitive, Vector
+from fedldp.parts.column_stack import is_changed
+from fedldp.parts.sides import Rows
+from fedldp.parts.tensors import as_tensors, writable
+from fedldp.randomness import Stream
+from fedldp.wire import Broadcast, Sensitive
 
-GROUP = 100
-"""Clients trained at once."""
+LARGEST_MODEL = 1 << 16
+LARGEST_BATCH = 32
+
+_DENSE = (nn.Flatten, nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid)
+
+
+def pays(model: nn.Module, device: torch.device, batch: int) -> bool:
+    """Return whether clients that take batches of ``batch`` examples train together faster."""
+    if device.type != "cpu":
+        return True
+    size = sum(parameter.numel() for parameter in model.parameters())
+    return batch <= LARGEST_BATCH and size <= LARGEST_MODEL and _is_dense(model)
+
+
+def _is_dense(model: nn.Module) -> bool:
+    """Return whether a model is a stack of dense layers; a user's own layer may do anything."""
+    leaves = [part for part in model.modules() if type(part) is not nn.Sequential]
+    own = sum(len(list(part.parameters(recurse=False))) for part in leaves)
+    shared = len(list(model.parameters())) < own  # one weight in two layers
+    twice = len(list(model.named_modules(remove_duplicate=False))) > len(list(model.modules()))
+    return (
+        not (shared or twice)
+        and all(type(part) in _DENSE for part in leaves)
+        and all(
+            (part.start_dim, part.end_dim) == (1, -1)
+            for part in leaves
+            if isinstance(part, nn.Flatten)
+        )
+    )
+
+
+Weights = dict[str, Tensor]
+"""Parameters of several clients by name, each of shape (clients, *shape)."""
+
+Source = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Gives the inputs and labels of examples by their rows; any shape of rows."""
+
+Gradients = Callable[[Weights, Tensor, Tensor, Tensor], Weights]
+"""Gives each client's gradient from weights, inputs, labels, and which of them it takes."""
+
+Advance = Callable[[int, Weights, Weights], None]
+"""Changes weights in place by the gradients of step 0, 1, 2, ..."""
 
 
 def train_together(
-    step: LocalSgd, broadcast: Broadcast, clients: Sequence[Client]
-) -> list[Sensitive[Vector]]:
-    """Return the weights of ``clients`` after training, in their order, float32, shape (d,) each.
+    copies: Weights,
+    rows: NDArray[np.int64],
+    source: Source,
+    gradients: Gradients,
+    advance: Advance,
+    *,
+    steps: NDArray[np.int64] | None = None,
+) -> Sensitive[Rows]:
+    """Return the weights of several clients after training; on a GPU they stay there.
+
+    Args:
+        copies: where they begin; changed in place.
+        rows: which examples each takes in each step, shape (clients, steps, batch); -1 where a
+            batch is smaller.
+        source: of the examples.
+        gradients: see ``Gradients``.
+        advance: see ``Advance``.
+        steps: how many steps each client takes, where these differ, shape (clients,).
+    """
+    device = next(iter(copies.values())).device
+    for number in range(rows.shape[1]):
+        chosen = torch.from_numpy(rows[:, number]).to(device)
+        # Where nothing is taken stands the client's first example, or anybody's.
+        inputs, labels = source(torch.where(chosen < 0, chosen[:, :1].clamp(min=0), chosen))
+        found = gradients(copies, inputs, labels, chosen >= 0)
+        before = None
+        if steps is not None and (done := steps <= number).any():
+            idle = torch.from_numpy(done).to(device)
+            before = {name: own[idle] for name, own in copies.items()}
+        with torch.no_grad():
+            advance(number, copies, found)
+            if before is not None:
+                for name, own in copies.items():
+                    own[idle] = before[name]
+    trained = torch.cat([w.flatten(1) for w in copies.values()], 1)
+    return Sensitive(trained.numpy() if device.type == "cpu" else trained)
+
+
+def copies(model: nn.Module, broadcast: Broadcast, count: int, device: torch.device) -> Weights:
+    """Return the broadcast's weights, once for each of ``count`` clients."""
+    model.train()
+    pieces = layout_of_module(model).split(writable(broadcast.weights))
+    return {
+        name: torch.from_numpy(piece).to(device).expand(count, *piece.shape).clone()
+        for name, piece in pieces.items()
+    }
+
+
+def mean_gradients(model: nn.Module) -> Gradients:
+    """Return what gives the gradient of each client's mean cross-entropy.
 
     Raises:
-        ConfigError: the model draws random numbers in training, such as dropout: the clients'
-            draws would then depend on who trains together.
+        ConfigError: (the result, when called) the model draws random numbers in training, such as
+            dropout: the clients' draws would then depend on who trains together.
     """
-    layout = layout_of_module(step.model)
-    weights = {
-        name: torch.from_numpy(piece).to(step.device).expand(len(clients), *piece.shape).clone()
-        for name, piece in layout.split(writable(broadcast.weights)).items()
-    }
-    features, labels = _stack(clients, step.device)
-    rows = torch.arange(len(clients), device=step.device)[:, None]
-    step.model.train()
+    if _is_dense(model) and not any(map(is_changed, model.modules())):
+        return _dense_gradients(model)
 
-    def loss(own: dict[str, Tensor], x: Tensor, y: Tensor, taken: Tensor) -> Tensor:
-        losses = functional.cross_entropy(
-            functional_call(step.model, own, (x,)), y, reduction="none"
-        )
-        return (losses * taken).sum() / taken.sum().clamp(min=1)
+    def loss(own: Weights, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
+        return _weighted_loss(functional_call(model, own, (x,)), y, share)
 
     gradient = vmap(grad(loss))
-    for chosen, taken in _schedule(step, clients):
-        indices = torch.from_numpy(chosen).to(step.device)
-        mask = torch.from_numpy(taken).to(step.device)
+
+    def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
         try:
-            gradients = gradient(weights, features[rows, indices], labels[rows, indices], mask)
+            found: Weights = gradient(weights, inputs, labels, _shares(taken))
         except RuntimeError as error:
             if "randomness" not in str(error):
                 raise
@@ -62,41 +149,132 @@ def train_together(
                 "device = cuda: the model draws random numbers in training (dropout?), which "
                 "clients that train together cannot do alike; use --device cpu"
             ) from error
-        with torch.no_grad():
-            for name, own in weights.items():
-                own.sub_(gradients[name], alpha=step.learning_rate)
-    stacked = [weights[name].reshape(len(clients), -1) for name in layout.names]
-    return [Sensitive(row) for row in torch.cat(stacked, 1).cpu().numpy()]
+        return found
+
+    return gradients
 
 
-def _stack(clients: Sequence[Client], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return all examples, shape (clients, most, ...), padded with zeros, and their labels."""
-    most = max(len(client.examples) for client in clients)
-    shape = clients[0].examples.features.shape[1:]
-    features = np.zeros((len(clients), most, *shape), np.float32)
-    labels = np.zeros((len(clients), most), np.int64)
-    for row, client in enumerate(clients):
-        features[row, : len(client.examples)] = client.examples.features
-        labels[row, : len(client.examples)] = client.examples.labels
-    return torch.from_numpy(features).to(device), torch.from_numpy(labels).to(device)
+def _dense_gradients(model: nn.Module) -> Gradients:
+    """Return the same for a stack of dense layers, by products of stacked matrices.
 
-
-def _schedule(
-    step: LocalSgd, clients: Sequence[Client]
-) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Return for every step the examples' indices, shape (clients, batch), and which are taken.
-
-    The batches are those of ``LocalSgd``; a client with fewer steps has empty ones at the end.
+    torch.func does as much, but takes a second to load.
     """
-    batches = [list(step.batches(client)) for client in clients]
-    width = max(len(indices) for own in batches for indices in own)
-    schedule = []
-    for number in range(max(map(len, batches))):
-        indices = np.zeros((len(clients), width), np.int64)
-        taken = np.zeros((len(clients), width), np.float32)
-        for row, own in enumerate(batches):
-            if number < len(own):
-                indices[row, : len(own[number])] = own[number]
-                taken[row, : len(own[number])] = 1
-        schedule.append((indices, taken))
-    return schedule
+    layers = [(n, part) for n, part in model.named_modules() if type(part) is not nn.Sequential]
+
+    def forward(weights: Weights, x: Tensor) -> Tensor:
+        for name, layer in layers:
+            if isinstance(layer, nn.Flatten):
+                x = x.flatten(2)
+            elif isinstance(layer, nn.Linear):
+                flat = x.flatten(1, -2) @ weights[f"{name}.weight"].transpose(1, 2)
+                if layer.bias is not None:
+                    flat = flat + weights[f"{name}.bias"][:, None]
+                x = flat.unflatten(1, x.shape[1:-1])  # type: ignore[no-untyped-call]
+            else:
+                x = layer(x)
+        return x
+
+    def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
+        leaves = {name: own.detach().requires_grad_() for name, own in weights.items()}
+        logits = forward(leaves, inputs).flatten(0, 1)
+        loss = _weighted_loss(logits, labels.flatten(), _shares(taken).flatten())
+        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+    return gradients
+
+
+def _shares(taken: Tensor) -> Tensor:
+    """Return the share of each example in its client's mean."""
+    return taken.float() / taken.sum(1, keepdim=True).clamp(min=1)
+
+
+def _weighted_loss(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    return (functional.cross_entropy(logits, labels, reduction="none") * shares).sum()
+
+
+def descend(rate: Callable[[int], float]) -> Advance:
+    """Return SGD whose step 0, 1, 2, ... has the size ``rate`` of it."""
+
+    def advance(number: int, weights: Weights, gradients: Weights) -> None:
+        for name, own in weights.items():
+            own.sub_(gradients[name], alpha=rate(number))
+
+    return advance
+
+
+def follow(optimizer: torch.optim.Optimizer) -> Advance:
+    """Return the steps of an optimizer of the clients' weights, which it looks at one by one."""
+
+    def advance(number: int, weights: Weights, gradients: Weights) -> None:
+        for name, own in weights.items():
+            own.grad = gradients[name]
+        optimizer.step()
+
+    return advance
+
+
+def of_examples(examples: Examples, device: torch.device) -> Source:
+    """Return the source of examples that stay on a device."""
+    features, labels = _resident(examples, device)
+
+    def source(rows: Tensor) -> tuple[Tensor, Tensor]:
+        found = features.index_select(0, rows.reshape(-1))
+        return found.view(*rows.shape, *features.shape[1:]), labels[rows]
+
+    return source
+
+
+_RESIDENT: WeakKeyDictionary[Examples, dict[torch.device, tuple[Tensor, Tensor]]] = (
+    WeakKeyDictionary()
+)
+"""Of a simulation's examples, what lies on a device."""
+
+
+def _resident(examples: Examples, device: torch.device) -> tuple[Tensor, Tensor]:
+    there = _RESIDENT.setdefault(examples, {})
+    if device not in there:
+        features, labels = as_tensors(examples)
+        there[device] = features.to(device), labels.to(device)
+    return there[device]
+
+
+def epochs_of(
+    rows: Sequence[NDArray[np.int64]],
+    epochs: int,
+    batch_size: int,
+    streams: Callable[[], Sequence[Stream]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of each step of some epochs, as ``LocalSgd`` has them, and how many steps.
+
+    Where a batch holds all examples of each client, their order would change nothing but the
+    rounding, and is not drawn.
+
+    Args:
+        rows: each client's examples.
+        epochs: passes over them.
+        batch_size: examples in one step.
+        streams: gives the stream of each client for the orders.
+    """
+    steps = np.array([epochs * -(-len(own) // batch_size) for own in rows])
+    if steps.max() <= epochs:
+        whole = padded(rows)
+        return np.repeat(whole[:, None], epochs if whole.shape[1] else 0, axis=1), steps
+    found = np.full((len(rows), steps.max(), batch_size), -1)
+    for place, (own, stream) in enumerate(zip(rows, streams(), strict=True)):
+        generator = stream.generator()
+        drawn = np.full((epochs, steps[place] // epochs * batch_size), -1)
+        for epoch in drawn:
+            epoch[: len(own)] = own[generator.permutation(len(own))]
+        found[place, : steps[place]] = drawn.reshape(-1, batch_size)
+    return found, steps
+
+
+def padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return rows of different lengths as one array, filled up with -1, shape (clients, most)."""
+    most = max(map(len, rows))
+    if all(len(own) == most for own in rows):
+        return np.stack(rows)
+    found = np.full((len(rows), most), -1)
+    for place, own in enumerate(rows):
+        found[place, : len(own)] = own
+    return found

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.errors import RunError
-from fedldp.mechanisms import Mechanism
-from fedldp.parts.sides import Draw, Sender, State
-from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+from fedldp.mechanisms import Counts, Mechanism
+from fedldp.parts.sides import Draw, Rows, Sender, Senders, State
+from fedldp.wire import (
+    Broadcast,
+    Counted,
+    Incoming,
+    Report,
+    Reports,
+    Sensitive,
+    Shuffled,
+    Vector,
+)
+
+if TYPE_CHECKING:
+    import torch
 
 
 def open_weights(update: Sensitive[Vector | None], broadcast: Broadcast) -> Vector:
@@ -27,6 +39,23 @@ def open_weights(update: Sensitive[Vector | None], broadcast: Broadcast) -> Vect
     if weights is None or not np.isfinite(weights).all():
         return broadcast.weights
     return weights
+
+
+def open_many(updates: Sensitive[Rows], broadcast: Broadcast) -> NDArray[np.float32]:
+    """Open the weights of several clients, shape (n, d), each as ``open_weights`` does."""
+    opened = updates.open()
+    weights = opened if isinstance(opened, np.ndarray) else opened.cpu().numpy()
+    for row in np.flatnonzero(~np.isfinite(weights).all(1)):
+        weights[row] = broadcast.weights
+    return weights
+
+
+def finite_on_device(updates: Sensitive[Rows]) -> torch.Tensor | None:
+    """Open the weights of several clients where they lie on a device and all are finite."""
+    opened = updates.open()
+    if isinstance(opened, np.ndarray) or not bool(opened.isfinite().all()):
+        return None
+    return opened
 
 
 def open_update(
@@ -44,11 +73,29 @@ def whole(reports: Incoming) -> Iterator[Report]:
         RunError: they went through a shuffler.
     """
     for report in reports:
-        if not isinstance(report, Report):
+        if isinstance(report, Reports):
+            yield from report
+        elif isinstance(report, Report):
+            yield report
+        else:
             raise RunError("this server reads whole reports, not shuffled messages")
-        yield report
 
 
+def count(counts: Counts, report: Report | Reports | Shuffled | Counted) -> None:
+    """Take reports of bits into ``counts``, in whatever way they come."""
+    if isinstance(report, Report):
+        counts.add(report.payload)
+    elif isinstance(report, Reports):
+        counts.add_many(report.payloads)
+    elif isinstance(report, Counted):
+        counts.add_counts(report.ones, report.reports)
+    else:
+        coordinates = report.positions[:, None] * report.chunk + np.arange(report.chunk)
+        inside = coordinates < report.size
+        counts.add_bits(coordinates[inside], report.bits[inside])
+
+
+@final
 @dataclass(frozen=True)
 class SendChange:
     """An encoder: the change of the weights in one report of ``mechanism``, which bounds it.
@@ -73,6 +120,16 @@ class SendChange:
             size=change.size,
             payload=self.mechanism.encode(change, sender.fresh("mechanism")),
             chunk=change.size,
+        )
+
+    def many(self, updates: Sensitive[Rows], broadcast: Broadcast, senders: Senders) -> Reports:
+        """Return the reports of several clients, each as it is on its own."""
+        change = open_many(updates, broadcast) - broadcast.weights.astype(np.float64)
+        return Reports(
+            round=broadcast.round,
+            size=self.size,
+            payloads=self.mechanism.encode_many(change, senders.fresh("mechanism")),
+            chunk=self.size,
         )
 
 

@@ -19,7 +19,8 @@ from torch.nn import functional
 from fedldp.data.examples import Examples
 from fedldp.errors import RunError
 from fedldp.parts.architecture import Architecture
-from fedldp.parts.local_sgd import as_tensors, batches, to_device
+from fedldp.parts.local_sgd import batches
+from fedldp.parts.tensors import as_tensors, to_device
 from fedldp.randomness import Stream, torch_seeded
 
 LEARNING_RATE = 1e-3

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 import torch
@@ -16,57 +15,18 @@ from torch.nn import functional
 from fedldp.data import Examples
 from fedldp.errors import ConfigError
 from fedldp.models import layout_of_module
-from fedldp.parts.sides import Client, Score
+from fedldp.parts import batched_sgd
+from fedldp.parts.column_stack import ColumnStack, as_columns
+from fedldp.parts.sides import Client, Clients, Rows, Score
+from fedldp.parts.tensors import as_tensors, load_weights, read_weights, to_device
 from fedldp.randomness import Stream, torch_seeded
-from fedldp.wire import Broadcast, Layout, Sensitive, Vector
+from fedldp.wire import Broadcast, Sensitive, Vector
 
 PIECE = 1000
 """Test examples evaluated at a time; sums over pieces do not depend on who evaluated which."""
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch with one thread: float sums then agree bit for bit between all processes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def read_weights(model: nn.Module) -> Vector:
-    """Return the parameters of ``model`` as one float32 vector, shape (d,)."""
-    return np.concatenate(
-        [p.detach().cpu().contiguous().numpy().reshape(-1) for p in model.parameters()]
-    )
-
-
-def load_weights(model: nn.Module, layout: Layout, weights: Vector) -> None:
-    """Set the parameters of ``model`` to ``weights``, shape (d,)."""
-    pieces = layout.split(writable(weights))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(pieces[name]))
-
-
-def writable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array``, or a copy where it is read-only: torch warns of those, and has no such."""
-    return np.require(array, requirements="W")
-
-
-def as_tensors(examples: Examples) -> tuple[Tensor, Tensor]:
-    """Return features and labels as tensors, without a copy where the arrays may be written."""
-    features, labels = writable(examples.features), writable(examples.labels)
-    return torch.from_numpy(features), torch.from_numpy(labels)
-
-
-def to_device(features: Tensor, device: torch.device) -> Tensor:
-    """Return examples on ``device``; images channels-last, which convolutions are faster on."""
-    moved = features.to(device)
-    return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved
-
-
+@final
 @dataclass(frozen=True, eq=False)
 class LocalSgd:
     """Plain SGD on a client's examples, cross-entropy loss, no momentum.
@@ -89,6 +49,7 @@ class LocalSgd:
     batch_size: int
     learning_rate: float
     device: torch.device
+    _stacks: dict[tuple[int, ...], ColumnStack | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.model.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -105,6 +66,14 @@ class LocalSgd:
         self.model.train()
         parameters: list[Tensor] = list(self.model.parameters())
         features, labels = as_tensors(client.examples)
+        stack = self._stack(features.shape[1:])
+        if stack is not None:
+            stack.load(parameters)
+            columns = as_columns(features)
+            for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
+                stack.step(columns, labels, indices, rate(step))
+            stack.store(parameters)
+            return Sensitive(read_weights(self.model))
         with torch_seeded(client.fresh("model")):
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
                 batch = to_device(features.index_select(0, indices), self.device)
@@ -113,6 +82,45 @@ class LocalSgd:
                 with torch.no_grad():
                     torch._foreach_add_(parameters, found, alpha=-rate(step))
         return Sensitive(read_weights(self.model))
+
+    def pays(self, most_examples: int) -> bool:
+        """Return whether ``many`` is faster here; see ``batched_sgd``."""
+        return batched_sgd.pays(self.model, self.device, min(self.batch_size, most_examples))
+
+    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
+        """Return the weights of clients that train together, float32, shape (n, d)."""
+        return self.train_together(
+            broadcast, clients, clients.rows, lambda step: self.learning_rate
+        )
+
+    def train_together(
+        self,
+        broadcast: Broadcast,
+        clients: Clients,
+        rows: Sequence[NDArray[np.int64]],
+        rate: Callable[[int], float],
+    ) -> Sensitive[Rows]:
+        """Return weights as ``many`` does, of training on some ``rows`` of each client."""
+        chosen, steps = batched_sgd.epochs_of(
+            rows, self.local_epochs, self.batch_size, lambda: clients.fresh("batches")
+        )
+        return batched_sgd.train_together(
+            batched_sgd.copies(self.model, broadcast, len(clients), self.device),
+            chosen,
+            batched_sgd.of_examples(clients.examples, self.device),
+            batched_sgd.mean_gradients(self.model),
+            batched_sgd.descend(rate),
+            steps=None if (steps == steps[0]).all() else steps,
+        )
+
+    def _stack(self, shape: tuple[int, ...]) -> ColumnStack | None:
+        """Return what trains the model on examples of ``shape`` faster than autograd, if any."""
+        if shape not in self._stacks:
+            known = self.device.type == "cpu"
+            self._stacks[shape] = (
+                ColumnStack.of(self.model, shape, self.batch_size) if known else None
+            )
+        return self._stacks[shape]
 
     def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
         """Yield the indices of each step's examples among the client's own."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from fedldp.accounting.releases import Clients
 from fedldp.errors import ConfigError
 
 
@@ -44,3 +46,23 @@ def of_client(values: float | Sequence[float] | Own, client: int) -> float:
     if isinstance(values, Own):
         return values.own
     return values[client] if isinstance(values, Sequence) else values
+
+
+def of_equal_values(settings: Sequence[Any], num_clients: int) -> list[Clients]:
+    """Return the clients in groups, of which each has equal values of all ``settings``.
+
+    Clients of a group ascend, and groups do by their first client.
+
+    >>> of_equal_values([2.0, [1.0, 3.0, 1.0]], 3)
+    [array([0, 2]), array([1])]
+    """
+    lists = [each for each in settings if is_own(each) and not isinstance(each, Own)]
+    if not lists:
+        return [range(num_clients)]
+    kinds = np.zeros(num_clients, np.int64)
+    for each in lists:
+        _, own = np.unique(np.asarray(each), return_inverse=True)
+        _, kinds = np.unique(kinds * (1 + own.max()) + own, return_inverse=True)
+    order = np.argsort(kinds, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
+    return sorted(groups, key=lambda group: int(group[0]))

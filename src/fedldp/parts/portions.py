@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError, PrivacyError, RunError
-from fedldp.parts.sides import Arrays, Client
+from fedldp.parts.sides import Arrays, Client, Clients, Rows
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 if TYPE_CHECKING:
@@ -102,18 +102,33 @@ class PortionSgd:
     def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
         """Return the client's weights after training, float32, shape (d,)."""
         sampled = replace(client, examples=self.sample(client, broadcast.round))
-        factor = self.training.learning_rate
-        return self.training.train(
-            broadcast, sampled, lambda step: factor * optimal_rate(step, self.alpha)
-        )
+        return self.training.train(broadcast, sampled, self._rate)
+
+    def pays(self, most_examples: int) -> bool:
+        """Return whether ``many`` is faster; see ``LocalSgd.pays``."""
+        return self.training.pays(-(-most_examples // self.rounds))
+
+    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
+        """Return the weights of clients that train together, float32, shape (n, d)."""
+        kept = [
+            own[self.sampled(client, broadcast.round)]
+            for own, client in zip(clients.rows, clients, strict=True)
+        ]
+        return self.training.train_together(broadcast, clients, kept, self._rate)
+
+    def _rate(self, step: int) -> float:
+        return self.training.learning_rate * optimal_rate(step, self.alpha)
 
     def sample(self, client: Client, round: int) -> Examples:
         """Return the examples that ``client`` trains on in ``round``, if any."""
-        own = client.examples
+        own, kept = client.examples, self.sampled(client, round)
+        return Examples(own.features[kept], own.labels[kept])
+
+    def sampled(self, client: Client, round: int) -> NDArray[np.int64]:
+        """Return which of its examples ``client`` trains on in ``round``."""
         portion = indices_of_round(drawn_order(client), round, self.rounds)
         drawn = client.fresh("sampling").generator().random(portion.size)
-        kept = portion[drawn < self.sampling_probability]
-        return Examples(own.features[kept], own.labels[kept])
+        return portion[drawn < self.sampling_probability]
 
 
 def drawn_order(client: Client) -> NDArray[np.int64]:

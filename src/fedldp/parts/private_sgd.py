@@ -8,6 +8,7 @@ model see a batch, and what mixes the examples of a batch would then escape the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,20 @@ from torch import Tensor, nn
 
 from fedldp.mechanisms.privunit import check_simulated
 from fedldp.models import layout_of_module
-from fedldp.parts.local_sgd import as_tensors, load_weights, read_weights
+from fedldp.parts.batched_sgd import (
+    Gradients,
+    Weights,
+    copies,
+    descend,
+    of_examples,
+    padded,
+    pays,
+    train_together,
+)
 from fedldp.parts.noisy_sums import NoisySums
-from fedldp.parts.sides import Client
-from fedldp.parts.single_gradients import single_gradients
+from fedldp.parts.sides import Client, Clients, Rows
+from fedldp.parts.single_gradients import single_gradients, single_gradients_of_many
+from fedldp.parts.tensors import as_tensors, load_weights, read_weights
 from fedldp.randomness import Stream, torch_seeded
 from fedldp.registry import import_extra
 from fedldp.wire import Broadcast, Sensitive, Vector
@@ -77,6 +88,58 @@ class PrivateSgd:
                     optimizer.zero_grad(set_to_none=True)
         return Sensitive(read_weights(self.model))
 
+    def pays(self, most_examples: int) -> bool:
+        """Return whether ``many`` is faster; see ``batched_sgd``."""
+        return pays(self.model, self.device, min(self.sums.batch_size, most_examples))
+
+    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
+        """Return the weights of clients that train together, float32, shape (n, d).
+
+        Raises:
+            ConfigError, PrivacyError: as for one client; or the model draws random numbers.
+        """
+        streams = clients.fresh("mechanism")
+        for stream in streams:
+            check_simulated("dp_sgd", stream)
+        sampled = [
+            own[few]
+            for own, client in zip(clients.rows, clients, strict=True)
+            for few in self.sums.samples(client)
+        ]
+        return train_together(
+            copies(self.model, broadcast, len(clients), self.device),
+            padded(sampled).reshape(len(clients), self.sums.steps, -1),
+            of_examples(clients.examples, self.device),
+            self._noisy(streams),
+            descend(lambda step: self.learning_rate),
+        )
+
+    def _noisy(self, streams: Sequence[Stream]) -> Gradients:
+        """Return what computes one step's noisy sums of several clients, as Opacus does for one."""
+        sums = self.sums
+        generators = [stream.torch_generator(self.device) for stream in streams]
+
+        def noise(weight: Tensor) -> Tensor:
+            drawn, std = torch.empty_like(weight), sums.noise_multiplier * sums.clip
+            for own, generator in zip(drawn, generators, strict=True):
+                own.normal_(0.0, std, generator=generator)
+            return drawn
+
+        def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
+            found = {name: torch.zeros_like(own) for name, own in weights.items()}
+            if taken.any():
+                single = single_gradients_of_many(self.model, weights, inputs, labels)
+                finite = {name: _finite(each) for name, each in single.items()}
+                norms = torch.stack([each.flatten(2).norm(dim=2) for each in finite.values()], 2)
+                factors = (sums.clip / (norms.norm(dim=2) + 1e-6)).clamp(max=1.0) * taken
+                found = {
+                    name: torch.einsum("nb,nb...->n...", factors, each)
+                    for name, each in finite.items()
+                }
+            return {name: (own + noise(own)) / sums.batch_size for name, own in found.items()}
+
+        return gradients
+
     def _optimizer(self, stream: Stream) -> Any:
         """Return Opacus's optimizer, which clips, adds up, adds noise and takes the steps."""
         optimizers = import_extra("opacus.optimizers", extra="baselines")
@@ -101,5 +164,8 @@ class PrivateSgd:
             return
         gradients = single_gradients(self.model, batch, answers)
         for name, own in parameters.items():
-            finite = gradients[name].nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-            own.grad_sample = finite  # type: ignore[attr-defined]
+            own.grad_sample = _finite(gradients[name])  # type: ignore[attr-defined]
+
+
+def _finite(gradients: Tensor) -> Tensor:
+    return gradients.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)

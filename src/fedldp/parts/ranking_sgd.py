@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from fedldp.data.examples import Examples
 from fedldp.parts.feature_importance import FirstLayer, Ranked, not_dense, variance_importance
-from fedldp.parts.local_sgd import LocalSgd, as_tensors, read_weights
+from fedldp.parts.local_sgd import LocalSgd
 from fedldp.parts.sides import Client
+from fedldp.parts.tensors import as_tensors, read_weights
 from fedldp.wire import Broadcast, Sensitive
 
 _BLOCK = 2000

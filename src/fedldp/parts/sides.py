@@ -12,9 +12,9 @@ example. The server's state is its own: clients see what it publishes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.data.examples import Examples
 from fedldp.randomness import Stream
-from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+from fedldp.wire import Broadcast, Incoming, Report, Reports, Sensitive, Vector
+
+if TYPE_CHECKING:
+    import torch
 
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -92,10 +95,68 @@ class Sender:
     exchange: int = 0
 
 
+Rows: TypeAlias = "NDArray[np.float32] | torch.Tensor"
+"""Weights of several clients, float32, shape (n, d): a tensor where they lie on a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clients:
+    """Simulated clients that train at once, as their step sees them.
+
+    Attributes:
+        indices: their numbers.
+        examples: those of all clients of the simulation.
+        rows: for each of them, which examples are its own.
+        fresh: gives for a purpose the stream of each; see ``Client``.
+        alone: gives one of them as a ``Client``, by its place.
+    """
+
+    indices: Sequence[int]
+    examples: Examples = field(repr=False)
+    rows: Sequence[NDArray[np.int64]] = field(repr=False)
+    fresh: Callable[[str], Sequence[Stream]]
+    alone: Callable[[int], Client]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __iter__(self) -> Iterator[Client]:
+        return map(self.alone, range(len(self)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Senders:
+    """The same clients as their encoder sees them: without an example.
+
+    Attributes:
+        indices: their numbers.
+        fresh: see ``Clients``.
+    """
+
+    indices: Sequence[int]
+    fresh: Callable[[str], Sequence[Stream]]
+
+
 class ClientStep(Protocol[T_co]):
     """Compute a client's sensitive update from the broadcast and its private examples."""
 
     def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[T_co]: ...
+
+
+@runtime_checkable
+class ManyStep(Protocol):
+    """A client step that can train many clients of a simulation at once, which is faster.
+
+    What it gives agrees with training one by one to float rounding.
+    """
+
+    def pays(self, most_examples: int) -> bool:
+        """Return whether it is faster, where a client has so many examples at most."""
+        ...
+
+    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
+        """Return the weights of all of them."""
+        ...
 
 
 class Encoder(Protocol[T_contra]):
@@ -111,6 +172,16 @@ class Encoder(Protocol[T_contra]):
     def __call__(
         self, update: Sensitive[T_contra], broadcast: Broadcast, sender: Sender
     ) -> Report: ...
+
+
+@runtime_checkable
+class ManyEncoder(Protocol):
+    """An encoder that can encode for many clients of a simulation at once.
+
+    Each report is the one that the client would send on its own, to the last bit.
+    """
+
+    def many(self, updates: Sensitive[Rows], broadcast: Broadcast, senders: Senders) -> Reports: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
@@ -26,18 +28,50 @@ def single_gradients(model: nn.Module, inputs: Tensor, answers: Tensor) -> dict[
     Raises:
         ConfigError: the model cannot be differentiated for examples one by one.
     """
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    single = vmap(_gradient(model), in_dims=(None, 0, 0), randomness="different")
+    try:
+        found: dict[str, Tensor] = single(weights, inputs, answers)
+    except Exception as error:  # a user's model may raise anything
+        raise _cannot(error) from error
+    return found
 
+
+def single_gradients_of_many(
+    model: nn.Module, weights: dict[str, Tensor], inputs: Tensor, answers: Tensor
+) -> dict[str, Tensor]:
+    """Return what ``single_gradients`` gives at several clients' weights.
+
+    Args:
+        model: the architecture.
+        weights: by parameter, each of shape (clients, *shape).
+        inputs: shape (clients, n, *input_shape).
+        answers: shape (clients, n).
+
+    Returns:
+        Tensors of shape (clients, n, *shape of the parameter).
+
+    Raises:
+        ConfigError: as ``single_gradients``; or the model draws random numbers.
+    """
+    try:
+        found: dict[str, Tensor] = vmap(vmap(_gradient(model), in_dims=(None, 0, 0)))(
+            weights, inputs, answers
+        )
+    except Exception as error:  # a user's model may raise anything
+        raise _cannot(error) from error
+    return found
+
+
+def _gradient(model: nn.Module) -> Callable[..., dict[str, Tensor]]:
     def loss(weights: dict[str, Tensor], example: Tensor, answer: Tensor) -> Tensor:
         logits = functional_call(model, weights, (example[None],))
         return functional.cross_entropy(logits, answer[None])
 
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    single = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
-    try:
-        found: dict[str, Tensor] = single(weights, inputs, answers)
-    except Exception as error:  # a user's model may raise anything
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
-            f"model: torch.func cannot differentiate it for single examples: {reason}"
-        ) from error
-    return found
+    gradient: Callable[..., dict[str, Tensor]] = grad(loss)
+    return gradient
+
+
+def _cannot(error: Exception) -> ConfigError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return ConfigError(f"model: torch.func cannot differentiate it for single examples: {reason}")

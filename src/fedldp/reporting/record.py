@@ -56,10 +56,7 @@ class RunFolder:
             RunError: the folder exists and is not empty, or cannot be written.
         """
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise RunError(
-                    f"out = {path}: it exists already; choose another folder, or --resume {path}"
-                )
+            check_new(path)
             folder = cls(path, found=path.exists())
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -194,6 +191,25 @@ class RunFolder:
         """Write the weights by parameter name."""
         tensors = {name: piece.copy() for name, piece in layout.split(weights).items()}
         replace_file(self.path / "model.safetensors", save(tensors))
+
+
+def check_new(path: Path) -> None:
+    """Refuse a place that cannot become a new run folder; what is tried out leaves nothing.
+
+    Raises:
+        RunError: it is taken, other than by an empty folder, or nothing can be written there.
+    """
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(
+                f"out = {path}: it exists already; choose another folder, or --resume {path}"
+            )
+        made = [place for place in (path, *path.parents) if not place.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for place in made:
+            place.rmdir()
+    except OSError as error:
+        raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
 
 
 def replace_file(path: Path, content: bytes) -> None:

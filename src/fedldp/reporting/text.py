@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.systems import SystemConfig
 
 Rows = list[dict[str, Any]]
 
@@ -38,6 +39,15 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
     console.print(explain(privacy), highlight=False)
     for warning in privacy["warnings"]:
         console.print(f"warning    {warning}", highlight=False, soft_wrap=True)
+
+
+def run_text(name: str, config: SystemConfig) -> str:
+    """Return what is being run, in one line."""
+    clients = f"{config.num_clients:,} clients"
+    if config.clients_per_round is not None:
+        clients = f"{config.clients_per_round:,} of {clients} a round"
+    rounds = "1 round" if config.rounds == 1 else f"{config.rounds:,} rounds"
+    return f"{name}: {config.system} on {config.dataset}, {clients}, {rounds}, seed {config.seed}"
 
 
 def claim_text(claim: dict[str, Any] | None) -> str:

@@ -9,17 +9,29 @@ How clients are reached, how a model is tested and what is written are arguments
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.errors import RunError
 from fedldp.parts.sides import Draws, Metrics, ServerSide, State
-from fedldp.transport import Delivery, Transport
-from fedldp.wire import Broadcast, Question, Refusal, Report, Shuffled
+from fedldp.transport import Content, Delivery, Transport
+from fedldp.wire import (
+    Broadcast,
+    Counted,
+    Incoming,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Reports,
+    Shuffled,
+)
+
+_REASONS = tuple(Reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,23 +128,21 @@ class Loop:
             raise RunError(f"round {state.round}: the loss is {loss}; lower learning_rate")
         return following, Round(
             round=state.round,
-            clients=len(tally.took_part),
+            clients=tally.took_part,
             accuracy=accuracy,
             loss=loss,
-            uplink_bits_per_client=tally.bits / len(tally.took_part),
+            uplink_bits_per_client=tally.bits / tally.took_part,
             seconds=time.monotonic() - started,
             arrivals=self.arrivals(),
             metrics=dict(metrics),
-            refused=dict(Counter(tally.refused.values())),
+            refused=tally.refused(),
         )
 
     def _aggregated(self, state: State, tally: _Tally) -> tuple[State, Metrics]:
-        broadcast, draw, asked = self.server.publish(state), self.draws(state.round), tally.asked
+        broadcast, draw = self.server.publish(state), self.draws(state.round)
 
-        def ask(
-            exchange: int, broadcast: Broadcast, clients: Sequence[int]
-        ) -> Iterator[Report | Shuffled]:
-            if not set(clients) <= set(asked):
+        def ask(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming:
+            if tally.asks_others(clients):
                 tally.broken = True
                 raise RunError(
                     f"round {state.round}: a client was asked that does not take part; ask those "
@@ -143,54 +153,88 @@ class Loop:
 
         try:
             incoming = (
-                ask(0, broadcast, asked)
+                ask(0, broadcast, tally.clients)
                 if self.server.dialogue is None
-                else self.server.dialogue(ask, broadcast, asked, draw)
+                else self.server.dialogue(ask, broadcast, tally.clients, draw)
             )
             outcome = self.server.aggregate(state, incoming, draw)
         except RunError as error:
-            if not tally.broken and len(tally.took_part) < self.quorum:
+            if not tally.broken and tally.took_part < self.quorum:
                 raise tally.too_few(self.quorum) from error
             raise
-        if len(tally.took_part) < self.quorum:
+        if tally.took_part < self.quorum:
             raise tally.too_few(self.quorum)
         return outcome
 
 
 class _Tally:
-    """Counts what passes on its way to the server step, without holding it."""
+    """Counts what passes on its way to the server step, without holding it.
 
-    def __init__(self, round: int, asked: Sequence[int]) -> None:
+    A client is a place among those asked: a byte each, whatever they are.
+    """
+
+    def __init__(self, round: int, clients: Sequence[int]) -> None:
         self.round = round
-        self.asked = asked
-        self.took_part: set[int] = set()
-        self.refused: dict[int, str] = {}
+        self.clients = clients
         self.bits = 0
         self.broken = False
         """Whether the transport or the server itself failed, which has a reason of its own."""
+        self._asked = np.sort(_numbers(clients))
+        self._took_part = np.zeros(self._asked.size, np.bool_)
+        self._refused = np.zeros(self._asked.size, np.uint8)  # 0, or a reason's number, from 1
+
+    @property
+    def took_part(self) -> int:
+        """How many sent a report and refused nothing."""
+        return int(self._took_part.sum())
+
+    def refused(self) -> dict[str, int]:
+        """Return how many refused, by reason."""
+        counts = np.bincount(self._refused, minlength=len(_REASONS) + 1)[1:]
+        return {reason: int(n) for reason, n in zip(_REASONS, counts, strict=True) if n}
+
+    def asks_others(self, clients: Sequence[int]) -> bool:
+        """Return whether some of ``clients`` do not take part in the round."""
+        return clients is not self.clients and bool((self._places(clients) < 0).any())
 
     def passing(
         self, transport: Transport, question: Question, clients: Sequence[int]
-    ) -> Iterator[Report | Shuffled]:
+    ) -> Iterator[Report | Reports | Shuffled | Counted]:
         """Yield what the server step may read: of each client asked one report at most."""
-        waiting = set(clients)
-        for client, content in self._delivered(transport, question, clients):
+        waiting = np.full(self._asked.size, clients is self.clients)
+        if clients is not self.clients:
+            waiting[self._places(clients)] = True
+        for sender, content in self._delivered(transport, question, clients):
             if not self._is_of_round(content):
                 continue  # late
-            if client is not None:
-                if client not in waiting or not _is_of(content, client):
-                    continue  # twice, unasked, or in another's name
-                waiting.discard(client)
-                if isinstance(content, Refusal):
-                    self.refused[client] = content.reason
-                    self.took_part.discard(client)  # of a dialogue it may have answered a part
+            if sender is not None:
+                if isinstance(content, Report) and content.client not in (None, sender):
+                    continue  # in another's name
+                places = self._places(sender)
+                expected = (places >= 0) & waiting[places] & _first(places)  # not unasked or twice
+                waiting[places[expected]] = False
+                if not expected.any():
                     continue
-                self.took_part.add(client)
-            if isinstance(content, Report | Shuffled):
+                if isinstance(content, Reports) and not expected.all():
+                    content = replace(content, payloads=content.payloads[expected])
+                if isinstance(content, Refusal):
+                    self._refused[places] = 1 + _REASONS.index(content.reason)
+                    self._took_part[places] = False  # of a dialogue it may have answered a part
+                    continue
+                self._took_part[places[expected]] = True
+            if content is not None and not isinstance(content, Refusal):
                 self.bits += content.uplink_bits
                 yield content
 
-    def _is_of_round(self, content: Report | Refusal | Shuffled | None) -> bool:
+    def _places(self, clients: int | Sequence[int]) -> NDArray[np.intp]:
+        """Return where clients stand among those asked, shape (n,); -1 for one who was not."""
+        if not self._asked.size:
+            return np.full(np.size(clients), -1)
+        given = _numbers(clients)
+        near = np.minimum(np.searchsorted(self._asked, given), self._asked.size - 1)
+        return np.where(self._asked[near] == given, near, -1)
+
+    def _is_of_round(self, content: Content) -> bool:
         # Who cannot read a question refuses in round 0.
         unread = isinstance(content, Refusal) and content.round == 0
         return content is None or unread or content.round == self.round
@@ -206,18 +250,27 @@ class _Tally:
 
     def too_few(self, quorum: int) -> RunError:
         """Return the error of a round in which fewer than ``quorum`` clients took part."""
-        silent = len(self.asked) - len(self.took_part) - len(self.refused)
-        counts = sorted(Counter(self.refused.values()).items())
-        why = [f"{count} refused: {reason}" for reason, count in counts]
+        refused = self.refused()
+        silent = self._asked.size - self.took_part - sum(refused.values())
+        why = [f"{count} refused: {reason}" for reason, count in sorted(refused.items())]
         why += [f"{silent} did not answer"] if silent else []
         return RunError(
-            f"round {self.round}: {len(self.took_part)} of {len(self.asked)} clients took part, "
+            f"round {self.round}: {self.took_part} of {self._asked.size} clients took part, "
             f"and {quorum} must ({'; '.join(why)}); what was complete is kept, and can be resumed"
         )
 
 
-def _is_of(content: Report | Refusal | Shuffled | None, client: int) -> bool:
-    return not isinstance(content, Report) or content.client in (None, client)
+def _first(places: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return which of some places stand there for the first time."""
+    first = np.zeros(places.size, np.bool_)
+    first[np.unique(places, return_index=True)[1]] = True
+    return first
+
+
+def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
+    if isinstance(clients, range):
+        return np.arange(clients.start, clients.stop, clients.step)
+    return np.atleast_1d(np.asarray(clients, np.int64))
 
 
 def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.budget import Budget
@@ -30,11 +31,13 @@ from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, plan, state
 from fedldp.simulation.population import Population
+from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.systems.base import SystemConfig
 from fedldp.transport import Transport
+from fedldp.transport.counting import Counting
 from fedldp.transport.in_process import InProcess
 from fedldp.transport.shuffler import Shuffler
-from fedldp.wire import Broadcast, Layout, Shuffled
+from fedldp.wire import Broadcast, Layout
 
 REFUSED = "clients refused in some rounds: lines are of what was released, not of what was planned"
 
@@ -100,8 +103,10 @@ def simulate(
     data_dir: Path | None = None,
     device: str = "cpu",
     workers: int = 1,
+    cluster: str | None = None,
     out: Path | None = None,
     resume: RunFolder | None = None,
+    planned: Plan | None = None,
     before: Callable[[dict[str, Any]], None] = lambda privacy: None,
     after_round: Callable[[Round], None] = lambda record: None,
 ) -> Result:
@@ -114,25 +119,28 @@ def simulate(
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
         workers: processes; any number gives the same bits.
+        cluster: "auto" or the address of a Ray cluster, whose workers then do what clients do, with
+            the same bits again.
         out: where to make the run folder; nothing is written where it is None.
         resume: the folder of an interrupted run of this configuration, to continue.
-        before: is shown the privacy statement before training starts.
+        planned: the plan, where it was made before the data were read.
+        before: is shown the privacy statement before training starts, unless ``planned`` has it.
         after_round: is shown every record, those of a resumed run's earlier rounds too.
 
     Raises:
         FedldpError: a setting, the data, or a value to release is refused. A folder is left only
             where a round was complete.
     """
-    chosen = choose_device(device)
-    if workers < 1:
-        raise ConfigError(f"workers = {workers}: give 1 or more")
+    chosen = _device(device, workers, cluster)
     inputs = Inputs.of(config, dataset, data_dir)
     if resume is not None and resume.read_config()["own_data"] != inputs.own_data:
         raise RunError(
             f"resume = {resume.path}: that run had other data; resume it with the same, "
             "from Python: fedldp.resume(..., dataset=...)"
         )
-    planned = plan(config, inputs.problem)
+    early = planned
+    if planned is None or planned.problem != inputs.problem:
+        planned = plan(config, inputs.problem)
     document = {
         "recipe": recipe,
         "config": planned.config.model_dump(),
@@ -159,11 +167,14 @@ def simulate(
             lasting=folder is not None,
             run=run,
         )
-        executor = stack.enter_context(_executor(population, start.ledger, workers, stack))
-        before(planned.privacy)
-        for record in start.rounds:
-            after_round(record)
         try:
+            executor = stack.enter_context(
+                _executor(population, start.ledger, workers, cluster, stack)
+            )
+            if planned is not early:
+                before(planned.privacy)
+            for record in start.rounds:
+                after_round(record)
             end = _rounds(planned, server, executor, start, folder, run, after_round)
         except BaseException:
             if out is not None and folder is not None and not start.rounds:
@@ -274,11 +285,33 @@ def _scratch(stack: ExitStack) -> Path:
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
 
 
+def _device(name: str, workers: int, cluster: str | None) -> torch.device:
+    """Return where models are trained; refuse what does not go together."""
+    if workers < 1:
+        raise ConfigError(f"workers = {workers}: give 1 or more")
+    if cluster is None:
+        return choose_device(name)
+    if workers != 1:
+        raise ConfigError(
+            f"workers = {workers}: with cluster = {cluster} its nodes say how many there are; "
+            "leave out workers"
+        )
+    if name == "cuda":
+        raise ConfigError(f"device = cuda: cluster = {cluster} trains on CPUs; use auto or cpu")
+    return choose_device("cpu" if name == "auto" else name)
+
+
 def _executor(
-    population: Population, ledger: MemoryLedger, workers: int, stack: ExitStack
+    population: Population,
+    ledger: MemoryLedger,
+    workers: int,
+    cluster: str | None,
+    stack: ExitStack,
 ) -> Executor:
+    if cluster is not None:
+        return RayExecutor(population, ledger, cluster)
     workers = min(workers, population.config.num_clients)
-    if workers == 1 or population.device.type != "cpu":  # on a GPU one process trains many at once
+    if workers == 1 or population.device.type != "cpu":  # a GPU is kept busy by one process
         return Serial(population, ledger)
     return Pool(population, ledger, workers, _scratch(stack))
 
@@ -290,16 +323,15 @@ def _transport(
     direct, delays = InProcess(executor.answers), config.delays()
     if delays is None:
         return direct, lambda: None
-    recorded = folder is not None and delays.record_arrivals
 
     def stream(round: int, client: int, purpose: str) -> Stream:
         return Stream.simulation(seed=config.seed, round=round, client=client, purpose=purpose)
 
-    def record(block: int, messages: Shuffled) -> None:
-        if folder is not None and recorded:
-            folder.write_arrivals(block, messages)
-
-    shuffler = Shuffler(direct, delays, stream, record)
+    shuffler: Shuffler | Counting
+    if folder is not None and delays.record_arrivals:
+        shuffler = Shuffler(direct, delays, stream, folder.write_arrivals)
+    else:
+        shuffler = Counting(direct, delays, stream)
     return shuffler, shuffler.arrivals
 
 

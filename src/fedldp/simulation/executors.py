@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -28,20 +27,23 @@ import torch
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.data import Dataset, Examples
 from fedldp.errors import RunError
-from fedldp.parts.local_sgd import one_thread
 from fedldp.parts.sides import Score
+from fedldp.parts.tensors import one_thread
+from fedldp.simulation.batches import in_order
+from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.population import Population
+from fedldp.simulation.together import answers, group_of
+from fedldp.transport.in_process import Packed
 from fedldp.wire import Broadcast
-
-GROUP = 100
-"""Clients that train at once on a GPU."""
 
 
 class Executor(Protocol):
     """Lets clients answer, and measures models. Use it as a context."""
 
-    def answers(self, message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield what ``clients`` answer, in their order; their ledgers are charged."""
+    def answers(
+        self, message: bytes, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Packed]]:
+        """Yield what ``clients`` answer, some at a time, in order; their ledgers are charged."""
         ...
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
@@ -54,7 +56,7 @@ class Executor(Protocol):
 
 
 class Serial:
-    """This process alone; on a GPU many clients train at once.
+    """This process alone.
 
     Args:
         population: the clients.
@@ -71,17 +73,12 @@ class Serial:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         pass
 
-    def answers(self, message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def answers(
+        self, message: bytes, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield what ``clients`` answer; see ``Executor``."""
-        if self._population.device.type == "cpu":
-            with one_thread():
-                for client in clients:
-                    yield client, self._population.answer(message, client, self._ledger)
-            return
-        for start in range(0, len(clients), GROUP):
-            group = clients[start : start + GROUP]
-            answers = self._population.answers_together(message, group, self._ledger)
-            yield from zip(group, answers, strict=True)
+        with one_thread():
+            yield from answers(self._population, message, clients, self._ledger)
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
         """Yield the scores; see ``Executor``."""
@@ -106,6 +103,7 @@ class Pool:
         self._ledger = ledger
         self._workers = workers
         self._num_tests = population.num_tests
+        self._group = group_of(population)
         _share(population.dataset, folder)
         self._executor = ProcessPoolExecutor(
             workers,
@@ -133,48 +131,44 @@ class Pool:
                 process.terminate()
         self._executor.shutdown(cancel_futures=True)
 
-    def answers(self, message: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def answers(
+        self, message: bytes, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield what ``clients`` answer; see ``Executor``."""
 
-        def task(batch: Sequence[int]) -> Future[Any]:
+        def begin(batch: Sequence[int]) -> Future[Any]:
             return self._executor.submit(_answer, message, batch, self._ledger.extract(batch))
 
-        for batch, (answers, ledger) in self._map(task, clients):
+        for _, (found, ledger) in self._map(begin, clients, self._group):
             self._ledger.absorb(ledger)
-            yield from zip(batch, answers, strict=True)
+            yield from found
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
         """Yield the scores; see ``Executor``."""
 
-        def task(batch: Sequence[int]) -> Future[Any]:
+        def begin(batch: Sequence[int]) -> Future[Any]:
             return self._executor.submit(_score, broadcast, batch)
 
-        for _, scores in self._map(task, range(self._num_tests)):
+        for _, scores in self._map(begin, range(self._num_tests), 1):
             yield from scores
 
     def _map(
-        self, task: Callable[[Sequence[int]], Future[Any]], items: Sequence[int]
+        self, begin: Callable[[Sequence[int]], Future[Any]], items: Sequence[int], group: int
     ) -> Iterator[tuple[Sequence[int], Any]]:
-        """Yield batches of ``items`` with their results, in order; a few at most lie in wait."""
-        size = max(1, min(16, len(items) // (self._workers * 4)))
-        waiting: deque[tuple[Sequence[int], Future[Any]]] = deque()
+        """Yield batches of ``items`` with their results, in order."""
         try:
-            for start in range(0, len(items), size):
-                batch = items[start : start + size]
-                waiting.append((batch, task(batch)))
-                if len(waiting) > 2 * self._workers:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
-            while waiting:
-                first, future = waiting.popleft()
-                yield first, future.result()
+            yield from in_order(
+                items,
+                self._workers,
+                group=group,
+                begin=begin,
+                result=Future.result,
+                cancel=Future.cancel,
+            )
         except BrokenProcessPool as error:
             raise RunError(
                 "a worker process died: perhaps memory ran out; resume with fewer --workers"
             ) from error
-        finally:
-            for _, future in waiting:
-                future.cancel()
 
 
 @contextmanager
@@ -235,6 +229,7 @@ def _start_worker(recipe: _Recipe) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(recipe.folder,), daemon=True).start()
     torch.set_num_threads(1)
+    keep_freed_memory()
     _population = recipe.population()
 
 
@@ -248,8 +243,8 @@ def _end_with_parent(folder: Path) -> None:
 
 def _answer(
     message: bytes, clients: Sequence[int], ledger: MemoryLedger
-) -> tuple[list[bytes], MemoryLedger]:
-    return [_population.answer(message, client, ledger) for client in clients], ledger
+) -> tuple[list[tuple[Sequence[int], Packed]], MemoryLedger]:
+    return list(answers(_population, message, clients, ledger)), ledger
 
 
 def _score(broadcast: Broadcast, pieces: Sequence[int]) -> list[Score]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fedldp.data import Dataset, Examples, load_dataset, partition
+from fedldp.data import (
+    Dataset,
+    DrawnShares,
+    Examples,
+    Shares,
+    examples_of_all,
+    load_dataset,
+    partition,
+)
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.errors import ConfigError
@@ -26,13 +32,13 @@ class Inputs:
     Attributes:
         dataset: with as many training examples as the run takes.
         problem: the public facts on it.
-        members: for each client the indices of its training examples.
+        members: for each client the rows of its training examples.
         own_data: what tells the user's own data apart, or None for a published data set.
     """
 
     dataset: Dataset
     problem: Problem
-    members: Sequence[NDArray[np.int64]]
+    members: Shares | DrawnShares
     own_data: str | None
 
     @classmethod
@@ -48,8 +54,9 @@ class Inputs:
         members = partition(
             dataset.train.labels, config.num_clients, config.partition, stream.generator()
         )
-        config.check_shares([len(indices) for indices in members])
-        problem = Problem(dataset.input_shape, dataset.num_classes, len(dataset.train), data_dir)
+        config.check_shares(members.sizes.tolist())
+        total = examples_of_all(len(dataset.train), config.num_clients, config.partition)
+        problem = Problem(dataset.input_shape, dataset.num_classes, total, data_dir)
         return cls(dataset, problem, members, own_data(whole))
 
 

@@ -8,13 +8,15 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedldp.accounting.budget import Budget, price
 from fedldp.accounting.events import Event, NoData
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import Clients, Releases
 from fedldp.parts.sides import Draws, Encoder
 from fedldp.systems.base import Problem, SystemConfig
+
+_DENSE = 16
+"""A sample of more than one in so many is put in order by a table of all clients."""
 
 
 def participants(config: SystemConfig, round: int, draws: Draws) -> Sequence[int]:
@@ -22,54 +24,64 @@ def participants(config: SystemConfig, round: int, draws: Draws) -> Sequence[int
 
     Otherwise they are a uniform sample without replacement.
     """
-    chosen = config.participants(round, draws)
-    if chosen is not None:
-        return chosen
-    if config.clients_per_round is None:
+    found = chosen(config, round, draws)
+    if found is None:
         return range(config.num_clients)
+    return found.tolist() if isinstance(found, np.ndarray) else found
+
+
+def chosen(config: SystemConfig, round: int, draws: Draws) -> Clients | None:
+    """Return the clients of ``round``, as ``participants`` does, in an array; None for all."""
+    found = config.participants(round, draws)
+    if found is not None or config.clients_per_round is None:
+        return found
+    size = config.clients_per_round
     drawn = (
         draws(round)("participation")
         .generator()
-        .choice(config.num_clients, size=config.clients_per_round, replace=False)
+        .choice(config.num_clients, size=size, replace=False)
     )
-    found: list[int] = sorted(drawn.tolist())
-    return found
+    if size < config.num_clients // _DENSE:
+        return np.sort(drawn).astype(np.int32)
+    there = np.zeros(config.num_clients, np.bool_)
+    there[drawn] = True
+    return np.flatnonzero(there).astype(np.int32)
 
 
 def planned_releases(config: SystemConfig, problem: Problem, draws: Draws) -> Releases:
     """Return what every client, and the server, will release."""
-    groups: dict[Event, list[int]] = {}
+    found: dict[Event, list[Clients]] = {}
     for alike in config.alike():
         for event in events_of_round(config.client_encoder(problem, alike[0]), config.exchanges):
-            groups.setdefault(event, []).extend(alike)
-    all_clients = config.clients_per_round is None
-    chosen: dict[int, Sequence[int] | NDArray[np.integer] | None] = {
-        round: None
-        if all_clients and config.participants(round, draws) is None
-        else participants(config, round, draws)
-        for round in range(1, config.rounds + 1)
+            found.setdefault(event, []).append(alike)
+    groups = {
+        event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
     }
+    asked = {round: chosen(config, round, draws) for round in range(1, config.rounds + 1)}
     if config.client_budget is not None:
-        chosen = _within_budget(config, config.client_budget.budget(), groups, chosen)
-    return Releases.planned(groups, chosen, config.server(problem).downlink)
+        asked = _within_budget(config, config.client_budget.budget(), groups, asked)
+    return Releases.planned(groups, asked, config.server(problem).downlink)
 
 
 def _within_budget(
     config: SystemConfig,
     budget: Budget,
-    groups: Mapping[Event, Sequence[int]],
-    chosen: Mapping[int, Sequence[int] | NDArray[np.integer] | None],
-) -> dict[int, Sequence[int] | NDArray[np.integer] | None]:
+    groups: Mapping[Event, Clients],
+    asked: Mapping[int, Clients | None],
+) -> dict[int, Clients | None]:
     """Return who will answer in each round: those asked whose ledgers do not refuse by then."""
-    left = np.zeros(config.num_clients, np.int64)
+    left = np.zeros(config.num_clients, np.int32)
     for event, clients in groups.items():
         left[np.asarray(clients)] = _times_paid(event, budget, config.rounds)
-    answering: dict[int, Sequence[int] | NDArray[np.integer] | None] = {}
-    for round, asked in chosen.items():
-        there = np.arange(config.num_clients) if asked is None else np.asarray(asked, np.int64)
-        there = there[left[there] > 0]
-        left[there] -= 1
-        answering[round] = there
+    answering: dict[int, Clients | None] = {}
+    for round, there in asked.items():
+        places = slice(None) if there is None else np.asarray(there, np.int64)
+        able = left[places] > 0
+        left[places] -= able
+        if able.all():
+            answering[round] = there  # all of them, where it is None
+        else:
+            answering[round] = np.flatnonzero(able) if there is None else np.asarray(there)[able]
     return answering
 
 

@@ -12,15 +12,30 @@ from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve
 from fedldp.accounting.statement import ShufflerInPath, statement
-from fedldp.data import check_partition, check_standardise, load_dataset, resolve_data_dir
+from fedldp.data import (
+    check_partition,
+    check_standardise,
+    examples_of_all,
+    load_dataset,
+    parse_scheme,
+    resolve_data_dir,
+)
 from fedldp.data.custom import SUFFIXES
-from fedldp.data.folder import in_use
+from fedldp.data.folder import in_use, locate
 from fedldp.data.sources import find_source
 from fedldp.errors import ConfigError
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 from fedldp.systems.base import Problem, SystemConfig
 from fedldp.systems.settings import Target
+
+_SMALL = 1e9
+"""Examples visited times weights: some seconds of training."""
+
+SHARED = (
+    "partition = drawn: simulated clients share examples; a line for a record is for one client's "
+    "copy of it, and does not hold for an example that several clients have"
+)
 
 GRID = [10.0 ** (half / 2) for half in range(-8, 9)]
 """Budgets from 1e-4 to 1e4, among which the search for a target begins."""
@@ -45,6 +60,14 @@ class Plan:
     releases: Releases
     delta: float | None
     privacy: dict[str, Any]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether one process trains it in less time than others take to start."""
+        config, problem = self.config, self.problem
+        examples = config.round_size * problem.num_examples / config.num_clients
+        visits = config.rounds * config.local_epochs * examples
+        return visits * config.layout(problem).size <= _SMALL
 
 
 def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) -> Plan:
@@ -71,6 +94,22 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     return Plan(config, settled, problem, releases, delta, privacy)
 
 
+def early_plan(config: SystemConfig, data_dir: Path | None) -> Plan | None:
+    """Return the plan of a run before anything slow, so that its user sees something at once.
+
+    None where the data, or a model of the user's own, may yet refuse the run: then nothing is to be
+    seen but that.
+
+    Raises:
+        FedldpError: a setting does not fit the others, or a file of the data is not there.
+    """
+    own = config.dataset.lower().endswith(SUFFIXES) or ":" in config.model
+    if own or config.data_may_refuse:
+        return None
+    locate(find_source(config.dataset), resolve_data_dir(data_dir))
+    return plan(config, problem_of(config, data_dir))
+
+
 def state(
     config: SystemConfig, releases: Releases, *, delta: float | None = None
 ) -> dict[str, Any]:
@@ -83,12 +122,15 @@ def state(
             untrusted_clients=config.untrusted_clients,
             prediction_error=delays.prediction_error,
         )
-    return statement(
+    found = statement(
         releases,
         claim=config.claim(),
         shuffler=shuffler,
         delta=config.delta if delta is None else delta,
     )
+    if parse_scheme(config.partition)[0] == "drawn":
+        found["warnings"].append(SHARED)
+    return found
 
 
 def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
@@ -106,7 +148,9 @@ def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
         if config.standardise:
             check_standardise(source)
         shape, classes, found = source.input_shape, source.num_classes, source.num_train
-    return Problem(shape, classes, check_examples(config, found), data_dir)
+    taken = check_examples(config, found)
+    total = examples_of_all(taken, config.num_clients, config.partition)
+    return Problem(shape, classes, total, data_dir)
 
 
 def check_examples(config: SystemConfig, found: int) -> int:

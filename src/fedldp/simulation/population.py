@@ -11,19 +11,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.bounding import check_releasable
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
-from fedldp.client.runtime import ClientRuntime, Pending
+from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
-from fedldp.data import Dataset, Examples
+from fedldp.data import Dataset, DrawnShares, Examples, Shares
 from fedldp.errors import FedldpError
-from fedldp.parts.batched_sgd import train_together
-from fedldp.parts.local_sgd import PIECE, LocalSgd, evaluate, load_weights
-from fedldp.parts.sides import Client, ClientSide, ClientStep, Encoder, Score, Tester
+from fedldp.parts.local_sgd import PIECE, evaluate
+from fedldp.parts.sides import Client, Clients, ClientSide, ClientStep, Encoder, Score, Tester
+from fedldp.parts.tensors import load_weights
 from fedldp.randomness import Stream
 from fedldp.systems.base import Problem, SystemConfig
 from fedldp.wire import Broadcast, Layout, Sensitive, read_question
@@ -37,7 +36,7 @@ class Population:
         config: the run's configuration.
         problem: the shape of the data.
         dataset: the data.
-        members: for each client the indices of its training examples.
+        members: for each client the rows of its training examples.
         device: where models are trained and evaluated.
         folder: where clients keep what they need in later rounds.
         lasting: whether that folder outlives the run.
@@ -47,18 +46,18 @@ class Population:
     config: SystemConfig
     problem: Problem
     dataset: Dataset
-    members: Sequence[NDArray[np.int64]]
+    members: Shares | DrawnShares
     device: torch.device
     folder: Path
     lasting: bool
     run: str
     layout: Layout = field(init=False)
-    _policy: Policy = field(init=False)
-    _step: ClientStep[Any] = field(init=False)
+    policy: Policy = field(init=False)
+    step: ClientStep[Any] = field(init=False)
+    encoders: Encoders = field(init=False)
+    most_examples: int | None = field(init=False)
     _tester: Tester | None = field(init=False)
     _model: torch.nn.Module = field(init=False)
-    _encoders: dict[int, Encoder[Any]] = field(init=False)
-    _most_examples: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         config, problem = self.config, self.problem
@@ -69,12 +68,12 @@ class Population:
         nothing = Stream(bytes(32), simulated=True)  # whatever weights: they are replaced
         found = {
             "layout": layout,
-            "_policy": policy,
-            "_step": config.client_step(problem, self.device),
+            "policy": policy,
+            "step": config.client_step(problem, self.device),
+            "encoders": Encoders(config, problem),
+            "most_examples": config.most_examples(problem),
             "_tester": config.tester(problem, self.device),
             "_model": config.module(problem, nothing).to(self.device),
-            "_encoders": encoders(config, problem),
-            "_most_examples": config.most_examples(problem),
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -93,42 +92,38 @@ class Population:
             examples=self._examples(index),
             side=ClientSide(
                 step=self._checked,
-                encoder=self._encoders[index],
+                encoder=self.encoders[index],
                 exchanges=self.config.exchanges,
                 turns=self.config.turns_of(index),
-                most_examples=self._most_examples,
+                most_examples=self.most_examples,
             ),
-            policy=self._policy,
+            policy=self.policy,
             keys=SimulationKeys(self.config.seed, index),
-            store=self._store(index),
+            store=self.store(index),
             ledger=ledger.of(index),
         )
 
     def answer(self, message: bytes, index: int, ledger: MemoryLedger) -> bytes:
         """Return what client ``index`` answers; an error says in which round, and whose it was."""
-        with _naming(message, index):
+        with naming(message, index):
             return self.runtime(index, ledger).answer(message)
 
-    def answers_together(
-        self, message: bytes, indices: Sequence[int], ledger: MemoryLedger
-    ) -> list[bytes]:
-        """Return the answers of clients that train at once, where their client step can."""
-        if not isinstance(self._step, LocalSgd):
-            return [self.answer(message, index, ledger) for index in indices]
-        runtimes = [self.runtime(index, ledger) for index in indices]
-        prepared = [runtime.prepare(message) for runtime in runtimes]
-        pending = [one for one in prepared if isinstance(one, Pending)]
-        updates: Iterator[Sensitive[Any]] = iter(())
-        if pending:
-            clients = [one.client for one in pending]
-            updates = iter(train_together(self._step, pending[0].broadcast, clients))
-        answers = []
-        for runtime, one in zip(runtimes, prepared, strict=True):
-            with _naming(message, runtime.index):
-                if isinstance(one, Pending):
-                    one = runtime.finish(one, _check(next(updates)))
-                answers.append(one)
-        return answers
+    def block(self, indices: Sequence[int], round: int) -> Clients:
+        """Return clients for a step that trains them together, which a round has once."""
+        return Clients(
+            indices=indices,
+            examples=self.dataset.train,
+            rows=[self.members[index] for index in indices],
+            fresh=partial(self.fresh, indices, round, 0),
+            alone=lambda place: self._client(round, int(indices[place])),
+        )
+
+    def fresh(
+        self, indices: Sequence[int], round: int, exchange: int, purpose: str
+    ) -> list[Stream]:
+        """Return the stream of each client for a purpose; see ``Keys.fresh``."""
+        seed = self.config.seed
+        return [SimulationKeys(seed, index).fresh(round, exchange, purpose) for index in indices]
 
     def score(self, broadcast: Broadcast, piece: int) -> Score:
         """Return the score on one piece of the test."""
@@ -140,7 +135,7 @@ class Population:
         return evaluate(self._model, Examples(test.features[part], test.labels[part]), self.device)
 
     def _checked(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
-        return _check(self._step(broadcast, client))
+        return check(self.step(broadcast, client))
 
     def _client(self, round: int, index: int) -> Client:
         keys = SimulationKeys(self.config.seed, index)
@@ -149,27 +144,46 @@ class Population:
             examples=self._examples(index),
             fresh=partial(keys.fresh, round, 0),
             kept=keys.kept,
-            store=self._store(index),
+            store=self.store(index),
         )
 
     def _examples(self, index: int) -> Examples:
         train, own = self.dataset.train, self.members[index]
         return Examples(train.features[own], train.labels[own])
 
-    def _store(self, index: int) -> FolderStore:
+    def store(self, index: int) -> FolderStore:
+        """Return what client ``index`` keeps."""
         place = self.folder / f"client-{index}"
         return FolderStore(place, self.run, lasting=self.lasting)
 
 
-def encoders(config: SystemConfig, problem: Problem) -> dict[int, Encoder[Any]]:
-    """Return every client's encoder; those that are alike are one object."""
-    found: dict[int, Encoder[Any]] = {}
-    for group in config.alike():
-        found.update(dict.fromkeys(group, config.client_encoder(problem, group[0])))
-    return found
+class Encoders:
+    """The encoder of every client; those that are alike are one object.
+
+    Args:
+        config: the run's configuration.
+        problem: the shape of the data.
+    """
+
+    def __init__(self, config: SystemConfig, problem: Problem) -> None:
+        groups = config.alike()
+        self._kinds = [config.client_encoder(problem, group[0]) for group in groups]
+        self._kind = np.zeros(config.num_clients if len(groups) > 1 else 1, np.int32)
+        for number, group in enumerate(groups[1:], 1):
+            self._kind[np.asarray(group)] = number
+
+    def __getitem__(self, client: int) -> Encoder[Any]:
+        return self._kinds[self._kind[client] if len(self._kinds) > 1 else 0]
+
+    def shared(self, clients: Sequence[int]) -> Encoder[Any] | None:
+        """Return the encoder that all of ``clients`` have, if it is one."""
+        if len(self._kinds) == 1:
+            return self._kinds[0]
+        found = np.unique(self._kind[np.asarray(clients)])
+        return self._kinds[found[0]] if found.size == 1 else None
 
 
-def _check(update: Sensitive[Any]) -> Sensitive[Any]:
+def check(update: Sensitive[Any]) -> Sensitive[Any]:
     """Stop a simulation where training gave NaN or infinity.
 
     At a site that is a secret, and the encoder sends something public in its place; here the user
@@ -178,15 +192,19 @@ def _check(update: Sensitive[Any]) -> Sensitive[Any]:
     Raises:
         PrivacyError: it did.
     """
-    value = update.open()
-    weights = getattr(value, "weights", value)
-    if weights.size:
-        check_releasable(weights)
+    check_value(update.open())
     return update
 
 
+def check_value(value: Any) -> None:
+    """Refuse what a client step gave, as ``check`` does."""
+    weights = getattr(value, "weights", value)
+    if weights.size:
+        check_releasable(weights)
+
+
 @contextmanager
-def _naming(message: bytes, client: int) -> Iterator[None]:
+def naming(message: bytes, client: int) -> Iterator[None]:
     """Let an error say in which round and for which client it arose."""
     try:
         yield

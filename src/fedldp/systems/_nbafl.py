@@ -59,6 +59,11 @@ class NbaflSettings(SystemConfig):
             ),
         )
 
+    @property
+    def data_may_refuse(self) -> bool:
+        """Whether the data may refuse a run: a client may get too few examples."""
+        return True
+
     def check_shares(self, sizes: Sequence[int]) -> None:
         """Refuse a client with fewer examples than ``min_client_examples``."""
         check_smallest(self.min_client_examples, sizes)

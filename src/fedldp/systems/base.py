@@ -22,11 +22,12 @@ from pydantic import (
 )
 
 from fedldp.accounting.guarantees import Unit
+from fedldp.accounting.releases import Clients
 from fedldp.accounting.statement import Claim
 from fedldp.data.partition import parse_scheme
 from fedldp.errors import ConfigError
 from fedldp.models import layout_of
-from fedldp.parts.per_client import Own, is_own, of_client
+from fedldp.parts.per_client import Own, is_own, of_client, of_equal_values
 from fedldp.parts.sides import (
     ClientSide,
     ClientStep,
@@ -111,7 +112,7 @@ class SystemConfig(BaseModel, ABC):
         False, description="shift and scale images by the data set's published constants"
     )
     partition: str = Field(
-        "iid", description="iid, dirichlet:ALPHA, shards:PER_CLIENT or power-law:EXPONENT"
+        "iid", description="iid, dirichlet:ALPHA, shards:N, power-law:EXPONENT or drawn:N of all"
     )
     num_examples: Count | None = Field(
         None, description="training examples to use, drawn at random; all where it is not set"
@@ -275,15 +276,12 @@ class SystemConfig(BaseModel, ABC):
                 settings[name] = Own(own=of_client(value, client))
         return self.changed(**settings)
 
-    def alike(self) -> list[Sequence[int]]:
-        """Return the clients in groups, of which each has encoders that are alike."""
-        lists = [v for v in (getattr(self, name) for name in self.per_client) if is_own(v)]
-        if not lists:
-            return [range(self.num_clients)]
-        groups: dict[tuple[float, ...], list[int]] = {}
-        for client in range(self.num_clients):
-            groups.setdefault(tuple(of_client(v, client) for v in lists), []).append(client)
-        return list(groups.values())
+    def alike(self) -> list[Clients]:
+        """Return the clients in groups, of which each has encoders that are alike.
+
+        Clients of a group ascend, and groups by their first client.
+        """
+        return of_equal_values([getattr(self, name) for name in self.per_client], self.num_clients)
 
     def participants(self, round: int, draws: Draws) -> Sequence[int] | None:
         """Return the clients of ``round``, ascending, where the system chooses them.
@@ -333,6 +331,11 @@ class SystemConfig(BaseModel, ABC):
         Raises:
             ConfigError: it did happen.
         """
+
+    @property
+    def data_may_refuse(self) -> bool:
+        """Whether the data may refuse a run of which the plan could be made."""
+        return False
 
     def tested_on(self) -> str:
         """Return, for the reader, what a run's accuracy is measured on."""
@@ -388,7 +391,7 @@ class SystemConfig(BaseModel, ABC):
 
     def first_weights(self, problem: Problem, draw: Draw) -> Vector:
         """Return the model's weights before training, float32, shape (d,)."""
-        from fedldp.parts.local_sgd import read_weights
+        from fedldp.parts.tensors import read_weights
 
         return read_weights(self.module(problem, draw("weights")))
 

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event, TwoValuedBits
@@ -42,12 +41,23 @@ from fedldp.mechanisms import (
     MechanismSettings,
     mechanisms,
 )
-from fedldp.parts.changes import open_weights, whole
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.parts.changes import count, finite_on_device, open_many, open_weights, whole
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
-from fedldp.parts.sides import Draw, Sender, ServerSide, State
+from fedldp.parts.sides import Draw, Rows, Sender, Senders, ServerSide, State
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import Count, Delays, Positive
-from fedldp.wire import Broadcast, Incoming, Layout, Report, Sensitive, Shuffled, Vector
+from fedldp.wire import (
+    Broadcast,
+    Counted,
+    Incoming,
+    Layout,
+    Report,
+    Reports,
+    Sensitive,
+    Shuffled,
+    Vector,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -318,6 +328,27 @@ class Randomise:
             epsilon=self.label,
         )
 
+    def many(self, updates: Sensitive[Rows], broadcast: Broadcast, senders: Senders) -> Reports:
+        """Return the reports of several clients, each as it is on its own."""
+        ranges, streams = _ranges(broadcast), senders.fresh("mechanism")
+        there = finite_on_device(updates)
+        if there is not None and self.send == "weights" and type(self.mechanism) is TwoPoint:
+            from fedldp.parts.device_bits import encode_on_device
+
+            payloads = encode_on_device(self.mechanism, ranges, there, streams)
+        else:
+            values = open_many(updates, broadcast)
+            if self.send == "update":
+                values = values - broadcast.weights
+            payloads = self.mechanism.encode_many(ranges.normalise(values), streams)
+        return Reports(
+            round=broadcast.round,
+            size=self.size,
+            payloads=payloads,
+            chunk=self.chunk,
+            epsilon=self.label,
+        )
+
 
 @dataclass(frozen=True)
 class EstimateMean:
@@ -346,17 +377,14 @@ class EstimateMean:
             ) from error
         return state.next(weights), {}
 
-    def _add(self, aggregate: Aggregate, report: Report | Shuffled) -> None:
-        if isinstance(aggregate, Counts):
-            if report.epsilon is not None:
-                aggregate.use_scale(self._scale(report.epsilon, report.size))
-            if isinstance(report, Shuffled):
-                coordinates = report.positions[:, None] * report.chunk + np.arange(report.chunk)
-                inside = coordinates < report.size
-                aggregate.add_bits(coordinates[inside], report.bits[inside])
-                return
-        assert isinstance(report, Report)
-        aggregate.add(report.payload)
+    def _add(self, aggregate: Aggregate, report: Report | Reports | Shuffled | Counted) -> None:
+        if not isinstance(aggregate, Counts):
+            assert isinstance(report, Report)
+            aggregate.add(report.payload)
+            return
+        if report.epsilon is not None:
+            aggregate.use_scale(self._scale(report.epsilon, report.size))
+        count(aggregate, report)
 
     def _scale(self, epsilon: float, size: int) -> float:
         mechanism = self.config.randomiser(epsilon, size)

@@ -34,33 +34,31 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.accounting.statement import Claim
-from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
 from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
-from fedldp.models import layout_of_module
 from fedldp.parts.architecture import Architecture
 from fedldp.parts.averaging import SendPlain, WeightedMean
-from fedldp.parts.codes import PIECE, Codes, num_trained
+from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.fixed_point import FixedPoint
 from fedldp.parts.images import check_images
 from fedldp.parts.public_encoder import PublicEncoder, check_is_public, to_public
-from fedldp.parts.sides import Client, Draw, Score, ServerSide, State
+from fedldp.parts.sides import Draw, ServerSide, State
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import Count, Positive
-from fedldp.wire import Broadcast, Sensitive, Vector
+from fedldp.wire import Broadcast
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
+
+    from fedldp.parts.bit_training import ScoreOnBits, TrainOnBits
 
 LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
 Channels = Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)]
@@ -202,11 +200,22 @@ class LdpflConfig(SystemConfig):
 
     def client_step(self, problem: Problem, device: torch.device) -> TrainOnBits:
         """Return the training on bits."""
-        model = self.sgd(problem, device).model
-        return TrainOnBits(self, self.codes(problem, device), model, device)
+        from fedldp.parts.bit_training import TrainOnBits
+
+        return TrainOnBits(
+            codes=self.codes(problem, device),
+            model=self.sgd(problem, device).model,
+            local_epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            device=device,
+        )
 
     def tester(self, problem: Problem, device: torch.device) -> ScoreOnBits:
         """Return the test on bits."""
+        from fedldp.parts.bit_training import ScoreOnBits
+
         model = self.sgd(problem, device).model
         return ScoreOnBits(self.codes(problem, device), model, device)
 
@@ -260,6 +269,11 @@ class LdpflConfig(SystemConfig):
         """Return an equal share, where it is public how many examples a client has."""
         return -(-problem.num_examples // self.num_clients) if self.partition == "iid" else None
 
+    @property
+    def data_may_refuse(self) -> bool:
+        """Whether the data may refuse a run: the public data set may not be there."""
+        return self.public_dataset is not None
+
     def tested_on(self) -> str:
         if self.evaluation == "common":
             return "the test set, of which every client encodes a part"
@@ -288,71 +302,3 @@ def _drawn(examples: int, *events: PureCoordinates) -> DrawnOnce:
             groups[epsilon] += examples * count
     drawn = PureCoordinates(groups=tuple(groups.items()))
     return DrawnOnce(drawn=drawn, identity="features and labels")
-
-
-@dataclass(frozen=True, eq=False)
-class TrainOnBits:
-    """The client step: some epochs on the client's randomised bits, unpacked batch by batch."""
-
-    config: LdpflConfig
-    codes: Codes
-    model: nn.Module
-    device: torch.device
-
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
-        """Return the client's weights after training, float32, shape (d,)."""
-        import torch
-
-        from fedldp.parts.local_sgd import (
-            batches,
-            gradients,
-            load_weights,
-            read_weights,
-        )
-        from fedldp.randomness import torch_seeded
-
-        kept = self.codes.for_training(broadcast, client)
-        config, model = self.config, self.model
-        load_weights(model, layout_of_module(model), broadcast.weights)
-        model.train()
-        parameters = list(model.parameters())
-        method = torch.optim.Adam if config.optimizer == "adam" else torch.optim.SGD
-        optimizer = method(parameters, lr=config.learning_rate)
-        labels = torch.from_numpy(kept["labels"])
-        order = client.fresh("batches")
-        with torch_seeded(client.fresh("model")):
-            for indices in batches(len(labels), config.local_epochs, config.batch_size, order):
-                inputs = torch.from_numpy(self.codes.inputs(kept["bits"][indices])).to(self.device)
-                answers = labels[torch.from_numpy(indices)].to(self.device)
-                found = gradients(model, inputs, answers, parameters)
-                for parameter, gradient in zip(parameters, found, strict=True):
-                    parameter.grad = gradient
-                optimizer.step()
-        return Sensitive(read_weights(model))
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreOnBits:
-    """The tester: the global network on the bits of a client's test examples."""
-
-    codes: Codes
-    model: nn.Module
-    device: torch.device
-
-    def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
-        """Return how the broadcast's weights do."""
-        from fedldp.parts.local_sgd import evaluate, load_weights
-
-        kept = self.codes.for_test(broadcast, client, test)
-        bits, labels = kept["bits"], kept["labels"]
-        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
-        pieces = [slice(start, start + PIECE) for start in range(0, len(labels), PIECE)]
-        scores = [
-            evaluate(self.model, Examples(self.codes.inputs(bits[p]), labels[p]), self.device)
-            for p in pieces
-        ]
-        return Score(
-            right=sum(score.right for score in scores),
-            loss=sum(score.loss for score in scores),
-            total=len(labels),
-        )

@@ -228,8 +228,8 @@ class RandomisedSgd:
         """
         import torch
 
-        from fedldp.parts.local_sgd import load_weights
         from fedldp.parts.single_gradients import single_gradients
+        from fedldp.parts.tensors import load_weights
 
         load_weights(self.model, layout_of_module(self.model), weights)
         self.model.train()
@@ -258,7 +258,8 @@ class ScoreOnFeatures:
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
         """Return how the broadcast's weights do on this client's part."""
-        from fedldp.parts.local_sgd import evaluate, load_weights
+        from fedldp.parts.local_sgd import evaluate
+        from fedldp.parts.tensors import load_weights
 
         part = slice(client.index, None, self.config.num_clients)
         kept = client.store.arrays("test", lambda: {"features": self.features(test.features[part])})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from fedldp.wire import Question, Refusal, Report, Shuffled
+from fedldp.wire import Counted, Question, Refusal, Report, Reports, Shuffled
 
-Delivery = tuple[int | None, Report | Refusal | Shuffled | None]
-"""Whose it is, where that is seen, and what came; None for a client whose report comes unnamed."""
+Content = Report | Reports | Refusal | Shuffled | Counted | None
+"""What came in; None for clients whose reports come unnamed."""
+
+Delivery = tuple[int | Sequence[int] | None, Content]
+"""Whose it is, where that is seen, and what came. Several clients bring Reports, or None."""
 
 
 class Transport(Protocol):
@@ -17,3 +20,15 @@ class Transport(Protocol):
     def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
         """Ask ``clients``; yield what comes in, in any order. Some may not answer."""
         ...
+
+
+def one_by_one(deliveries: Iterable[Delivery]) -> Iterator[tuple[int | None, Content]]:
+    """Yield ``deliveries``, those of several clients apart."""
+    for sender, content in deliveries:
+        if sender is None or isinstance(sender, int):
+            yield sender, content
+        elif isinstance(content, Reports):
+            yield from zip(sender, content, strict=True)
+        else:
+            for client in sender:
+                yield client, content

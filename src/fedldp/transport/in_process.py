@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from fedldp.transport import Delivery
-from fedldp.wire import Question, pack_question, read_answer_to
+import numpy as np
+from numpy.typing import NDArray
 
-Answers = Callable[[bytes, Sequence[int]], Iterator[tuple[int, bytes]]]
-"""Puts a packed question to clients, and yields each one's number and packed answer."""
+from fedldp.errors import RunError
+from fedldp.transport import Delivery
+from fedldp.wire import Question, pack_question, read_answer_to, read_reports_to
+
+Packed = Sequence[bytes] | NDArray[np.uint8]
+"""Packed answers of several clients; as rows of one array where they differ in payloads alone."""
+
+Answers = Callable[[bytes, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
+"""Puts a packed question to clients, and yields the answers of some at a time."""
 
 
 class InProcess:
@@ -23,5 +30,11 @@ class InProcess:
 
     def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield every client's answer; see ``Transport``."""
-        for client, answer in self._answers(pack_question(question), clients):
-            yield client, read_answer_to(question, answer)
+        for some, packed in self._answers(pack_question(question), clients):
+            if len(packed) != len(some):
+                raise RunError(f"{len(packed)} answers of {len(some)} clients")
+            if isinstance(packed, np.ndarray):
+                yield some, read_reports_to(question, packed)
+                continue
+            for client, answer in zip(some, packed, strict=True):
+                yield client, read_answer_to(question, answer)

@@ -1,22 +1,13 @@
 """Parameter shuffling as a discrete-event simulation of arrivals: no sleeping.
 
-Each message of a client leaves after its own random delay, so that arrival times and order say
-nothing about which messages belong together:
-
-    t = T_W + U(0, T),   T_W = T_S - t_LC - t_C,   T_S = max over clients of (t_LC + t_C)
-
-A message sent at t after the end of training arrives at t_LC + t + t_C = T_S + U(0, T) where the
-client predicted its own times rightly. Wrong predictions shift a client's whole window, which is
-visible to the server; ``Delays.prediction_error`` simulates that.
-
-Source: Sun, Qian, Chen 2021, Algorithm 3 and Section 3.1, Parameter Shuffling.
+It holds and sorts n d bits with their times, for whoever wants to see them (``record_arrivals``).
+No server step reads the order: where nobody asks for it, ``counting`` gives the same counts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -25,48 +16,12 @@ from numpy.typing import NDArray
 from fedldp.errors import RunError
 from fedldp.randomness import SERVER, Stream
 from fedldp.systems.settings import Delays
-from fedldp.transport import Delivery, Transport
+from fedldp.transport import Content, Delivery, Transport, one_by_one
+from fedldp.transport.schedule import Schedule, draw_schedule, times
 from fedldp.wire import Question, Refusal, Report, Shuffled
 
 # Messages put in order at a time; a block covers all clients at some positions.
 _BLOCK = 1 << 22
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """What the clients of one round agreed on and how long each takes; times in seconds.
-
-    Attributes:
-        delay: T, the median of the clients' proposals: one dishonest client cannot move it far.
-        response: T_S, the slowest client's predicted t_LC + t_C.
-        waits: T_W of each client, shape (n,).
-        offsets: for each client, t_LC + T_W + t_C: when its window of arrivals opens, shape (n,).
-    """
-
-    delay: float
-    response: float
-    waits: NDArray[np.float64]
-    offsets: NDArray[np.float64]
-
-
-def draw_schedule(delays: Delays, clients: int, generator: np.random.Generator) -> Schedule:
-    """Draw the times of ``clients`` clients and let them agree on T and T_S."""
-
-    def around(typical: float, sigma: float) -> NDArray[np.float64]:
-        return typical * generator.lognormal(0.0, sigma, clients)
-
-    training = around(delays.compute_seconds, delays.spread)
-    communication = around(delays.communication_seconds, delays.spread)
-    predicted = (training + communication) * around(1.0, delays.prediction_error)
-    proposals = around(delays.delay_seconds, delays.spread)
-    response = float(predicted.max())
-    waits = np.maximum(response - predicted, 0.0)
-    offsets = training + waits + communication
-    if delays.prediction_error == 0:
-        offsets = np.full(clients, response)  # equal but for rounding, which would tell them apart
-    return Schedule(
-        delay=float(np.median(proposals)), response=response, waits=waits, offsets=offsets
-    )
 
 
 class Shuffler:
@@ -102,21 +57,19 @@ class Shuffler:
         A shuffler can only start when all reports are there: it holds n d bits.
         """
         reports: list[tuple[int, Report]] = []
-        for client, content in self._inner.exchange(question, clients):
+        for client, content in one_by_one(self._inner.exchange(question, clients)):
             if isinstance(content, Refusal):
                 yield client, content
                 continue
-            if client is None or not isinstance(content, Report):
-                raise RunError("a shuffler needs whole reports, not ones that are shuffled already")
-            if content.client is not None or content.weight is not None:
-                raise RunError("a shuffler passes no report on that names or tells its sender")
-            reports.append((client, content))
+            report = unnamed(client, content)
+            assert client is not None
+            reports.append((client, report))
             yield client, None
         if not reports:
             return
         round = question.broadcast.round
-        times = self._stream(round, SERVER, "latency").generator()
-        schedule = draw_schedule(self._delays, len(reports), times)
+        latency = self._stream(round, SERVER, "latency").generator()
+        schedule = draw_schedule(self._delays, len(reports), latency)
         first, last, block = math.inf, -math.inf, 0
         numbered = sorted(enumerate(reports), key=lambda item: item[1][1].epsilon or 0.0)
         for _, group in groupby(numbered, key=lambda item: item[1][1].epsilon):
@@ -126,14 +79,7 @@ class Shuffler:
                 last = max(last, float(messages.arrival_seconds[-1]))
                 self._record(block, messages)
                 yield None, messages
-        self._arrivals = {
-            "delay": schedule.delay,
-            "response": schedule.response,
-            "first_wait": float(schedule.waits.min()),
-            "last_wait": float(schedule.waits.max()),
-            "first_arrival": first,
-            "last_arrival": last,
-        }
+        self._arrivals = times(schedule, first, last)
 
     def _shuffle(
         self, group: list[tuple[int, tuple[int, Report]]], schedule: Schedule
@@ -167,6 +113,19 @@ class Shuffler:
                 arrival_seconds=arrivals[order],
                 epsilon=first.epsilon,
             )
+
+
+def unnamed(sender: object, content: Content) -> Report:
+    """Return a report that may be shuffled.
+
+    Raises:
+        RunError: it is no whole report of a client that is known here, or itself tells whose it is.
+    """
+    if sender is None or not isinstance(content, Report):
+        raise RunError("a shuffler needs whole reports, not ones that are shuffled already")
+    if content.client is not None or content.weight is not None:
+        raise RunError("a shuffler passes no report on that names or tells its sender")
+    return content
 
 
 def _message_bits(

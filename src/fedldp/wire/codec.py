@@ -29,6 +29,7 @@ import math
 import struct
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.bounding import Ranges
 from fedldp.errors import ConfigError, WireError
@@ -47,7 +48,7 @@ from fedldp.wire.frame import (
     padding,
     to_text,
 )
-from fedldp.wire.types import Answer, Broadcast, Question, Reason, Refusal, Report
+from fedldp.wire.types import Answer, Broadcast, Question, Reason, Refusal, Report, Reports
 
 REPORT_HEADER = 48
 """Bytes of a report's message besides the run's name, weight, epsilon, client and payload."""
@@ -242,6 +243,43 @@ def read_answer_to(question: Question, message: bytes) -> Answer:
             f"asked was round {asked}, exchange {question.exchange} of {question.run!a}"
         )
     return answer
+
+
+def pack_reports(reports: Reports, *, run: str, exchange: int) -> NDArray[np.uint8]:
+    """Return the bytes that ``pack_answer`` gives for each of ``reports``, as rows of one array.
+
+    Raises:
+        WireError: as ``pack_answer``; or there is no report.
+    """
+    first = next(iter(reports), None)
+    if first is None:
+        raise cannot_pack("there is no report")
+    packed = np.frombuffer(pack_answer(first, run=run, exchange=exchange), np.uint8)
+    rows = np.empty((len(reports), packed.size), np.uint8)
+    rows[:] = packed
+    rows[:, packed.size - len(first.payload) :] = reports.payloads
+    return rows
+
+
+def read_reports_to(question: Question, rows: NDArray[np.uint8]) -> Reports:
+    """Return the answers to ``question`` that the rows of an array hold; see ``pack_reports``.
+
+    Raises:
+        WireError: as ``read_answer_to``; or they differ in more than their payloads.
+    """
+    first = read_answer_to(question, rows[0].tobytes())
+    if not isinstance(first, Report) or (first.weight, first.client) != (None, None):
+        raise malformed("it is one of several answers, and no report that is like the others")
+    head = rows.shape[1] - len(first.payload)
+    if (rows[:, :head] != rows[0, :head]).any():
+        raise malformed("it is one of several answers, which differ in more than their payloads")
+    return Reports(
+        round=first.round,
+        size=first.size,
+        payloads=rows[:, head:],
+        chunk=first.chunk,
+        epsilon=first.epsilon,
+    )
 
 
 def _wrong_answer(answer: Answer, run: str, exchange: int) -> str:

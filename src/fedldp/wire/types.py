@@ -9,7 +9,7 @@ so a sensitive value cannot even reach another process of the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, NoReturn, TypeVar
@@ -109,7 +109,7 @@ class Report:
     @property
     def label_bits(self) -> int:
         """Bits of the position labels of all messages that the report travels as."""
-        return self.num_messages * (self.num_messages - 1).bit_length()
+        return label_bits(self.size, self.chunk)
 
     @property
     def uplink_bits(self) -> int:
@@ -126,6 +126,50 @@ class Report:
         ``client``, where the report has them.
         """
         return 8 * len(self.payload) + self.label_bits + (0 if self.weight is None else 64)
+
+
+def label_bits(size: int, chunk: int) -> int:
+    """Return the bits of the position labels of one report of ``size`` coordinates."""
+    messages = -(-size // chunk)
+    return messages * (messages - 1).bit_length()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reports:
+    """Reports of several clients that differ in their payloads alone.
+
+    Attributes:
+        round: see ``Report``, here and below.
+        size: of each report.
+        payloads: their packed contents, uint8, shape (n, bytes of one).
+        chunk: of each report.
+        epsilon: of each report.
+    """
+
+    round: int
+    size: int
+    payloads: NDArray[np.uint8]
+    chunk: int
+    epsilon: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def __iter__(self) -> Iterator[Report]:
+        for payload in self.payloads:
+            yield Report(
+                round=self.round,
+                size=self.size,
+                payload=payload.tobytes(),
+                chunk=self.chunk,
+                epsilon=self.epsilon,
+            )
+
+    @property
+    def uplink_bits(self) -> int:
+        """Bits sent by all of them; see ``Report.uplink_bits``."""
+        bits: int = 8 * self.payloads.shape[1] + label_bits(self.size, self.chunk)
+        return len(self) * bits
 
 
 class Reason(StrEnum):
@@ -187,11 +231,41 @@ class Shuffled:
     @property
     def uplink_bits(self) -> int:
         """Bits that the clients sent for these messages: content and position labels."""
-        num_labels = -(-self.size // self.chunk)
-        label = (num_labels - 1).bit_length()
+        label = label_bits(self.size, self.chunk) // -(-self.size // self.chunk)
         coordinates = np.minimum(self.chunk, self.size - self.positions * self.chunk)
         return int(coordinates.sum()) + label * len(self.positions)
 
 
-Incoming = Iterable[Report | Shuffled]
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What is left of one round's shuffled messages where nobody asks for their order: counts.
+
+    Attributes:
+        round: the round.
+        size: the number of coordinates of a whole report, d.
+        chunk: coordinates in one message.
+        ones: how many of the bits at each coordinate were 1, int64, shape (d,).
+        reports: how many whole reports were counted, n.
+        epsilon: the budget that all these messages share, where clients' budgets differ.
+    """
+
+    round: int
+    size: int
+    chunk: int
+    ones: NDArray[np.int64]
+    reports: int
+    epsilon: float | None = None
+
+    @property
+    def num_messages(self) -> int:
+        """The number of messages that each report travelled as."""
+        return -(-self.size // self.chunk)
+
+    @property
+    def uplink_bits(self) -> int:
+        """Bits that the clients sent for these messages: content and position labels."""
+        return self.reports * (self.size + label_bits(self.size, self.chunk))
+
+
+Incoming = Iterable[Report | Reports | Shuffled | Counted]
 """What the server step reads: a stream, consumed once."""

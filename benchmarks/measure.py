@@ -1,0 +1,92 @@
+"""All speed measurements, one after the other, into one dated file.
+
+    FEDLDP_DATA=... python benchmarks/measure.py --environments DIR [--out FILE.md]
+        [--cells FILE.jsonl] [--chart FILE.svg] [--skip NAME]...
+
+The machine should be idle. DIR is where the peers' environments are made. What FILE has of the
+peers' cells is not run again, so the long part can be stopped and begun again. The chart needs
+matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PARTS = {
+    "mnist": (["round.py", "ldp-fl-mnist", "3"], "A round of ldp-fl-mnist beside a plain loop"),
+    "cifar10": (
+        ["round.py", "ldp-fl-cifar10", "3", "20"],
+        "20 clients of ldp-fl-cifar10 beside a plain loop",
+    ),
+    "kernels": (["kernels.py"], "Encoding and counting, one thread"),
+    "startup": (["startup.py", "5"], "Start-up"),
+    "scale": (["scale.py"], "Memory and time against the number of clients, one process"),
+}
+
+
+def hardware() -> str:
+    """Return what this machine is."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    model = f"{told.get('model name', platform.processor())} (family {told.get('cpu family', '?')})"
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "fedldp"))
+    return (
+        f"{os.cpu_count()} cores of an {model}, {platform.system()}, Python "
+        f"{platform.python_version()}, {packages}; load before: {os.getloadavg()[0]:.1f}"
+    )
+
+
+def output_of(command: list[str]) -> str:
+    """Run a script of this folder, show its output, and return it."""
+    print("$", *command, flush=True)
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=HERE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        lines.append(line)
+    if process.wait():
+        lines.append(f"(ended with status {process.returncode})\n")
+    return "".join(lines)
+
+
+def main() -> None:
+    """Measure, and write the file after each part."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    today = time.strftime("%Y-%m-%d")
+    parser.add_argument("--environments", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / f"{today}-speed.md")
+    parser.add_argument("--cells", type=Path, default=HERE / "results" / f"peers-{today}.jsonl")
+    parser.add_argument("--chart", type=Path)
+    parser.add_argument("--skip", action="append", default=[], choices=[*PARTS, "peers"])
+    given = parser.parse_args()
+    out, cells = given.out.resolve(), given.cells.resolve()
+    text = [f"# Speed, {today}\n", hardware(), "", "Made by `python benchmarks/measure.py`.\n"]
+    for name, (command, title) in PARTS.items():
+        if name not in given.skip:
+            found = output_of(command)
+            fence = "" if found.startswith("|") else "```\n"
+            text += [f"## {title}\n", f"`{' '.join(command)}`\n", f"{fence}{found}{fence}"]
+            out.write_text("\n".join(text))
+    if "peers" not in given.skip:
+        environments = str(given.environments.resolve())
+        limit = ["--limit-seconds", "900"]
+        output_of(["peers/run.py", "--environments", environments, "--out", str(cells), *limit])
+        chart = [] if given.chart is None else ["--chart", str(given.chart.resolve())]
+        text += ["## Beside others\n", output_of(["peers/table.py", str(cells), *chart])]
+        out.write_text("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Random bits U < T, with thresholds from numbers in [-1, 1]: the machine of the two-point bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.mechanisms._memory import kept_array
+from fedldp.randomness import Stream
+
+DRAWN = 1 << 16
+"""Coordinates whose high words are drawn together; then come the low words of their ties. What is
+computed from so many stays in the second-level cache."""
+
+# How far a quick threshold may be above the exact one: by the last place of a float32 below 2^31,
+# and by two roundings to whole numbers.
+_ABOVE = 128 + 2
+
+
+class Quick(NamedTuple):
+    """How floats become the high words of thresholds, but for the last few units.
+
+    The word is that of ``factor`` x, for x clipped to ``lowest`` and ``highest``, rounded towards
+    zero, plus ``raised``: never below the exact one, and at most ``margin`` above it.
+    """
+
+    factor: np.floating
+    lowest: np.floating
+    highest: np.floating
+    raised: np.int32
+    margin: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Bits that are 1 where U < T, for a uniform integer U of B bits and a threshold T.
+
+    T is 2^(B-1) + floor(h x), for x clipped to [-1, 1], and clamped to 2^(B-1) - h and 2^(B-1) + h
+    whatever floating point made of the product. U and T are compared by their high words. Those of
+    T are computed quickly, up to a few units; the coordinates for which that could matter are
+    settled one by one, in exact integers. The random words alone decide how many they are, with
+    probability (margin + 1)/2^32 each: no value takes more time than another. That is said of the
+    time by itself: whoever sees the microseconds of an answer, and its bits, learns of those few
+    that each was close to its threshold.
+
+    Attributes:
+        half: h, from 1 to 2^(B-1) - 1.
+        integer_bits: B, 64 or 32.
+    """
+
+    half: int
+    integer_bits: Literal[64, 32]
+
+    @property
+    def _shift(self) -> int:
+        return 32 - self.integer_bits
+
+    def _factor(self, dtype: type[np.floating]) -> np.floating:
+        # In units of 2^32 (of one for B = 32): the integer part is compared with a random word.
+        half = dtype(math.ldexp(self.half, self._shift))
+        if math.ldexp(float(half), -self._shift) < self.half:
+            # Rounded up, so that -1 and 1 reach the last thresholds, where all are clamped.
+            half = np.nextafter(half, dtype(math.inf))
+        return half
+
+    def _quick(self, dtype: type[np.floating]) -> Quick:
+        factor, one = self._factor(dtype), dtype(1)
+        below_one = np.nextafter(one, dtype(0))
+        # The product of -1 may be below the lowest threshold, that of its neighbour is not.
+        if factor < 2**31:
+            return Quick(factor, -below_one, one, np.int32(0), _ABOVE)
+        # Only of float32. That of 1 would be 2^31, which int32 does not hold; the next is 128 less.
+        return Quick(factor, -below_one, below_one, np.int32(128), _ABOVE + 128)
+
+    @cached_property
+    def _quick_single(self) -> Quick:
+        return self._quick(np.float32)
+
+    @cached_property
+    def _quick_double(self) -> Quick:
+        return self._quick(np.float64)
+
+    def quick(self, single: bool) -> Quick:
+        """Return how float32 (or else float64) values become high words."""
+        return self._quick_single if single else self._quick_double
+
+    def offset(self, value: np.floating) -> int:
+        """Return T - 2^(B-1), from -h to h, for a finite number of type float32 or float64."""
+        one = value.dtype.type(1)
+        scaled = max(-one, min(value, one)) * self.quick(value.dtype == np.float32).factor
+        exact = math.floor(float(scaled) * 2.0**-self._shift)
+        return max(-self.half, min(exact, self.half))
+
+    def settle(self, value: np.floating, word: int, stream: Stream) -> bool:
+        """Return U < T for one value, in exact integers.
+
+        The low word of a uniform integer is independent of its high word, so drawing it late
+        changes nothing in the distribution; it is needed once in 2^32 coordinates.
+
+        Args:
+            value: finite, of type float32 or float64.
+            word: the high word of U, less 2^31.
+            stream: where the low word comes from, if the high words are equal and B = 64.
+        """
+        offset = self.offset(value)
+        high = offset >> -self._shift
+        if word != high or self.integer_bits == 32:
+            return word < high
+        return (word << 32) + int(stream.integers(1, np.uint32)[0]) < offset
+
+    def draw(self, values: NDArray[np.floating], streams: Sequence[Stream]) -> NDArray[np.uint8]:
+        """Return the bits of rows of values, packed, most significant first.
+
+        Args:
+            values: finite, float32 or float64, shape (n, d).
+            streams: n of them; the bits of row i come from stream i alone.
+
+        Returns:
+            Shape (n, ceil(d/8)).
+        """
+        count, size = values.shape
+        columns = min(size, DRAWN)
+        rows = min(count, DRAWN // columns)
+        if (rows, columns) == values.shape:
+            return self._draw_block(values, streams)
+        packed = np.empty((count, -(-size // 8)), np.uint8)
+        for top in range(0, count, rows):
+            below = top + rows
+            for left in range(0, size, columns):
+                right = left + columns
+                bits = self._draw_block(values[top:below, left:right], streams[top:below])
+                packed[top:below, left // 8 : -(-right // 8)] = bits
+        return packed
+
+    def _draw_block(
+        self, values: NDArray[np.floating], streams: Sequence[Stream]
+    ) -> NDArray[np.uint8]:
+        factor, lowest, highest, raised, margin = self.quick(values.dtype == np.float32)
+        product = kept_array("product", values.shape, values.dtype)
+        high = kept_array("high", values.shape, np.int32)
+        ones = kept_array("ones", values.shape, np.bool_)
+        words = _words(streams, values.shape[1])
+        values.clip(lowest, highest, out=product)
+        product *= factor
+        np.copyto(high, product, casting="unsafe")  # rounds towards zero
+        np.less(words, high, out=ones)
+        # A word far above its threshold has wrapped to a large number.
+        high -= words
+        if raised:
+            high += raised
+        above = high.view(np.uint32)
+        if np.minimum.reduce(above, axis=None) <= margin:
+            for row, column in np.argwhere(above <= margin):
+                word = int(words[row, column])
+                ones[row, column] = self.settle(values[row, column], word, streams[row])
+        return np.packbits(ones, axis=1)
+
+
+def _words(streams: Sequence[Stream], count: int) -> NDArray[np.int32]:
+    """Return the next ``count`` high words of each stream, less 2^31, in rows."""
+    if len(streams) == 1:
+        return streams[0].integers(count, np.int32).reshape(1, count)
+    words = kept_array("words", (len(streams), count), np.int32)
+    for row, stream in zip(words, streams, strict=True):
+        row[:] = stream.integers(count, np.int32)
+    return words

@@ -1,0 +1,36 @@
+"""Working memory that a thread keeps: to ask for new pages costs as much as to compute in them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.buffers: dict[str, NDArray[np.uint8]] = {}
+        self.arrays: dict[str, NDArray[Any]] = {}
+
+
+_kept = _Kept()
+
+
+def kept_array(use: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return an array of any content, valid until the thread asks for another for the same use.
+
+    Ask for blocks of bounded size alone: the memory is not given back.
+    """
+    array: NDArray[Any] | None = _kept.arrays.get(use)
+    if array is not None and array.shape == shape and array.dtype == dtype:
+        return array
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    buffer = _kept.buffers.get(use)
+    if buffer is None or buffer.size < size:
+        buffer = _kept.buffers[use] = np.empty(size, np.uint8)
+    fresh: NDArray[Any] = buffer[:size].view(dtype).reshape(shape)
+    _kept.arrays[use] = fresh
+    return fresh

@@ -1,0 +1,124 @@
+"""Counting the ones of many packed reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.errors import RunError
+from fedldp.mechanisms._memory import kept_array
+
+# Bytes of a row worked on at a time: what is computed from 252 rows of them stays in the cache.
+_COLUMNS = 8192
+# Numbers of the same bit that are left to be unpacked and added.
+_LAST = 4
+
+
+def count_ones(payloads: NDArray[np.uint8], size: int) -> NDArray[np.int64]:
+    """Return how many of the reports have a one, for each coordinate, shape (size,).
+
+    Args:
+        payloads: one report in a row, bits packed with the most significant first, shape
+            (n, ceil(size/8)); padding bits do not count.
+        size: coordinates of a report.
+
+    Raises:
+        RunError: ``payloads`` is no uint8 array of this shape.
+    """
+    if payloads.dtype != np.uint8 or payloads.ndim != 2 or payloads.shape[1] != packed_bytes(size):
+        raise RunError(
+            f"reports of shape {payloads.shape} and type {payloads.dtype} for {size} coordinates: "
+            f"give uint8 rows of {packed_bytes(size)} bytes"
+        )
+    pieces = (payloads[:, left : left + _COLUMNS] for left in range(0, payloads.shape[1], _COLUMNS))
+    ones = np.zeros(size, np.int64)
+    _add_ones(pieces, ones)
+    return ones
+
+
+def add_ones(payloads: Sequence[bytes], ones: NDArray[np.int64]) -> None:
+    """Add the same of reports of ``packed_bytes(ones.size)`` bytes each, at least one."""
+    # Brought together a piece at a time, while that is in the cache.
+    pieces = (
+        np.frombuffer(
+            b"".join([payload[left : left + _COLUMNS] for payload in payloads]), np.uint8
+        ).reshape(len(payloads), -1)
+        for left in range(0, packed_bytes(ones.size), _COLUMNS)
+    )
+    _add_ones(pieces, ones)
+
+
+def _add_ones(pieces: Iterable[NDArray[np.uint8]], ones: NDArray[np.int64]) -> None:
+    for number, columns in enumerate(pieces):
+        total = ones[8 * _COLUMNS * number : 8 * _COLUMNS * (number + 1)]
+        top = 0
+        while top < len(columns):
+            rows = _adder_rows(len(columns) - top)
+            total += _count_few(columns[top : top + rows])[: total.size]
+            top += rows
+
+
+def packed_bytes(size: int) -> int:
+    """Return the bytes that ``size`` bits fill."""
+    return -(-size // 8)
+
+
+def _adder_rows(available: int) -> int:
+    """Return how many rows are added next: 252, 124, 60, 28 or 12; or what is left, below 12."""
+    if available < 3 * _LAST:
+        return available
+    return min(256, 1 << ((available + _LAST).bit_length() - 1)) - _LAST
+
+
+def _count_few(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the ones in each column of bits of a number of rows as ``_adder_rows`` gives it.
+
+    The bits of a byte are added side by side, as in a tree of carry-save adders: three rows give
+    numbers of two bits; two such numbers and one more row give one of three bits; and so on, the
+    bits of the same weight in arrays of their own (Harley, Seal; see Warren 2013, chapter 5).
+    """
+    if len(rows) < 3 * _LAST:
+        return _unpacked_sum(rows)
+    numbers = (len(rows) + _LAST) // 4
+    used = 3 * numbers
+    first, second, third = rows[:used].reshape(3, numbers, -1)
+    low, high, spare = kept_array("count", (3, numbers, rows.shape[1]), np.uint8)
+    np.bitwise_xor(first, second, out=low)
+    np.bitwise_and(first, second, out=high)
+    np.bitwise_and(low, third, out=spare)
+    low ^= third
+    high |= spare
+    weights = [low, high]
+    while numbers > _LAST:
+        numbers //= 2
+        carry, spare = rows[used : used + numbers], spare[:numbers]
+        used += numbers
+        for place, bits in enumerate(weights):
+            weights[place], carry = _add(bits[:numbers], bits[numbers:], carry, spare)
+        weights.append(carry)
+    assert used == len(rows)
+    total = _unpacked_sum(weights.pop())
+    while weights:
+        total += total
+        total += _unpacked_sum(weights.pop())
+    return total
+
+
+def _add(
+    a: NDArray[np.uint8], b: NDArray[np.uint8], c: NDArray[np.uint8], spare: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return the sum and the carry of three bits, in the memory of ``a`` and ``b``."""
+    np.bitwise_and(a, b, out=spare)
+    a ^= b
+    np.bitwise_and(a, c, out=b)
+    a ^= c
+    b |= spare
+    return a, b
+
+
+def _unpacked_sum(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    # Of fewer than 256 rows.
+    total: NDArray[np.uint8] = np.unpackbits(rows, axis=1).sum(0, dtype=np.uint8)
+    return total

@@ -1,0 +1,128 @@
+"""Training and tests of a global network on clients' randomised bits, unpacked batch by batch.
+
+Source: Chamikara et al. 2022, "Local Differential Privacy for Federated Learning", Algorithm 1,
+line 19.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedldp.data.examples import Examples
+from fedldp.models import layout_of_module
+from fedldp.parts import batched_sgd
+from fedldp.parts.codes import PIECE, Codes
+from fedldp.parts.local_sgd import batches, evaluate, gradients
+from fedldp.parts.sides import Client, Clients, Rows, Score
+from fedldp.parts.tensors import load_weights, read_weights
+from fedldp.randomness import torch_seeded
+from fedldp.wire import Broadcast, Sensitive, Vector
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainOnBits:
+    """The client step: some epochs on the client's randomised bits.
+
+    Attributes:
+        codes: what the client has on its disk.
+        model: the global network.
+        local_epochs: passes over the bits in one round.
+        batch_size: examples in one step.
+        optimizer: of the steps.
+        learning_rate: step size.
+        device: where to train.
+    """
+
+    codes: Codes
+    model: nn.Module
+    local_epochs: int
+    batch_size: int
+    optimizer: Literal["adam", "sgd"]
+    learning_rate: float
+    device: torch.device
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
+        """Return the client's weights after training, float32, shape (d,)."""
+        kept = self.codes.for_training(broadcast, client)
+        model = self.model
+        load_weights(model, layout_of_module(model), broadcast.weights)
+        model.train()
+        parameters: list[Tensor] = list(model.parameters())
+        optimizer = self._optimizer(parameters)
+        labels = torch.from_numpy(kept["labels"])
+        order = client.fresh("batches")
+        with torch_seeded(client.fresh("model")):
+            for indices in batches(len(labels), self.local_epochs, self.batch_size, order):
+                inputs = torch.from_numpy(self.codes.inputs(kept["bits"][indices])).to(self.device)
+                answers = labels[torch.from_numpy(indices)].to(self.device)
+                found = gradients(model, inputs, answers, parameters)
+                for parameter, gradient in zip(parameters, found, strict=True):
+                    parameter.grad = gradient
+                optimizer.step()
+        return Sensitive(read_weights(model))
+
+    def pays(self, most_examples: int) -> bool:
+        """Return whether ``many`` is faster; see ``batched_sgd``."""
+        return batched_sgd.pays(self.model, self.device, min(self.batch_size, most_examples))
+
+    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
+        """Return the weights of clients that train together, float32, shape (n, d)."""
+        kept = [self.codes.for_training(broadcast, client) for client in clients]
+        bits = np.concatenate([own["bits"] for own in kept])
+        labels = torch.from_numpy(np.concatenate([own["labels"] for own in kept]))
+        stops = np.cumsum([len(own["labels"]) for own in kept])
+        rows, steps = batched_sgd.epochs_of(
+            np.split(np.arange(stops[-1]), stops[:-1]),
+            self.local_epochs,
+            self.batch_size,
+            lambda: clients.fresh("batches"),
+        )
+
+        def source(rows: Tensor) -> tuple[Tensor, Tensor]:
+            places = rows.cpu()
+            inputs = torch.from_numpy(self.codes.inputs(bits[places.reshape(-1).numpy()]))
+            return inputs.view(*rows.shape, -1).to(self.device), labels[places].to(self.device)
+
+        weights = batched_sgd.copies(self.model, broadcast, len(clients), self.device)
+        return batched_sgd.train_together(
+            weights,
+            rows,
+            source,
+            batched_sgd.mean_gradients(self.model),
+            batched_sgd.follow(self._optimizer(list(weights.values()))),
+            steps=steps,
+        )
+
+    def _optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
+        method = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
+        return method(parameters, lr=self.learning_rate)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreOnBits:
+    """The tester: the global network on the bits of a client's test examples."""
+
+    codes: Codes
+    model: nn.Module
+    device: torch.device
+
+    def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
+        """Return how the broadcast's weights do."""
+        kept = self.codes.for_test(broadcast, client, test)
+        bits, labels = kept["bits"], kept["labels"]
+        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
+        pieces = [slice(start, start + PIECE) for start in range(0, len(labels), PIECE)]
+        scores = [
+            evaluate(self.model, Examples(self.codes.inputs(bits[p]), labels[p]), self.device)
+            for p in pieces
+        ]
+        return Score(
+            right=sum(score.right for score in scores),
+            loss=sum(score.loss for score in scores),
+            total=len(labels),
+        )

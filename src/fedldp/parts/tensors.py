@@ -1,0 +1,58 @@
+"""Weights and examples between numpy's arrays and torch's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedldp.data.examples import Examples
+from fedldp.wire import Layout, Vector
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch with one thread: float sums then agree bit for bit between all processes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def read_weights(model: nn.Module) -> Vector:
+    """Return the parameters of ``model`` as one float32 vector, shape (d,)."""
+    return np.concatenate(
+        [p.detach().cpu().contiguous().numpy().reshape(-1) for p in model.parameters()]
+    )
+
+
+def load_weights(model: nn.Module, layout: Layout, weights: Vector) -> None:
+    """Set the parameters of ``model`` to ``weights``, shape (d,)."""
+    pieces = layout.split(writable(weights))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(pieces[name]))
+
+
+def writable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return ``array``, or a copy where it is read-only: torch warns of those, and has no such."""
+    return np.require(array, requirements="W")
+
+
+def as_tensors(examples: Examples) -> tuple[Tensor, Tensor]:
+    """Return features and labels as tensors, without a copy where the arrays may be written."""
+    features, labels = writable(examples.features), writable(examples.labels)
+    return torch.from_numpy(features), torch.from_numpy(labels)
+
+
+def to_device(features: Tensor, device: torch.device) -> Tensor:
+    """Return examples on ``device``; images channels-last, which convolutions are faster on."""
+    moved = features.to(device)
+    return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved

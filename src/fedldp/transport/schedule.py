@@ -1,0 +1,98 @@
+"""When the messages of a shuffled round arrive: the time model of parameter shuffling.
+
+Each message of a client leaves after its own random delay, so that arrival times and order say
+nothing about which messages belong together:
+
+    t = T_W + U(0, T),   T_W = T_S - t_LC - t_C,   T_S = max over clients of (t_LC + t_C)
+
+A message sent at t after the end of training arrives at t_LC + t + t_C = T_S + U(0, T) where the
+client predicted its own times rightly. Wrong predictions shift a client's whole window, which is
+visible to the server; ``Delays.prediction_error`` simulates that.
+
+Source: Sun, Qian, Chen 2021, Algorithm 3 and Section 3.1, Parameter Shuffling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.systems.settings import Delays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """What the clients of one round agreed on and how long each takes; times in seconds.
+
+    Attributes:
+        delay: T, the median of the clients' proposals: one dishonest client cannot move it far.
+        response: T_S, the slowest client's predicted t_LC + t_C.
+        waits: T_W of each client, shape (n,).
+        offsets: for each client, t_LC + T_W + t_C: when its window of arrivals opens, shape (n,).
+    """
+
+    delay: float
+    response: float
+    waits: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+
+
+def draw_schedule(delays: Delays, clients: int, generator: np.random.Generator) -> Schedule:
+    """Draw the times of ``clients`` clients and let them agree on T and T_S."""
+
+    def around(typical: float, sigma: float) -> NDArray[np.float64]:
+        return typical * generator.lognormal(0.0, sigma, clients)
+
+    taken = around(delays.compute_seconds, delays.spread)
+    taken += around(delays.communication_seconds, delays.spread)
+    predicted = taken * around(1.0, delays.prediction_error)
+    response = float(predicted.max())
+    waits = np.maximum(np.subtract(response, predicted, out=predicted), 0.0, out=predicted)
+    delay = float(np.median(around(delays.delay_seconds, delays.spread)))
+    if delays.prediction_error == 0:
+        taken[:] = response  # equal but for rounding, which would tell them apart
+    else:
+        taken += waits
+    return Schedule(delay=delay, response=response, waits=waits, offsets=taken)
+
+
+def draw_extremes(
+    schedule: Schedule, messages: int, generator: np.random.Generator
+) -> tuple[float, float]:
+    """Draw when the first and the last message arrive, without drawing those between.
+
+    Of m uniform numbers in (0, 1) the smallest is distributed as 1 - V^(1/m), with V uniform; and
+    given that it is x, the others are uniform in (x, 1).
+
+    Args:
+        schedule: of the clients.
+        messages: of each client.
+        generator: where V comes from.
+
+    Returns:
+        The first and the last arrival, in seconds since the start of the round.
+    """
+    windows = schedule.offsets
+    if (windows == windows[0]).all():
+        windows, messages = windows[:1], messages * windows.size
+    low = -np.expm1(np.log1p(-generator.random(windows.size)) / messages)
+    high = low
+    if messages > 1:
+        rest = np.exp(np.log1p(-generator.random(windows.size)) / (messages - 1))
+        high = low + (1 - low) * rest
+    first, last = windows + schedule.delay * low, windows + schedule.delay * high
+    return float(first.min()), float(last.max())
+
+
+def times(schedule: Schedule, first: float, last: float) -> dict[str, float]:
+    """Return what a round's record says of its times, in seconds."""
+    return {
+        "delay": schedule.delay,
+        "response": schedule.response,
+        "first_wait": float(schedule.waits.min()),
+        "last_wait": float(schedule.waits.max()),
+        "first_arrival": first,
+        "last_arrival": last,
+    }

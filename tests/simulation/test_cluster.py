@@ -1,0 +1,231 @@
+"""A Ray cluster of two nodes on this machine does what one process does, bit for bit."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import assert_same_run, cut, quick
+
+import fedldp
+from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.simulation import ray_executor
+from fedldp.simulation.engine import Result, simulate
+from fedldp.systems import SystemConfig
+
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None,
+    reason="needs Ray: pip install 'fedldp[ray]'",
+)
+
+# A model that leaves a mark of its node in every task, and ends its process where it is told to.
+WATCHED = """
+import math
+import os
+import signal
+from pathlib import Path
+
+from torch import nn
+
+
+class Watched(nn.Sequential):
+    def __init__(self, shape, classes):
+        super().__init__(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+    def forward(self, x):
+        import ray
+
+        if ray.is_initialized() and ray.get_runtime_context().get_task_id() is not None:
+            marks = Path(os.environ["FEDLDP_TEST_MARKS"])
+            (marks / ray.get_runtime_context().get_node_id()).touch()
+            if self.training and (marks / "kill").exists():
+                (marks / "kill").rename(marks / "killed")
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("marks")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterator[Any]:
+    """Two nodes with one CPU each, to which this process is connected: so its workers stay."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    modules = tmp_path_factory.mktemp("modules")
+    (modules / "watched_model.py").write_text(WATCHED)
+    source = str(Path(fedldp.__file__).parents[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(modules)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(modules), source]))
+        patch.setenv("FEDLDP_TEST_MARKS", str(marks))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        cluster.add_node(**node)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def assert_same(one: Result, other: Result) -> None:
+    """Check that two runs agree bit for bit in weights and figures, and in their ledgers."""
+    assert one.weights.keys() == other.weights.keys()
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == other.weights[name].tobytes(), name
+    for left, right in zip(one.rounds, other.rounds, strict=True):
+        assert (left.accuracy, left.loss, left.metrics) == (
+            right.accuracy, right.loss, right.metrics
+        )  # fmt: skip
+    assert one.run == other.run
+    assert one.ledger.releases(one.run) == other.ledger.releases(one.run)
+    assert one.privacy == other.privacy
+
+
+def watched(**settings: Any) -> SystemConfig:
+    return quick(model="watched_model:Watched", num_clients=12, rounds=2, **settings)
+
+
+@installed
+def test_two_nodes_give_the_bits_of_one_process(cluster: Any, marks: Path) -> None:
+    config = watched(ranges="adaptive", clients_per_round=11)
+    spread = fedldp.run(config, cluster=cluster.address)
+    assert {mark.name for mark in marks.iterdir()} == {
+        node["NodeID"] for node in sys.modules["ray"].nodes()
+    }
+    assert_same(fedldp.run(config), spread)
+
+
+@installed
+@pytest.mark.slow
+def test_a_worker_that_is_killed_changes_no_bit(cluster: Any, marks: Path) -> None:
+    config = watched(seed=7)
+    (marks / "kill").touch()
+    spread = fedldp.run(config, cluster="auto")
+    assert (marks / "killed").exists()
+    assert_same(fedldp.run(config), spread)
+
+
+# What clients keep travels with their tasks: all of a run (bits drawn once), and a round's.
+@installed
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["ldpfl-digits", "secure-aggregation-digits"])
+def test_what_clients_keep_comes_back(cluster: Any, tmp_path: Path, recipe: str) -> None:
+    config = fedldp.recipe(recipe, rounds=2, num_clients=5)
+    alone, spread = (
+        simulate(config, out=tmp_path / name, cluster=where)
+        for name, where in (("alone", None), ("spread", cluster.address))
+    )
+    assert_same(alone, spread)
+    one, other = (kept(tmp_path / name / "clients") for name in ("alone", "spread"))
+    assert one == other
+    assert one
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    """Return all files that clients keep, by their paths."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+@installed
+def test_a_run_that_was_cut_short_goes_on_where_the_other_can(cluster: Any, tmp_path: Path) -> None:
+    config = quick()
+    simulate(config, recipe="quickstart", out=tmp_path / "whole")
+    cut(config, tmp_path / "cut", after=2)
+    fedldp.resume(tmp_path / "cut", cluster=cluster.address)
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+@installed
+def test_an_error_in_a_worker_is_the_users_line(cluster: Any, tmp_path: Path) -> None:
+    config = quick(model="mlp", learning_rate=1e30)
+    with pytest.raises(PrivacyError, match=r"^round 1, client 0: .*NaN") as refusal:
+        fedldp.run(config, cluster=cluster.address, out=tmp_path / "run")
+    assert len(str(refusal.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+@installed
+def test_nodes_that_are_not_alike_are_refused(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_executor, "version", lambda name: "0.0")
+    with pytest.raises(RunError, match=r"^cluster: fedldp is .* and 0\.0 where the run was start"):
+        fedldp.run(quick(), cluster=cluster.address)
+
+
+@installed
+def test_another_cluster_than_this_process_is_connected_to_is_refused(cluster: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=r"connected to .* already; call ray\.shutdown"):
+            fedldp.run(quick(), cluster=address)
+
+
+@installed
+@pytest.mark.slow
+def test_the_command_connects_and_an_interrupt_is_one_line(
+    cluster: Any, tmp_path: Path, fedldp_process: Any
+) -> None:
+    command = fedldp_process(
+        "run", "--rounds", 500, "--set", "num_clients=40", "--set", "local_epochs=1",
+        "--cluster", cluster.address, "--out", "run",
+    )  # fmt: skip
+    command.wait_until(lambda: command.errors().count("\nround ") >= 2)
+    before = command.errors().splitlines()
+    command.interrupt()
+    outcome = command.end()
+    assert outcome.status == 130
+    new = [line for line in outcome.err.splitlines()[len(before) :]
+           if not line.startswith("round ")]  # fmt: skip
+    assert new == ["interrupted; continue with: fedldp run --resume run"], outcome.err
+    command.assert_no_one_is_left()
+
+
+# Refusals, which need no cluster
+
+
+@installed
+def test_an_address_where_nothing_answers_is_one_line(tmp_path: Path, fedldp_command: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]  # free again, and nobody's
+    line = fedldp_command(
+        "run", "--cluster", f"127.0.0.1:{port}", "--out", tmp_path / "run"
+    ).assert_refused()
+    assert line.startswith(f"error: cluster = 127.0.0.1:{port}: nothing answers there")
+    assert not (tmp_path / "run").exists()
+
+
+@installed
+@pytest.mark.parametrize("address", ["here", "ray://127.0.0.1:10001", ":6379", "host:port", ""])
+def test_what_is_no_address_is_refused(fedldp_command: Any, address: str) -> None:
+    line = fedldp_command("run", "--cluster", address).assert_refused()
+    assert line.startswith(f"error: cluster = {address}: give auto or the head's address")
+
+
+def test_without_ray_a_line_says_how_to_install_it(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    line = fedldp_command("run", "--cluster", "auto").assert_refused()
+    assert line.endswith("install it with pip install 'fedldp[ray]'")
+
+
+@pytest.mark.parametrize("more", [["--workers", 2], ["--device", "cuda"]])
+def test_a_cluster_goes_with_neither_workers_nor_a_gpu(
+    fedldp_command: Any, more: list[object]
+) -> None:
+    line = fedldp_command("run", "--cluster", "auto", *more).assert_refused()
+    assert "cluster = auto" in line

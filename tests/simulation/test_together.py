@@ -1,0 +1,241 @@
+"""Clients that answer at once: what each answers alone, charged as each is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clients import Halves
+
+import fedldp
+from fedldp.accounting.budget import Budget
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.errors import PrivacyError, RunError
+from fedldp.parts.sides import ManyEncoder, ManyStep, Senders
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.plan import plan
+from fedldp.simulation.population import Population
+from fedldp.simulation.together import GROUP, answers, trains_together
+from fedldp.systems import SystemConfig
+from fedldp.wire import (
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Sensitive,
+    pack_question,
+    read_answer,
+)
+
+TOGETHER = {
+    "quickstart": {"model": "logistic"},
+    "ldp-fl-digits": {"model": "logistic", "mechanism": "laplace", "shuffle": False},
+    "fedavg-digits": {"model": "mlp_64", "local_epochs": 2, "batch_size": 4},
+    "cldp-fed-digits": {},
+    "dp-sgd-digits": {"batch_size": 4},
+    "ldpfl-digits-public": {"num_clients": 10, "local_epochs": 1, "model": "logistic"},
+    "personalized-digits": {"rounds": 30},
+    "privunit-fl-digits": {"model": "logistic"},
+}
+"""A run of each step that trains many at once, with settings with which that pays."""
+
+
+def population_of(name: str, folder: Path, **settings: Any) -> Population:
+    config = fedldp.recipe(name, **TOGETHER.get(name, {}) | settings)
+    inputs = Inputs.of(config, None, None)
+    return Population(
+        config=plan(config, inputs.problem).settled,
+        problem=inputs.problem,
+        dataset=inputs.dataset,
+        members=inputs.members,
+        device=torch.device("cpu"),
+        folder=folder,
+        lasting=False,
+        run="run",
+    )
+
+
+def question(population: Population, round: int = 1) -> tuple[bytes, Broadcast]:
+    halves = Halves(population.config, population.problem)
+    first = halves.broadcast
+    broadcast = Broadcast(
+        round=round, weights=first.weights, ranges=first.ranges, public=first.public
+    )
+    return pack_question(Question(run="run", exchange=0, broadcast=broadcast)), broadcast
+
+
+def some_of(population: Population) -> list[int]:
+    return [client for client in (0, 1, 4, 5, 7) if client < population.config.num_clients]
+
+
+def packed(
+    population: Population, message: bytes, clients: Sequence[int], ledger: MemoryLedger
+) -> list[bytes]:
+    """Return every answer's bytes, in the clients' order."""
+    found, asked = [], []
+    for some, block in answers(population, message, clients, ledger):
+        asked += list(some)
+        found += [each if isinstance(each, bytes) else each.tobytes() for each in block]
+    assert asked == list(clients)
+    return found
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
+    population = population_of(name, tmp_path)
+    step = population.step
+    assert isinstance(step, ManyStep)
+    assert trains_together(population)
+    _, broadcast = question(population)
+    asked = some_of(population)
+    clients = population.block(asked, 1)
+    rows = step.many(broadcast, clients).open()
+    assert rows.dtype == np.float32
+    assert rows.shape == (len(asked), broadcast.weights.size)
+    for row, client in zip(rows, clients, strict=True):
+        alone = step(broadcast, client).open()
+        np.testing.assert_allclose(row, alone, atol=2e-5 * max(1.0, np.abs(alone).max()))
+        assert np.abs(alone - broadcast.weights).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
+    name: str, tmp_path: Path
+) -> None:
+    found, ledgers = [], []
+    for together in (True, False):
+        population = population_of(name, tmp_path / str(together))
+        asked = some_of(population)
+        message, _ = question(population)
+        ledger = MemoryLedger()
+        found.append(
+            packed(population, message, asked, ledger)
+            if together
+            else [population.answer(message, client, ledger) for client in asked]
+        )
+        ledgers.append(ledger.to_record())
+    assert ledgers[0] == ledgers[1]
+    for one, other in zip(*found, strict=True):
+        (run, exchange, report), (other_run, other_exchange, alone) = map(read_answer, (one, other))
+        assert (run, exchange) == (other_run, other_exchange) == ("run", 0)
+        assert isinstance(report, Report)
+        assert isinstance(alone, Report)
+        assert len(report.payload) == len(alone.payload)
+        assert (report.size, report.chunk, report.epsilon) == (
+            alone.size, alone.chunk, alone.epsilon,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["quickstart", "ldp-fl-digits", "cldp-fed-digits"])
+def test_encoding_together_gives_the_very_bits_of_encoding_alone(name: str, tmp_path: Path) -> None:
+    population = population_of(name, tmp_path)
+    _, broadcast = question(population)
+    encoder, clients = population.encoders.shared([3, 5, 8]), population.block([3, 5, 8], 1)
+    assert isinstance(encoder, ManyEncoder)
+    generator = np.random.default_rng(0)
+    change = generator.normal(0, 0.05, (3, broadcast.weights.size)).astype(np.float32)
+    updates = broadcast.weights + change
+    updates[1, 7] = np.nan  # such an update is replaced by the broadcast, alone and together
+    senders = Senders(indices=clients.indices, fresh=clients.fresh)
+    reports = list(encoder.many(Sensitive(updates.copy()), broadcast, senders))
+    for row, client, report in zip(updates, clients, reports, strict=True):
+        halves = Halves(population.config, population.problem)
+        assert report == halves.encode(row, broadcast, sender(client))
+
+
+def sender(client: Any) -> Any:
+    from clients import sender_of
+
+    return sender_of(0, client.index)
+
+
+def test_each_is_refused_on_its_own(tmp_path: Path) -> None:
+    settings = {"mechanism": "laplace", "epsilon": 1.0, "shuffle": False, "num_clients": 6}
+    population = population_of("ldp-fl-digits", tmp_path, **settings, rounds=5)
+    ledger = MemoryLedger(Budget("pure", 1.5))
+
+    def answered(round: int, clients: list[int]) -> list[Any]:
+        message, _ = question(population, round)
+        return [read_answer(each)[2] for each in packed(population, message, clients, ledger)]
+
+    assert all(isinstance(answer, Report) for answer in answered(1, [1, 4]))
+    refusal = Refusal(2, Reason.OVER_BUDGET)
+    second = [each if isinstance(each, Refusal) else None for each in answered(2, [0, 1, 2, 4])]
+    assert second == [None, refusal, None, refusal]
+    assert answered(3, [1, 4]) == [Refusal(3, Reason.OVER_BUDGET)] * 2
+
+
+def test_who_is_asked_again_gives_the_same_bytes_and_pays_once(tmp_path: Path) -> None:
+    population = population_of("quickstart", tmp_path)
+    message, _ = question(population)
+    ledger = MemoryLedger()
+    first = packed(population, message, [0, 1, 2], ledger)
+    before = ledger.to_record()
+    assert packed(population, message, [0, 1, 2], ledger) == first
+    assert ledger.to_record() == before
+
+
+@pytest.mark.parametrize("name", ["quickstart", "fedavg-digits"])
+def test_an_error_names_the_round_and_the_client(name: str, tmp_path: Path) -> None:
+    population = population_of(name, tmp_path)
+    population.dataset.train.features[population.members[2]] = 3e38
+    message, _ = question(population)
+    assert len(packed(population, message, [0, 1, 3], MemoryLedger())) == 3
+    ledger = MemoryLedger()
+    with pytest.raises(PrivacyError, match=r"^round 1, client 2: .*NaN"):
+        packed(population, message, [0, 1, 2, 3], ledger)
+    assert ledger.runs() == []
+
+
+def test_nobody_is_asked_twice_at_once(tmp_path: Path) -> None:
+    population = population_of("quickstart", tmp_path)
+    message, _ = question(population)
+    ledger = MemoryLedger()
+    with pytest.raises(RunError, match="asked twice"):
+        packed(population, message, [4, 5, 5, 6], ledger)
+    assert ledger.runs() == []
+
+
+def test_what_cannot_be_read_is_refused_by_each(tmp_path: Path) -> None:
+    population = population_of("quickstart", tmp_path)
+    found = packed(population, b"no question", [0, 1], MemoryLedger())
+    assert [read_answer(each)[2] for each in found] == [Refusal(0, Reason.MALFORMED)] * 2
+
+
+def test_groups_do_not_depend_on_who_does_the_work() -> None:
+    config = fedldp.recipe(
+        "quickstart", model="logistic", num_clients=2 * GROUP + 5, rounds=1, batch_size=4
+    )
+    one, two = (simulate(config, workers=workers) for workers in (1, 2))
+    assert one.ledger.to_record() == two.ledger.to_record()
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == two.weights[name].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"model": "logistic"}, True),
+        ({"model": "vgg"}, False),
+        ({"model": "logistic", "num_clients": 5, "batch_size": 33}, False),
+        ({"model": "logistic", "num_clients": 100, "batch_size": 1000}, True),
+    ],
+)
+def test_the_rule_looks_at_the_model_and_the_batch(
+    settings: dict[str, Any], expected: bool, tmp_path: Path
+) -> None:
+    assert trains_together(population_of("quickstart", tmp_path, **settings)) == expected
+
+
+def test_a_system_without_such_a_step_answers_one_by_one(tmp_path: Path) -> None:
+    population = population_of("priority-digits", tmp_path)
+    assert not trains_together(population)
+    assert isinstance(population.config, SystemConfig)
+    message, _ = question(population)
+    assert len(packed(population, message, [0, 1], MemoryLedger())) == 2
