@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from clients import Halves
 from scipy import stats
+from times import config, delays
 
 from fedldp.errors import RunError
 from fedldp.randomness import Stream
 from fedldp.systems import Problem
-from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.systems.settings import Delays
 from fedldp.transport import Delivery
 from fedldp.transport.counting import Counting
@@ -32,20 +32,6 @@ from fedldp.wire import (
 )
 
 SIZE = 21
-
-
-def config(**settings: Any) -> LdpFlConfig:
-    known: dict[str, Any] = {
-        "dataset": "digits", "model": "logistic", "num_clients": 10, "rounds": 1,
-        "learning_rate": 0.1, "epsilon": 1.0,
-    }  # fmt: skip
-    return LdpFlConfig(**known | settings)
-
-
-def delays(**settings: Any) -> Delays:
-    found = config(**settings).delays()
-    assert found is not None
-    return found
 
 
 class Given:

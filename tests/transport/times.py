@@ -1,0 +1,22 @@
+"""The time model of a small LDP-FL run, as its shuffler is given it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.systems.settings import Delays
+
+
+def config(**settings: Any) -> LdpFlConfig:
+    known: dict[str, Any] = {
+        "dataset": "digits", "model": "logistic", "num_clients": 10, "rounds": 1,
+        "learning_rate": 0.1, "epsilon": 1.0,
+    }  # fmt: skip
+    return LdpFlConfig(**known | settings)
+
+
+def delays(**settings: Any) -> Delays:
+    found = config(**settings).delays()
+    assert found is not None
+    return found
