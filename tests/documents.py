@@ -41,7 +41,8 @@ def check_statement(statement: Any) -> None:
     for guarantee in statement["guarantees"]:
         assert sorted(guarantee) == sorted(GUARANTEE_KEYS)
         assert guarantee["unit"] in UNITS
-        assert guarantee["adversary"] in {"server", "shuffled-server", "downlink"}
+        assert guarantee["adversary"] in {
+            "server", "shuffled-server", "summing-server", "downlink"}  # fmt: skip
         assert guarantee["neighbours"] in {"replace-client", "replace-record"}
         assert guarantee["kind"] in {"pure", "approximate", "none"}
         assert (guarantee["epsilon"] is None) == (guarantee["kind"] == "none")

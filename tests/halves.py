@@ -93,10 +93,22 @@ class Repeatable:
         return hashlib.shake_256(f"{self._label}/{self._asked}".encode()).digest(count)
 
 
+class TalkingKeys(SecretKeys):
+    """The keys of a real client, but for a sum's secrets, which come again in every one.
+
+    What the others answered to them is part of the questions that tests put again.
+    """
+
+    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
+        if purpose == "secure sum":
+            return Stream.derived(self.secret, purpose, str(round))
+        return super().fresh(round, exchange, purpose)
+
+
 def secret_keys(index: int) -> SecretKeys:
     """Return the keys of a real client, whose fresh bytes come again in a second one."""
     secret = hashlib.sha256(f"client {index}".encode()).digest()
-    return SecretKeys(secret, RUN, Repeatable(f"client {index}"))
+    return TalkingKeys(secret, RUN, Repeatable(f"client {index}"))
 
 
 @dataclass(frozen=True)

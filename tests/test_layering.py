@@ -30,6 +30,7 @@ LAYERS = [
     {"audit"},
     {"settings"},
     {"api"},
+    {"deployment"},
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
@@ -101,9 +102,9 @@ def test_the_rules_see_a_wrong_arrow(tmp_path: Path) -> None:
 
 
 @by_module
-def test_one_file_alone_knows_flower(path: Path) -> None:
+def test_the_pipes_alone_know_flower(path: Path) -> None:
     knows = any(name.split(".")[0] == "flwr" for name in imported(path))
-    assert not knows or dotted(path).startswith("fedldp.transport.flower")
+    assert not knows or dotted(path).startswith("fedldp.deployment.flower_app.")
 
 
 @by_module

@@ -91,8 +91,18 @@ def test_coordinates_are_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "limit"), [("renyi", 1.0), ("pure", math.nan), ("pure", math.inf), ("pure", -1.0)]
+    ("kind", "limit"), [("renyi", 1.0), ("pure", math.nan), ("pure", -math.inf), ("pure", -1.0)]
 )
 def test_a_budget_is_a_known_kind_and_a_finite_number(kind: Any, limit: float) -> None:
     with pytest.raises(ConfigError, match=r"(kind|limit) = "):
         Budget(kind, limit)
+
+
+def test_without_a_limit_everything_that_is_known_is_admitted_and_counted() -> None:
+    budget = Budget("zcdp", math.inf)
+    paid, clear = PureReport(epsilon=1.0), InClear(what="weights")
+    assert budget.admit(paid, 0.0) == 0.5
+    assert budget.admit(clear, 0.5) == math.inf
+    assert budget.spent([0.5, math.inf]) == math.inf
+    assert budget.remaining([0.5, math.inf]) == math.inf
+    assert str(budget) == "zcdp budget without a limit"

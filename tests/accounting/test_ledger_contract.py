@@ -18,6 +18,7 @@ from fedldp.accounting.events import (
     DrawnOnce,
     Event,
     GaussianReport,
+    GaussianShare,
     InClear,
     NoData,
     PerRecord,
@@ -126,7 +127,10 @@ def test_over_the_budget_nothing_is_made(store: Store) -> None:
     assert spent() == 2.5
 
 
-@pytest.mark.parametrize("event", [CLEAR, GaussianReport(mu=1.0, rho=0.5)])
+@pytest.mark.parametrize(
+    "event",
+    [CLEAR, GaussianReport(mu=1.0, rho=0.5), GaussianShare(squared_distance=64, variance=64)],
+)
 def test_what_cannot_be_paid_is_refused(store: Store, event: Event) -> None:
     ledger, _ = store(Budget("pure", 1e300))
     for each in (event, PerRecord(record=ONE, client=event), DrawnOnce(drawn=event, identity="x")):

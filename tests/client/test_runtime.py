@@ -293,7 +293,8 @@ def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
 
     site = Site(tmp_path, step=MeanStep(lambda *given: seen.extend(given)), encoder=Seeing())
     site.ask(question())
-    broadcast, client, sender = seen
+    tried_out, broadcast, client, sender = seen
+    assert not hasattr(tried_out, "examples")
     assert isinstance(broadcast, Broadcast)
     assert client.examples is site.examples
     assert not hasattr(sender, "examples")
@@ -323,3 +324,35 @@ def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
     assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
     assert isinstance(answer_of(long.ask(message)), Report)
     assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
+
+
+# Questions that no encoder can answer
+
+
+def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> None:
+    trained: list[Any] = []
+
+    class Needing:
+        def event(self, exchange: int = 0) -> Event:
+            return ENCODER.event(exchange)
+
+        def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+            if "needed" not in broadcast.public:
+                raise PrivacyError("needed: it is not there")
+            return ENCODER(update, broadcast, sender)
+
+    step = MeanStep(lambda *given: trained.append(given))
+    site = Site(tmp_path, step=step, encoder=Needing(), failed=lambda error: None)
+    for _ in range(3):
+        assert answer_of(site.ask(question())) == Refusal(1, Reason.POLICY)
+    assert not trained
+    assert not site.entries()
+
+
+def test_after_training_for_one_question_another_is_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    runtime = site.start()
+    assert isinstance(runtime.prepare(question()), Pending)
+    other = answer_of(runtime.answer(question(weights=np.ones(LAYOUT.size, np.float32))))
+    assert other == Refusal(1, Reason.ASKED_OTHERWISE)
+    assert isinstance(answer_of(runtime.answer(question())), Report)

@@ -72,7 +72,7 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
     report = answer_of(message)
     assert isinstance(report, Report)
     assert b"42" not in message
-    assert given == [None]
+    assert given == [None, None][1 - real :]  # where it is real, the encoder was tried out first
     assert [type(error) for error in seen] == [Trouble]
     assert site.ask(question()) == message
 

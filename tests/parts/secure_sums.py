@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from fedldp.parts import secure_sum
-from fedldp.parts.secure_sum import SecureSumClient, SecureSumServer
+from fedldp.parts import secure_sum_masks
+from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_crypto import Words
-from fedldp.parts.secure_sum_messages import SecureSum
+from fedldp.parts.secure_sum_identities import Identity, Roster
+from fedldp.parts.secure_sum_messages import SecureSum, signed
+from fedldp.parts.secure_sum_server import Messages, SecureSumServer
 from fedldp.randomness import Stream
 
 Codes = NDArray[np.int64]
 STAYS = 4
 
 
-def make_setup(num_clients: int, threshold: int, size: int = 3, bits: int = 16) -> SecureSum:
+def make_setup(
+    num_clients: int, threshold: int, size: int = 3, bits: int = 24, untrusted: int = 0
+) -> SecureSum:
     """Return parameters of a sum."""
-    return SecureSum(num_clients=num_clients, threshold=threshold, size=size, clip=1.0, bits=bits)
+    return SecureSum(
+        num_clients=num_clients, threshold=threshold, size=size, bits=bits, untrusted=untrusted
+    )
 
 
-def make_client(setup: SecureSum, index: int, round: int = 1, secrets: int = 1) -> SecureSumClient:
+def make_client(
+    setup: SecureSum, index: int, round: int = 1, secrets: int = 1, identity: Identity | None = None
+) -> SecureSumClient:
     """Return a client; ``secrets`` is the round that its stream was made for."""
     stream = Stream.simulation(seed=7, round=secrets, client=index, purpose="secure sum")
-    return SecureSumClient(setup, round, index, stream)
+    return SecureSumClient(setup, round, index, stream, identity=identity)
+
+
+def private_of(client: int) -> bytes:
+    """Return a client's private identity key."""
+    stream = Stream.simulation(seed=8, round=0, client=client, purpose="identity")
+    return bytes(stream.bytes(32))
+
+
+def make_roster(clients: Iterable[int], run: str = "a run") -> Roster:
+    """Return a roster of clients with the keys of ``private_of``."""
+    keys = {
+        u: Ed25519PrivateKey.from_private_bytes(private_of(u)).public_key().public_bytes_raw()
+        for u in clients
+    }
+    return Roster(run=run, keys=keys)
+
+
+def sent(messages: Iterable[bytes]) -> list[tuple[int, bytes]]:
+    """Return messages with their senders, as a transport certifies them: honest ones."""
+    return [(int.from_bytes(message[9:13], "little"), message) for message in messages]
 
 
 @dataclass
@@ -40,6 +69,7 @@ class Run:
         leaves: the first phase that a client does not answer, where it drops out.
         seen: every message that the server received, in order.
         late: those of phase 2 that reached it after it had closed that phase.
+        roster: where keys are certified.
     """
 
     setup: SecureSum
@@ -48,21 +78,29 @@ class Run:
     round: int = 1
     seen: list[bytes] = field(default_factory=list)
     late: list[bytes] = field(default_factory=list)
+    roster: Roster | None = None
 
     def __post_init__(self) -> None:
-        self.server = SecureSumServer(self.setup, self.round)
-        self.clients = {index: make_client(self.setup, index, self.round) for index in self.codes}
+        self.server = SecureSumServer(self.setup, self.round, self.roster)
+        self.clients = {
+            index: make_client(self.setup, index, self.round, identity=self.identity(index))
+            for index in self.codes
+        }
+
+    def identity(self, index: int) -> Identity | None:
+        if self.roster is None:
+            return None
+        return Identity(roster=self.roster, index=index, private=private_of(index))
 
     def answering(self, phase: int) -> list[int]:
         return [index for index in self.codes if self.leaves.get(index, STAYS) > phase]
 
-    def receive(self, messages: list[bytes]) -> list[bytes]:
+    def receive(self, messages: list[bytes]) -> list[tuple[int, bytes]]:
         self.seen += messages
-        return messages
+        return sent(messages)
 
     def masked(self, index: int) -> bytes:
-        values = self.codes[index] / self.setup.largest_code
-        return self.clients[index].masked_input(self.keys, self.shares, lambda: values)
+        return self.clients[index].masked_input(self.keys, self.shares, lambda: self.codes[index])
 
     def to_shares(self) -> None:
         """Run phases 0 and 1."""
@@ -90,7 +128,7 @@ class Run:
             self.clients[u].unmask(self.keys, self.shares, self.survivors)
             for u in self.answering(3)
         ]
-        return self.server.unmask(self.receive(revealed))
+        return signed(self.server.unmask(self.receive(revealed)), self.setup.bits)
 
 
 class World:
@@ -105,7 +143,11 @@ class World:
         self.computed_by_server: set[tuple[str, tuple[int, ...]]] = set()
         self._names: dict[bytes, tuple[str, tuple[int, ...]]] = {}
         self._in_server = False
-        derive, expand, unmask = secure_sum.derive, secure_sum.expand, SecureSumServer.unmask
+        derive, expand, unmask = (
+            secure_sum_masks.derive,
+            secure_sum_masks.expand,
+            SecureSumServer.unmask,
+        )
 
         def named(secret: bytes, purpose: str, context: bytes, *clients: int) -> bytes:
             key = derive(secret, purpose, context, *clients)
@@ -118,13 +160,13 @@ class World:
                 self.computed_by_server.add(name)
             return expand(key, size, dtype) + self.shifts.get(name, np.int64(0)).astype(dtype)
 
-        def marked(server: SecureSumServer, messages: list[bytes]) -> Codes:
+        def marked(server: SecureSumServer, messages: Messages) -> Words:
             self._in_server = True
             try:
                 return unmask(server, messages)
             finally:
                 self._in_server = False
 
-        monkeypatch.setattr(secure_sum, "derive", named)
-        monkeypatch.setattr(secure_sum, "expand", shifted)
+        monkeypatch.setattr(secure_sum_masks, "derive", named)
+        monkeypatch.setattr(secure_sum_masks, "expand", shifted)
         monkeypatch.setattr(SecureSumServer, "unmask", marked)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from itertools import combinations
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, product
 
 import numpy as np
 import pytest
-from Crypto.Protocol.SecretSharing import Shamir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.errors import PrivacyError
+from fedldp.parts import secure_sum_crypto
 from fedldp.parts.secure_sum_crypto import (
+    PRIME,
+    SHARE_BYTES,
     agree,
     combine,
     derive,
@@ -22,6 +25,7 @@ from fedldp.parts.secure_sum_crypto import (
     seal,
     split,
     unseal,
+    weights_at_zero,
 )
 from fedldp.randomness import Stream
 
@@ -33,20 +37,28 @@ def stream(purpose: str = "sharing") -> Stream:
     return Stream.simulation(seed=3, round=1, client=0, purpose=purpose)
 
 
-class Script(Stream):
-    """A stream that gives what it is told to."""
-
-    def __init__(self, pieces: list[bytes]) -> None:
-        super().__init__(bytes(32), simulated=True)
-        self.pieces = pieces
-
-    def bytes(self, count: int) -> NDArray[np.uint8]:
-        piece = self.pieces.pop(0)
-        assert len(piece) == count
-        return np.frombuffer(piece, np.uint8)
+def recovered(shares: Sequence[tuple[int, bytes]]) -> bytes | None:
+    return combine(weights_at_zero([p for p, _ in shares]), [share for _, share in shares])
 
 
 # Secret sharing
+
+
+def test_the_modulus_is_the_least_prime_above_all_secrets() -> None:
+    # Miller-Rabin: of numbers that are no primes, one in 4^40 at most passes for these bases.
+    def passes(n: int, base: int) -> bool:
+        odd, twos = n - 1, 0
+        while odd % 2 == 0:
+            odd, twos = odd // 2, twos + 1
+        power = pow(base, odd, n)
+        return power in (1, n - 1) or any(
+            (power := power * power % n) == n - 1 for _ in range(twos - 1)
+        )
+
+    assert PRIME == 2**128 + 51
+    assert all(passes(PRIME, base) for base in range(2, 42))
+    assert not any(passes(n, 3) for n in range(2**128 + 1, PRIME, 2))
+    assert PRIME < 1 << 8 * SHARE_BYTES
 
 
 @settings(max_examples=30, deadline=None)
@@ -57,9 +69,21 @@ def test_any_threshold_of_the_shares_recover_the_secret(
     threshold = data.draw(st.integers(2, len(points)))
     shares = list(zip(points, split(secret, threshold, points, stream()), strict=True))
     for chosen in combinations(shares, threshold):
-        assert combine(chosen) == secret
+        assert recovered(chosen) == secret
     for chosen in combinations(shares, threshold - 1):
-        assert combine(chosen) != secret
+        assert recovered(chosen) != secret
+
+
+@pytest.mark.parametrize("secret", [bytes(16), b"\xff" * 16])
+def test_the_least_and_the_largest_secret(secret: bytes) -> None:
+    shares = split(secret, 3, range(1, 6), stream())
+    assert {len(share) for share in shares} == {17}
+    assert recovered(list(zip((5, 1, 3), (shares[4], shares[0], shares[2]), strict=True))) == secret
+
+
+def test_what_is_beyond_all_secrets_is_none() -> None:
+    assert combine([1], [(2**128).to_bytes(17, "little")]) is None
+    assert combine([1], [(2**128 - 1).to_bytes(17, "little")]) == b"\xff" * 16
 
 
 @settings(max_examples=30, deadline=None)
@@ -67,38 +91,53 @@ def test_any_threshold_of_the_shares_recover_the_secret(
 def test_fewer_shares_fit_every_secret(
     secret: bytes, other: bytes, points: list[int], data: st.DataObject
 ) -> None:
-    # For any t - 1 shares and any other secret there is exactly one polynomial; drawn with the
-    # same probability, it gives the same shares.
+    # For any t - 1 shares and any other secret there is a share of one more point with which they
+    # give that secret: so they tell nothing of it.
     threshold = data.draw(st.integers(2, len(points)))
     shares = dict(zip(points, split(secret, threshold, points, stream()), strict=True))
-    known = data.draw(st.permutations(points))[: threshold - 1]
-    polynomial = [(0, other), *((point, shares[point]) for point in known)]
-    drawn = [combine([(x ^ p, y) for x, y in polynomial]) for p in points[: threshold - 1]]
-    again = dict(zip(points, split(other, threshold, points, Script(drawn)), strict=True))
-    assert [again[point] for point in known] == [shares[point] for point in known]
+    chosen = data.draw(st.permutations(points))[:threshold]
+    weights = weights_at_zero(chosen)
+    known = sum(
+        w * int.from_bytes(shares[p], "little")
+        for w, p in zip(weights[:-1], chosen[:-1], strict=True)
+    )
+    last = (int.from_bytes(other, "little") - known) * pow(weights[-1], -1, PRIME) % PRIME
+    fitting = [*(shares[p] for p in chosen[:-1]), last.to_bytes(17, "little")]
+    assert combine(weights, fitting) == other
 
 
-@settings(max_examples=20, deadline=None)
-@given(secret=SECRETS, threshold=st.integers(2, 5))
-def test_the_librarys_own_shares_are_of_the_same_kind(secret: bytes, threshold: int) -> None:
-    theirs = Shamir.split(threshold, 5, secret)
-    assert combine(theirs[-threshold:]) == secret
-    drawn = [share for _, share in theirs[: threshold - 1]]
-    assert split(secret, threshold, range(1, 6), Script(drawn)) == [share for _, share in theirs]
+def test_every_set_of_fewer_shares_is_uniform_in_a_small_field(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # All coefficients of a field of seven numbers, which the function is run over.
+    monkeypatch.setattr(secure_sum_crypto, "PRIME", 7)
+
+    class Script(Stream):
+        def __init__(self, coefficients: tuple[int, ...]) -> None:
+            super().__init__(bytes(32), simulated=True)
+            self._own = b"".join(c.to_bytes(32, "little") for c in coefficients)
+
+        def bytes(self, count: int) -> NDArray[np.uint8]:
+            return np.frombuffer(self._own[:count], np.uint8)
+
+    for secret in range(7):
+        seen = Counter(
+            tuple(
+                int.from_bytes(share, "little")
+                for share in split(secret.to_bytes(16, "little"), 3, (1, 2, 5), Script(drawn))
+            )
+            for drawn in product(range(7), repeat=2)
+        )
+        for pair in combinations(range(3), 2):
+            views = Counter(tuple(shares[i] for i in pair) for shares in seen.elements())
+            assert len(views) == 49  # each pair of values once, whatever the secret
+            assert set(views.values()) == {1}
 
 
 def test_shares_follow_the_stream() -> None:
     first, same = (split(bytes(16), 3, range(1, 6), stream()) for _ in range(2))
     assert first == same
     assert not set(first) & set(split(bytes(16), 3, range(1, 6), stream("other")))
-
-
-def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "Crypto.Protocol.SecretSharing", None)
-    with pytest.raises(ConfigError, match=r"pip install 'fedldp\[baselines\]'") as refusal:
-        split(bytes(16), 2, [1, 2], stream())
-    assert "Crypto" in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
 # Keys, boxes and masks

@@ -1,8 +1,7 @@
-"""Parameters and fixed point of the secure sum."""
+"""Parameters of the secure sum."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -11,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from secure_sums import make_client, make_setup
 
 from fedldp.errors import ConfigError
+from fedldp.parts.secure_sum_messages import signed
 
 N, T, D = 5, 3, 2
 
@@ -24,13 +23,13 @@ N, T, D = 5, 3, 2
 @pytest.mark.parametrize(
     "change",
     [{"num_clients": 1, "threshold": 1}, {"threshold": 2}, {"threshold": 6}, {"size": 0},
-     {"clip": 0.0}, {"clip": -1.0}, {"clip": math.nan}, {"clip": math.inf}, {"clip": 1e10},
-     {"bits": 1}, {"bits": 53}, {"bits": 52, "num_clients": 4097, "threshold": 4000}],
+     {"bits": 0}, {"bits": 65}, {"untrusted": -1}, {"untrusted": 4, "threshold": 5},
+     {"untrusted": 1}],
 )  # fmt: skip
 def test_parameters_out_of_range_are_refused_in_one_line(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refusal:
         replace(make_setup(N, T, D), **change)
-    assert re.search("num_clients|threshold|size|clip|bits", str(refusal.value))
+    assert re.search("num_clients|threshold|size|bits|untrusted", str(refusal.value))
     assert "\n" not in str(refusal.value)
 
 
@@ -46,30 +45,32 @@ def test_a_threshold_of_half_is_refused() -> None:
         make_setup(4, 2)
 
 
-# Fixed point
+@given(n=st.integers(2, 60), u=st.integers(0, 58), t=st.integers(1, 60))
+def test_no_threshold_lets_untrusted_clients_give_both_kinds_of_shares(
+    n: int, u: int, t: int
+) -> None:
+    """As many answer both ways as are untrusted, and the others one way: 2 t are too many."""
+    fits = u <= n - 2 and t <= n and 2 * t > n + u
+    try:
+        make_setup(n, t, untrusted=u)
+    except ConfigError:
+        assert not fits
+    else:
+        assert fits
+        assert not any(a >= t and b >= t for a in range(u, n + 1) for b in [n - a + u])
 
 
-def test_words_of_32_bits_as_long_as_the_sum_fits() -> None:
-    assert make_setup(4, 3, bits=30).dtype.itemsize == 4
-    assert make_setup(4, 3, bits=31).dtype.itemsize == 8
-    assert make_setup(5, 3, bits=30).dtype.itemsize == 8
-    assert make_setup(2, 2, bits=31).dtype.itemsize == 4
-
-
-@given(
-    clip=st.floats(1e-9, 1e9),
-    bits=st.integers(2, 52),
-    ratios=st.lists(st.floats(-3, 3), min_size=1, max_size=5),
+@pytest.mark.parametrize(
+    ("bits", "width"), [(1, 1), (8, 1), (9, 2), (16, 2), (17, 4), (32, 4), (33, 8), (64, 8)]
 )
-def test_codes_are_the_nearest_and_clipped(clip: float, bits: int, ratios: list[float]) -> None:
-    setup = replace(make_setup(3, 2, len(ratios), bits), clip=clip)
-    values: NDArray[np.float64] = np.array(ratios) * clip
-    codes = setup.signed(setup.encode(values))
-    assert (np.abs(codes) <= setup.largest_code).all()
-    half_step = clip / setup.largest_code / 2
-    error = np.abs(setup.decode(codes) - np.clip(values, -clip, clip))
-    assert (error <= half_step * (1 + 1e-9) + clip * 1e-15).all()
-    assert setup.signed(setup.encode(np.full(len(ratios), clip))).tolist() == [
-        setup.largest_code
-    ] * len(ratios)
-    assert setup.signed(setup.encode(-values)).tolist() == (-codes).tolist()
+def test_the_smallest_words_that_hold_the_modulus(bits: int, width: int) -> None:
+    assert make_setup(4, 3, bits=bits).dtype == np.dtype(f"<u{width}")
+
+
+@given(bits=st.integers(1, 64), number=st.integers(-(2**63), 2**63 - 1))
+def test_words_and_what_they_stand_for(bits: int, number: int) -> None:
+    words = make_setup(N, T, 1, bits).words(np.array([number]))
+    assert int(words[0]) == number % 2**bits
+    (found,) = signed(words, bits).tolist()
+    assert (found - number) % 2**bits == 0
+    assert -(2 ** (bits - 1)) <= found < 2 ** (bits - 1)

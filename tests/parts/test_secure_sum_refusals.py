@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secure_sums import Run, make_client, make_setup
+from secure_sums import Run, make_client, make_setup, sent
 
 from fedldp.errors import PrivacyError, RunError
-from fedldp.parts.secure_sum import SecureSumClient, SecureSumServer
-from fedldp.parts.secure_sum_messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
+from fedldp.parts import secure_sum_server
+from fedldp.parts.secure_sum import SecureSumClient
+from fedldp.parts.secure_sum_messages import (
+    KEYS_BYTES,
+    SEALED_BYTES,
+    Kind,
+    pack,
+    signed,
+    unpack,
+)
+from fedldp.parts.secure_sum_server import NoSum, SecureSumServer, Suspects
 from fedldp.randomness import Stream
 
 N, T, D = 5, 3, 2
-VALUES = np.array([0.25, -0.5])
+VALUES = np.array([25, -50])
 
 
 @pytest.fixture
@@ -66,7 +74,7 @@ def test_whatever_is_asked_never_both(asked: list[list[int]]) -> None:
         except PrivacyError:
             continue
     assert len(answers) <= 1  # and one answer has room for one share of each client
-    assert all(len(answer) == 13 + 16 * N for answer in answers)
+    assert all(len(answer) == 13 + 17 * N for answer in answers)
 
 
 def test_the_two_answers_would_have_told_both() -> None:
@@ -79,11 +87,11 @@ def test_the_two_answers_would_have_told_both() -> None:
             Kind.CLIENT_REVEALED,
             1,
             make_client(setup, 0).unmask(run.keys, run.shares, survivors(0, 1, 2, *more)),
-            16 * N,
+            17 * N,
         )[0]
         for more in ((3,), (4,))
     )
-    assert [one[16 * u : 16 * u + 16] == other[16 * u : 16 * u + 16] for u in range(N)] == [
+    assert [one[17 * u : 17 * u + 17] == other[17 * u : 17 * u + 17] for u in range(N)] == [
         True, True, True, False, False,
     ]  # fmt: skip
 
@@ -172,15 +180,29 @@ def test_so_are_other_peers_for_the_same_vector(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [np.array([0.0, math.nan]), np.array([math.inf, 0.0]), np.array([1, 2]), np.zeros(3),
-     np.zeros((1, 2)), np.float64(1.0), [0.0, 0.0], np.array([0.0, 0.0], np.float16)],
+    [np.array([0.0, math.nan]), np.array([1.0, 2.0]), np.zeros(3, np.int64),
+     np.zeros((1, 2), np.int64), np.int64(1), [0, 0], np.array([True, False])],
 )  # fmt: skip
-def test_what_is_no_finite_vector_is_refused(run: Run, values: Any) -> None:
+def test_what_is_no_vector_of_integers_is_refused(run: Run, values: Any) -> None:
     with pytest.raises(PrivacyError):
         masked(run.clients[0], run.keys, run.shares, values)
 
 
 # Keys
+
+
+def complains(client: SecureSumClient, keys: bytes, shares: bytes, *accused: int) -> None:
+    """Check that a client sends a complaint, and in this sum neither a vector nor a share."""
+
+    def never() -> Any:
+        raise AssertionError("nothing of it is sent")
+
+    message = client.masked_input(keys, shares, never)
+    record = b"".join(peer.to_bytes(4, "little") for peer in accused)
+    assert message == pack(Kind.CLIENT_COMPLAINT, 1, {client.index: record})
+    assert client.masked_input(keys, shares, never) == message
+    with pytest.raises(PrivacyError, match="do not open"):
+        client.unmask(keys, shares, survivors(*range(N)))
 
 
 def keys_with(run: Run, change: dict[int, bytes]) -> bytes:
@@ -213,6 +235,7 @@ def test_a_client_with_a_mask_key_of_low_order_gets_no_mask(
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
     box_key = unpack(Kind.CLIENT_KEYS, 1, run.clients[1].advertise(), KEYS_BYTES)[1][:32]
     monkeypatch.setattr(run.clients[1], "_keys", lambda: box_key + bytes(32))
+    monkeypatch.setattr(secure_sum_server, "has_low_order", lambda key: False)
     run.to_shares()
     with pytest.raises(PrivacyError, match="low order"):
         run.masked(0)
@@ -233,8 +256,7 @@ def test_clients_that_were_told_different_keys_do_not_open_each_others_shares() 
     lie = keys_with(run, {0: bytes(range(64))})
     rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
     told = unpack(Kind.CLIENT_SHARES, 1, run.clients[4].share_keys(lie), N * SEALED_BYTES)
-    with pytest.raises(PrivacyError, match="altered"):
-        masked(run.clients[1], run.keys, pack(Kind.ALL_SHARES, 1, rows | told))
+    complains(run.clients[1], run.keys, pack(Kind.ALL_SHARES, 1, rows | told), 4)
 
 
 # Sealed shares
@@ -243,19 +265,14 @@ SHARED = new_run()
 
 
 @settings(max_examples=40, deadline=None)
-@given(sender=st.integers(0, N - 1), bit=st.integers(0, 8 * SEALED_BYTES - 1), late=st.booleans())
-def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int, late: bool) -> None:
+@given(sender=st.integers(0, N - 1), bit=st.integers(0, 8 * SEALED_BYTES - 1))
+def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int) -> None:
     run, recipient = SHARED, 2
     rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
     row = bytearray(rows[sender])
     row[recipient * SEALED_BYTES + bit // 8] ^= 1 << bit % 8
     shares = pack(Kind.ALL_SHARES, 1, rows | {sender: bytes(row)})
-    client = make_client(run.setup, recipient)
-    ask = (
-        partial(client.unmask, survivors=survivors(*range(N))) if late else partial(masked, client)
-    )
-    with pytest.raises(PrivacyError, match="altered"):
-        ask(keys=run.keys, shares=shares)
+    complains(make_client(run.setup, recipient), run.keys, shares, sender)
     client = make_client(run.setup, recipient + 1)  # boxes for others are not its business
     assert masked(client, run.keys, shares)
 
@@ -276,8 +293,7 @@ def test_a_box_in_another_place_is_refused(taken: tuple[int, int], given_as: int
     row = bytearray(rows[given_as])
     row[recipient * SEALED_BYTES : (recipient + 1) * SEALED_BYTES] = box
     shares = pack(Kind.ALL_SHARES, 1, rows | {given_as: bytes(row)})
-    with pytest.raises(PrivacyError, match="altered"):
-        masked(make_client(run.setup, recipient), run.keys, shares)
+    complains(make_client(run.setup, recipient), run.keys, shares, given_as)
 
 
 def test_too_few_shares_or_not_the_clients_own_are_refused(run: Run) -> None:
@@ -288,7 +304,9 @@ def test_too_few_shares_or_not_the_clients_own_are_refused(run: Run) -> None:
             masked(run.clients[0], run.keys, shares)
 
 
-@pytest.mark.parametrize("change", [{"clip": 2.0}, {"bits": 17}, {"threshold": 4}, {"size": 3}])
+@pytest.mark.parametrize(
+    "change", [{"bits": 25}, {"threshold": 4}, {"size": 3}, {"threshold": 4, "untrusted": 1}]
+)
 def test_clients_with_other_parameters_do_not_open_each_others_shares(
     run: Run, change: dict[str, Any]
 ) -> None:
@@ -296,8 +314,7 @@ def test_clients_with_other_parameters_do_not_open_each_others_shares(
     odd = SecureSumClient(replace(run.setup, **change), 1, 4, stream)
     rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
     rows |= unpack(Kind.CLIENT_SHARES, 1, odd.share_keys(run.keys), N * SEALED_BYTES)
-    with pytest.raises(PrivacyError, match="altered"):
-        masked(run.clients[0], run.keys, pack(Kind.ALL_SHARES, 1, rows))
+    complains(run.clients[0], run.keys, pack(Kind.ALL_SHARES, 1, rows), 4)
 
 
 # Other rounds
@@ -313,10 +330,11 @@ def test_a_message_of_another_round_is_refused(run: Run) -> None:
     with pytest.raises(RunError, match="round 2: not a message ALL_KEYS of this round"):
         later[0].share_keys(run.keys)
     server = SecureSumServer(run.setup, 2)
-    with pytest.raises(RunError, match="not a message CLIENT_KEYS"):
-        server.collect_keys(run.seen[:N])
-    keys = server.collect_keys([client.advertise() for client in later.values()])
-    shares = server.collect_shares([client.share_keys(keys) for client in later.values()])
+    with pytest.raises(NoSum, match="0 clients sent CLIENT_KEYS"):
+        server.collect_keys(sent(run.seen[:N]))
+    assert server.dropped == {"malformed": N}
+    keys = server.collect_keys(sent(client.advertise() for client in later.values()))
+    shares = server.collect_shares(sent(client.share_keys(keys) for client in later.values()))
     with pytest.raises(RunError, match="not a message ALL_SHARES"):
         masked(later[0], keys, run.shares)
     with pytest.raises(RunError, match="not a message ALL_SURVIVORS"):
@@ -328,51 +346,114 @@ def test_a_replay_under_the_number_of_this_round_is_refused_too(run: Run) -> Non
     later = {u: make_client(run.setup, u, round=2) for u in range(N)}
     keys = in_round(run.keys, 2)
     later[0].share_keys(keys)
-    with pytest.raises(PrivacyError, match="altered"):
-        masked(later[0], keys, in_round(run.shares, 2))
+    boxes = in_round(run.shares, 2)
+    message = later[0].masked_input(keys, boxes, lambda: VALUES)
+    assert message[0] == Kind.CLIENT_COMPLAINT
 
 
 def test_other_rounds_have_other_masks(run: Run) -> None:
     later = {u: make_client(run.setup, u, round=2) for u in range(N)}
     server = SecureSumServer(run.setup, 2)
-    keys = server.collect_keys([client.advertise() for client in later.values()])
-    shares = server.collect_shares([client.share_keys(keys) for client in later.values()])
+    keys = server.collect_keys(sent(client.advertise() for client in later.values()))
+    shares = server.collect_shares(sent(client.share_keys(keys) for client in later.values()))
     for u in range(N):
         second = masked(later[u], keys, shares)
         first = masked(run.clients[u], run.keys, run.shares)
         differ = np.frombuffer(first[13:], np.uint8) != np.frombuffer(second[13:], np.uint8)
-        assert differ.sum() > 4  # of 8 bytes
+        assert differ.sum() > 2  # of 8 bytes
 
 
-# The server
+# The server: what one client sends costs its own place, and no more
 
 
-def test_the_server_refuses_who_answers_twice_or_was_not_asked(run: Run) -> None:
-    own, other = run.masked(0), run.masked(1)
-    stranger = pack(Kind.CLIENT_SUM, 1, {9: bytes(4 * D)})
-    for messages in ([own, other, own], [own, other, stranger]):
-        with pytest.raises(RunError, match="answered twice, or was not asked"):
-            run.server.collect_masked(messages)
+@pytest.fixture
+def told() -> Run:
+    """Return a sum of which clients 0 to 3 have answered phase 2, and client 4 has not."""
+    run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
+    run.to_shares()
+    run.seen = [run.masked(u) for u in range(4)]
+    return run
 
 
-@pytest.mark.parametrize("cut", [0, 5, 13, -1])
-def test_the_server_refuses_what_is_cut_short(run: Run, cut: int) -> None:
-    with pytest.raises(RunError, match="round 1"):
-        run.server.collect_masked([run.masked(0)[:cut]])
+def finish(run: Run, messages: list[tuple[int | None, bytes]]) -> list[int]:
+    """Close phase 2 with these messages, and return the sum of the clients that are in it."""
+    alive = run.server.collect_masked(messages)
+    revealed = [run.clients[u].unmask(run.keys, run.shares, alive) for u in run.server.survivors]
+    return signed(run.server.unmask(sent(revealed)), run.setup.bits).tolist()
 
 
-def test_the_server_refuses_a_message_for_several_clients(run: Run) -> None:
-    both = pack(Kind.CLIENT_SUM, 1, {0: bytes(4 * D), 1: bytes(4 * D)})
-    with pytest.raises(RunError, match="2 records"):
-        run.server.collect_masked([both])
+def forged(client: int, size: int = 4 * D) -> bytes:
+    return pack(Kind.CLIENT_SUM, 1, {client: bytes(size)})
+
+
+@pytest.mark.parametrize(
+    ("sender", "message", "reason"),
+    [
+        (4, forged(4, 4 * D - 1), "malformed"),
+        (4, b"", "malformed"),
+        (4, forged(3), "malformed"),  # in another's name
+        (4, pack(Kind.CLIENT_SUM, 1, {3: bytes(4 * D), 4: bytes(4 * D)}), "malformed"),
+        (4, pack(Kind.CLIENT_SUM, 2, {4: bytes(4 * D)}), "malformed"),
+        (4, pack(Kind.CLIENT_SHARES, 1, {4: bytes(4 * D)}), "malformed"),
+        (4, pack(Kind.CLIENT_COMPLAINT, 1, {4: bytes(3)}), "malformed"),
+        (4, pack(Kind.CLIENT_COMPLAINT, 1, {3: bytes(4)}), "malformed"),
+        (0, forged(0), "repeated"),
+        (9, forged(9), "not asked"),
+        (None, forged(4), "unnamed"),
+    ],
+)
+def test_what_one_client_sends_amiss_is_left_out(
+    told: Run, sender: int | None, message: bytes, reason: str
+) -> None:
+    assert finish(told, [*sent(told.seen), (sender, message)]) == [6, -6]
+    assert told.server.dropped == {reason: 1}
+    assert told.server.survivors == (0, 1, 2, 3)
+
+
+def test_a_message_that_comes_before_the_right_one_does_not_stand_in_its_way(told: Run) -> None:
+    assert finish(told, [(0, forged(0, 3)), *sent(told.seen)]) == [6, -6]
+
+
+@pytest.mark.parametrize("phase", range(4))
+def test_a_round_in_which_too_many_lie_has_no_sum(phase: int) -> None:
+    run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
+    nothing: list[tuple[int | None, bytes]] = [(u, b"\0" * 13) for u in range(N)]
+    calls = [run.server.collect_keys, run.server.collect_shares, run.server.collect_masked]
+    if phase > 0:
+        run.to_shares() if phase < 3 else run.to_survivors()
+    call = [*calls, run.server.unmask][phase]
+    with pytest.raises(NoSum, match=f"round 1: 0 clients sent .* threshold = {T}"):
+        call(nothing)
 
 
 def test_the_server_refuses_more_clients_than_it_can_add() -> None:
     setup = make_setup(4, 3)
     with pytest.raises(RunError, match="choose fewer"):
         SecureSumServer(setup, 1).collect_keys(
-            [make_client(setup, u).advertise() for u in range(5)]
+            sent(make_client(setup, u).advertise() for u in range(5))
         )
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [bytes(64), bytes(range(32)) * 2, bytes(range(32)) + bytes(32),
+     bytes([1]) + bytes(31) + bytes(range(32))],
+)  # fmt: skip
+def test_keys_that_would_stop_all_others_are_left_out(keys: bytes) -> None:
+    setup = make_setup(N, T, D)
+    server = SecureSumServer(setup, 1)
+    own = [make_client(setup, u).advertise() for u in range(4)]
+    server.collect_keys([(4, pack(Kind.CLIENT_KEYS, 1, {4: keys})), *sent(own)])
+    assert server.dropped == {"unfit keys": 1}
+
+
+def test_another_clients_keys_are_left_out() -> None:
+    setup = make_setup(N, T, D)
+    own = [make_client(setup, u).advertise() for u in range(4)]
+    server = SecureSumServer(setup, 1)
+    copied = pack(Kind.CLIENT_KEYS, 1, {4: own[0][13:]})
+    run = unpack(Kind.ALL_KEYS, 1, server.collect_keys([*sent(own), (4, copied)]), KEYS_BYTES)
+    assert sorted(run) == [0, 1, 2, 3]
 
 
 def test_the_server_notices_wrong_shares_of_a_mask_key() -> None:
@@ -380,10 +461,59 @@ def test_the_server_notices_wrong_shares_of_a_mask_key() -> None:
     run.to_survivors()
     revealed = [run.clients[u].unmask(run.keys, run.shares, run.survivors) for u in (0, 1, 2, 4)]
     wrong = bytearray(revealed[0])
-    wrong[13 + 16 * 3] ^= 1
-    with pytest.raises(RunError, match="shares of client 3 are wrong"):
-        run.server.unmask([bytes(wrong), *revealed[1:]])
-    assert run.server.unmask(revealed).tolist() == [7, -7]
+    wrong[13 + 17 * 3] ^= 1
+    with pytest.raises(NoSum, match="shares of client 3 are wrong"):
+        run.server.unmask(sent([bytes(wrong), *revealed[1:]]))
+    assert signed(run.server.unmask(sent(revealed)), run.setup.bits).tolist() == [7, -7]
+
+
+def test_a_complaint_costs_one_sum_and_names_both() -> None:
+    setup = make_setup(N, T, D)
+    run = Run(setup, {u: np.array([u, -u]) for u in range(N)})
+    run.to_shares()
+    rows = unpack(Kind.ALL_SHARES, 1, run.shares, N * SEALED_BYTES)
+    run.shares = pack(Kind.ALL_SHARES, 1, rows | {4: rows[4][:-SEALED_BYTES] + bytes(SEALED_BYTES)})
+    assert run.masked(4)[0] == Kind.CLIENT_COMPLAINT  # of itself: the server altered its box
+    rows[4] = bytes(N * SEALED_BYTES)
+    run.clients = {u: make_client(setup, u) for u in range(N)}
+    run.shares = pack(Kind.ALL_SHARES, 1, rows)
+    with pytest.raises(NoSum, match="0 clients sent CLIENT_SUM"):
+        run.server.collect_masked(sent(run.masked(u) for u in range(N)))
+    assert run.server.complaints == dict.fromkeys(range(N), (4,))
+
+
+@pytest.mark.parametrize(
+    ("complaints", "liars", "spared"),
+    [
+        ({}, 1, [0, 1, 2, 3, 4, 5]),
+        ({0: (5,), 1: (5,), 2: (5,)}, 1, [0, 1, 2, 3, 4]),  # it sealed wrong shares
+        ({5: (0, 1, 2)}, 1, [0, 1, 2, 3, 4]),  # it accuses everybody
+        ({5: (0,)}, 1, [1, 2, 3, 4]),  # nobody can tell which
+        ({0: (5,)}, 0, [1, 2, 3, 4]),
+        ({4: (0,), 5: (0,)}, 2, [1, 2, 3, 5]),
+        ({5: (5,)}, 1, [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_who_is_left_out_after_complaints(
+    complaints: dict[int, tuple[int, ...]], liars: int, spared: list[int]
+) -> None:
+    suspects = Suspects(liars)
+    suspects.note(complaints)
+    assert suspects.spared(range(6)) == spared
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), liars=st.integers(1, 3))
+def test_no_more_honest_clients_are_left_out_than_liars(data: st.DataObject, liars: int) -> None:
+    pairs = data.draw(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 9))))
+    complaints: dict[int, list[int]] = {}
+    for one, other in pairs:
+        if min(one, other) < liars:  # honest clients do not complain of each other
+            complaints.setdefault(one, []).append(other)
+    suspects = Suspects(liars)
+    suspects.note(complaints)
+    out = set(range(10)) - set(suspects.spared(range(10)))
+    assert len([u for u in out if u >= liars]) <= len([u for u in out if u < liars])
 
 
 def test_messages_name_a_client_once_and_in_order() -> None:

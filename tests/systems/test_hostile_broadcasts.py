@@ -71,6 +71,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "central_dp": {"noise_multiplier": 1.0, "clip": 1.0},
     "cldp_fed": {"alpha": 1.0, "clip": 1.0, "precision": 2},
     "privunit_fl": {"epsilon": 10.0},
+    "distributed_gaussian": {"epsilon": 10.0},
 }
 every_system = pytest.mark.parametrize("name", SETTINGS)
 of_nan = pytest.mark.parametrize("name", [name for name in SETTINGS if name != "dp_sgd"])

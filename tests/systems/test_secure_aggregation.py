@@ -16,11 +16,12 @@ import fedldp
 from fedldp.data import load_dataset
 from fedldp.errors import ConfigError, RunError
 from fedldp.parts.sides import Ask, Draw, ServerSide, State
+from fedldp.parts.summed_client import Phase
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
 from fedldp.systems import Problem
-from fedldp.systems.secure_aggregation import Phase, SecureAggregationConfig
+from fedldp.systems.secure_aggregation import SecureAggregationConfig
 from fedldp.wire import Broadcast, Incoming, Report
 
 CLIENTS = range(7)
@@ -123,13 +124,13 @@ def test_some_of_these_seeds_lose_clients_before_and_after_their_input(tmp_path:
 
 def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> None:
     found = one_round(tmp_path)
-    setup = config().setup(found.wire.halves.layout.size)
+    setup = config().setup(found.wire.halves.problem)
     for client, message in found.wire.seen[Phase.MASKED_INPUT].items():
-        code = setup.encode(weights_of(client, setup.size))
+        code = setup.words(config().codes.encode(weights_of(client, setup.size)))
         masked = np.frombuffer(message[-code.nbytes :], setup.dtype)
         assert not (masked == code).any()
-        # Uniform words: their bits are fair, and say nothing of the code's.
-        bits = np.unpackbits(masked.view(np.uint8))
+        # Uniform words below the modulus: their bits are fair, and say nothing of the code's.
+        bits = masked[:, None] >> np.arange(setup.bits, dtype=np.uint32) & 1
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
         correlation = np.corrcoef(masked.astype(float), code.astype(np.int32).astype(float))[0, 1]
         assert abs(correlation) < 5 / np.sqrt(code.size)
@@ -203,7 +204,7 @@ def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
     answers = wire.seen[Phase.UNMASK].values()
     sharers = wire.seen[Phase.SHARE_KEYS]
     assert 0 < len(answers) < 5
-    assert {len(answer) for answer in answers} == {13 + 16 * len(sharers)}
+    assert {len(answer) for answer in answers} == {13 + 17 * len(sharers)}
 
 
 class Curious(SecureAggregationConfig):
@@ -233,15 +234,22 @@ def test_a_run_goes_on_after_a_round_without_a_sum() -> None:
     assert first.loss == second.loss > third.loss
 
 
-def test_what_is_no_lack_of_clients_still_ends_the_run(tmp_path: Path) -> None:
-    wire = Wire(halves_of(config()), tmp_path)
+def test_one_malformed_answer_costs_its_sender_its_place_and_all_of_them_the_sum(
+    tmp_path: Path,
+) -> None:
+    for who, staying in (((2,), 6), (tuple(CLIENTS), 0)):
+        wire = Wire(halves_of(config()), tmp_path / str(staying))
 
-    def altered(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
-        for report in wire.ask(exchange, broadcast, clients):
-            yield replace(report, payload=report.payload[:-1])
+        def altered(
+            exchange: int, broadcast: Broadcast, clients: Sequence[int],
+            wire: Wire = wire, who: Sequence[int] = who,
+        ) -> Iterator[Report]:  # fmt: skip
+            for report in wire.ask(exchange, broadcast, clients):
+                cut = -1 if report.client in who and exchange == Phase.MASKED_INPUT else None
+                yield replace(report, payload=report.payload[:cut])
 
-    with pytest.raises(RunError, match="malformed"):
-        wire.reports(wire.halves.first, altered)
+        _, metrics = wire.halves.aggregate(wire.reports(wire.halves.first, altered))
+        assert metrics == {"clients_in_sum": staying}
 
 
 @pytest.mark.parametrize(

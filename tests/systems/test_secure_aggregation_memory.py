@@ -20,9 +20,9 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
 from fedldp.parts.secure_sum_messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
+from fedldp.parts.summed_client import Phase
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.plan import problem_of
-from fedldp.systems.secure_aggregation import Phase
 from fedldp.wire import (
     Broadcast,
     Question,
@@ -57,9 +57,9 @@ def with_rows(told: Broadcast, name: str, kind: Kind, found: dict[int, bytes]) -
 def without(told: Broadcast, name: str, client: int) -> Broadcast:
     """Return the broadcast with one client fewer in one message of the server."""
     kind, width = {
-        "keys": (Kind.ALL_KEYS, KEYS_BYTES),
-        "shares": (Kind.ALL_SHARES, N * SEALED_BYTES),
-        "survivors": (Kind.ALL_SURVIVORS, 0),
+        "sum_keys": (Kind.ALL_KEYS, KEYS_BYTES),
+        "sum_shares": (Kind.ALL_SHARES, N * SEALED_BYTES),
+        "sum_survivors": (Kind.ALL_SURVIVORS, 0),
     }[name]
     found = rows(told, name, kind, width)
     del found[client]
@@ -130,7 +130,7 @@ def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
 ) -> None:
     """A server that is told all at once, or the end first, gets what the exchange gives."""
     told = Sites(halves, tmp_path).talk(1)
-    assert sorted(told[Phase.UNMASK].public) == ["keys", "shares", "survivors"]
+    assert sorted(told[Phase.UNMASK].public) == ["sum_keys", "sum_shares", "sum_survivors"]
     new, same = Sites(halves, tmp_path / "new"), Sites(halves, tmp_path / "same")
     everything = new.answer(0, Phase.ADVERTISE, told[Phase.UNMASK])
     nothing = same.answer(0, Phase.ADVERTISE, halves.broadcast)
@@ -139,18 +139,33 @@ def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
     assert everything.payload[0] == Kind.CLIENT_KEYS
 
 
-def test_a_client_makes_its_secrets_again_after_a_restart_and_others_in_another_round(
-    halves: Halves,
+def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewhere(
+    halves: Halves, tmp_path: Path
 ) -> None:
-    def advertised(round: int, seed: int = 0) -> bytes:
-        sender = sender_of(1, 2, round=round, seed=seed)
-        return halves.encode(None, replace(halves.broadcast, round=round), sender).payload
+    """So a disk that is restored from a copy of an earlier round masks nothing as before."""
 
-    def keys(round: int, seed: int = 0) -> bytes:
-        return unpack(Kind.CLIENT_KEYS, round, advertised(round, seed), KEYS_BYTES)[2]
+    def advertised(round: int, folder: str, seed: int = 0) -> bytes:
+        sender = sender_of(1, 2, round=round, seed=seed, folder=tmp_path / folder)
+        told = replace(halves.broadcast, round=round)
+        return halves.encoder()(Sensitive(None), told, sender).payload
 
-    assert advertised(1) == advertised(1)
-    assert len({keys(1), keys(2), keys(1, seed=1)}) == 3
+    def keys(round: int, folder: str, seed: int = 0) -> bytes:
+        return unpack(Kind.CLIENT_KEYS, round, advertised(round, folder, seed), KEYS_BYTES)[2]
+
+    first = keys(1, "own")
+    assert keys(1, "own", seed=1) == first  # whatever is drawn after a restart
+    assert len({first, keys(1, "restored", seed=1), keys(2, "own")}) == 3
+
+
+def test_without_its_secrets_of_a_round_a_client_goes_no_further(
+    halves: Halves, tmp_path: Path
+) -> None:
+    sites = Sites(halves, tmp_path)
+    told = sites.talk(1, Phase.ADVERTISE)[Phase.SHARE_KEYS]
+    for path in (tmp_path / "0").rglob("sum-secret.safetensors"):
+        path.unlink()
+    assert isinstance(sites.answer(0, Phase.SHARE_KEYS, told), Refusal)
+    assert "its secrets are gone" in str(sites.errors[-1])
 
 
 # What it was asked
@@ -159,10 +174,10 @@ def test_a_client_makes_its_secrets_again_after_a_restart_and_others_in_another_
 @pytest.mark.parametrize(
     ("last", "asked", "names"),
     [
-        (Phase.SHARE_KEYS, Phase.MASKED_INPUT, ["keys"]),
-        (Phase.SHARE_KEYS, Phase.UNMASK, ["keys"]),
-        (Phase.MASKED_INPUT, Phase.UNMASK, ["keys"]),
-        (Phase.MASKED_INPUT, Phase.UNMASK, ["shares", "survivors"]),
+        (Phase.SHARE_KEYS, Phase.MASKED_INPUT, ["sum_keys"]),
+        (Phase.SHARE_KEYS, Phase.UNMASK, ["sum_keys"]),
+        (Phase.MASKED_INPUT, Phase.UNMASK, ["sum_keys"]),
+        (Phase.MASKED_INPUT, Phase.UNMASK, ["sum_shares", "sum_survivors"]),
     ],
 )
 def test_who_asks_otherwise_in_a_later_exchange_is_refused(
@@ -177,7 +192,7 @@ def test_who_asks_otherwise_in_a_later_exchange_is_refused(
         changed = without(changed, name, 3)
     assert isinstance(sites.answer(0, asked, changed), Refusal)
     (error,) = sites.errors
-    assert f"{names[0]}: another answer was given before" in str(error)
+    assert f"{names[0][4:]}: another answer was given before" in str(error)
     assert isinstance(sites.answer(0, asked, whole[asked]), Report)
 
 
@@ -205,7 +220,7 @@ def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
     """Refused questions of a later round, whatever is told in them, leave this one's memory."""
     sites = Sites(halves, tmp_path)
     told = sites.talk(1, Phase.MASKED_INPUT)[Phase.UNMASK]
-    other = without(without(told, "shares", 3), "survivors", 3)
+    other = without(without(told, "sum_shares", 3), "sum_survivors", 3)
     for exchange in list(Phase)[1:]:
         for public in ({}, told.public):
             early = replace(told, round=2, public=public)
@@ -222,8 +237,9 @@ def test_what_is_remembered_does_not_pile_up_over_rounds(halves: Halves, tmp_pat
         for index in range(N):
             files = (tmp_path / str(index)).rglob("*.safetensors")
             found = sorted(f"{path.parent.name}/{path.stem}" for path in files)
-            names = ("asked-keys", "asked-shares", "asked-survivors", "asked-values")
-            assert found == [f"round-{round}/{name}" for name in (*names, "masked-input")]
+            of_sum = ("input", "keys", "secret", "shares", "survivors", "values")
+            names = [f"sum-{name}" for name in of_sum]
+            assert found == [f"round-{round}/{name}" for name in names]
 
 
 def test_a_round_that_is_over_is_not_answered_any_more(halves: Halves, tmp_path: Path) -> None:

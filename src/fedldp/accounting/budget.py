@@ -29,6 +29,7 @@ from fedldp.accounting.events import (
     DrawnOnce,
     Event,
     GaussianReport,
+    GaussianShare,
     NoData,
     PerRecord,
     PureCoordinates,
@@ -55,7 +56,8 @@ class Budget:
 
     Attributes:
         kind: "pure", "zcdp" or "gdp".
-        limit: the largest epsilon, rho or mu^2 (not mu), from 0.
+        limit: the largest epsilon, rho or mu^2 (not mu), from 0. Infinity only counts: it covers
+            everything that an event is known of, what is sent in clear too.
     """
 
     kind: Kind
@@ -64,12 +66,17 @@ class Budget:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise ConfigError(f"kind = {self.kind}: choose {', '.join(get_args(Kind))}")
-        check_not_negative("limit", self.limit)
+        if self.limit != math.inf:
+            check_not_negative("limit", self.limit)
 
     def __str__(self) -> str:
+        if self.limit == math.inf:
+            return f"{self.kind} budget without a limit"
         return f"{self.kind} budget of {UNITS[self.kind]} {self.limit!r}"
 
-    def admit(self, event: Event, spent: Fraction, paid_before: Collection[Event] = ()) -> float:
+    def admit(
+        self, event: Event, spent: Fraction | float, paid_before: Collection[Event] = ()
+    ) -> float:
         """Return the price of ``event``, if after ``spent`` the budget still covers it.
 
         The comparison is exact: of the prices, which are rounded up, and of the limit as it is. So
@@ -86,13 +93,19 @@ class Budget:
             AskedOtherwise: the run drew another event under the same identity.
         """
         costs = price(event, self.kind, paid_before)
+        if self.limit == math.inf:
+            return costs
         if math.isinf(costs):
-            remedy = "; a zcdp budget covers it" if isinstance(event, GaussianReport) else ""
+            remedy = (
+                "; a zcdp budget covers it"
+                if isinstance(event, GaussianReport | GaussianShare)
+                else ""
+            )
             raise OverBudget(
                 f"{type(event).__name__}: no finite cost is proven for it under a {self.kind} "
                 f"budget{remedy}; nothing was released"
             )
-        total = spent + Fraction(costs)
+        total = Fraction(spent) + Fraction(costs)
         if total > Fraction(self.limit):
             raise OverBudget(
                 f"{self}: {_up(spent)!r} is spent, this release costs {costs!r}, "
@@ -106,12 +119,17 @@ class Budget:
 
     def remaining(self, costs: Iterable[float | Fraction]) -> float:
         """Return what ``costs`` leave of the limit, rounded down; negative if they pass it."""
-        return -_up(total_of(costs) - Fraction(self.limit))
+        if self.limit == math.inf:
+            return math.inf
+        return -_up(Fraction(total_of(costs)) - Fraction(self.limit))
 
 
-def total_of(costs: Iterable[float | Fraction]) -> Fraction:
-    """Return the exact sum of ``costs``."""
-    return sum((Fraction(each) for each in costs), Fraction(0))
+def total_of(costs: Iterable[float | Fraction]) -> Fraction | float:
+    """Return the exact sum of ``costs``; infinity if one of them is."""
+    given = list(costs)
+    if math.inf in given:
+        return math.inf
+    return sum((Fraction(each) for each in given), Fraction(0))
 
 
 def price(event: Event, kind: Kind, paid_before: Collection[Event] = ()) -> float:
@@ -185,6 +203,7 @@ def cost(event: Event, kind: Kind) -> float:
     with the cost as epsilon, rho or mu^2. Bits count singly or as a whole, whichever is less.
     Gaussian reports cost their rho under zCDP and nothing finite elsewhere: they have no pure
     guarantee, and what deployment draws is the discrete Gaussian, for which mu-GDP is not proven.
+    So do Gaussian shares, each by itself: a ledger does not know what it was summed with.
     Values in clear never have a finite cost; a message without any data costs nothing.
 
     Raises:
@@ -228,6 +247,8 @@ def _known_cost(event: Event, kind: Kind) -> float:
             exact = event.count * Fraction(each)
         case GaussianReport() if kind == "zcdp":
             exact = Fraction(event.rho)
+        case GaussianShare() if kind == "zcdp":
+            exact = Fraction(event.squared_distance, 2 * event.variance)
         case NoData():
             return 0.0
         case _:
@@ -261,8 +282,10 @@ def _mu_of_pure(epsilon: float) -> float:
     return mu * (1 + _ROUNDING)
 
 
-def _up(exact: Fraction) -> float:
+def _up(exact: Fraction | float) -> float:
+    if exact == math.inf:
+        return math.inf
     try:
-        return round_up(exact)
+        return round_up(Fraction(exact))
     except OverflowError:
         return math.inf

@@ -13,6 +13,9 @@ from typing import Any
 from fedldp.accounting.check import strict_count, strict_flag, strict_number, strict_text
 from fedldp.errors import ConfigError
 
+SMALLEST_SHARE = 64
+"""The least variance of a ``GaussianShare``: a deviation of 8 steps."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
@@ -98,6 +101,33 @@ class GaussianReport(Event):
 
     mu: float
     rho: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianShare(Event):
+    """An integer vector of bounded L2 norm plus one share of the noise that a sum is to have.
+
+    The share is discrete Gaussian, independent in every coordinate. By itself it is little noise;
+    a sum that holds k of them is protected by all k.
+
+    Attributes:
+        squared_distance: the largest squared L2 distance of two such vectors, in squared steps.
+        variance: of the share's noise in every coordinate, in squared steps.
+
+    Raises:
+        ConfigError: the variance is too small for what is proven of sums.
+    """
+
+    squared_distance: int
+    variance: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variance < SMALLEST_SHARE:
+            raise ConfigError(
+                f"variance = {self.variance}: give a share of at least {SMALLEST_SHARE} squared "
+                "steps, below which nothing is proven of a sum of shares"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +282,7 @@ EVENTS: dict[str, type[Event]] = {
         PureCoordinates,
         PureReport,
         GaussianReport,
+        GaussianShare,
         SampledGaussian,
         SampledClientsGaussian,
         InClear,

@@ -16,12 +16,19 @@ from fedldp.accounting.events import (
     DrawnOnce,
     Event,
     GaussianReport,
+    GaussianShare,
     InClear,
     PureCoordinates,
     PureReport,
     TwoValuedBits,
 )
-from fedldp.accounting.gaussian import compose_mu, compose_rho, gaussian_epsilon, zcdp_epsilon
+from fedldp.accounting.gaussian import (
+    compose_mu,
+    compose_rho,
+    gaussian_epsilon,
+    shares_mu,
+    zcdp_epsilon,
+)
 from fedldp.accounting.pure_reports import (
     composed,
     is_free,
@@ -43,18 +50,21 @@ from fedldp.accounting.shuffle_one import (
 from fedldp.errors import ConfigError
 
 Unit = Literal["weight", "record", "client-round", "client-run"]
-Adversary = Literal["server", "shuffled-server", "downlink"]
+Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]
 
 Coordinates = TwoValuedBits | PureCoordinates
 """Reports of independent coordinates."""
+
+Noisy = GaussianReport | GaussianShare
+"""Vectors with discrete Gaussian noise."""
 
 History = Counter[Event]
 """How often a client released which event."""
 
 IDEALISED = "idealised real arithmetic: simulation only"
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
-_LEAST_FOR_MU = 1e-100
-"""What ``GaussianReport.mu`` may lack in epsilon; far below one float's step of any delta."""
+LEAST_FOR_MU = 1e-100
+"""What a ``mu`` of discrete noise may lack in epsilon; far below one float's step of any delta."""
 
 _CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
 
@@ -116,7 +126,7 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
 def _lines(released: History, unit: Unit, delta: float) -> list[Guarantee]:
     history = one_by_one(released)
     for event in history:
-        if not isinstance(event, Coordinates | PureReport | GaussianReport | InClear):
+        if not isinstance(event, Coordinates | PureReport | Noisy | InClear):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
     clear = [event.what for event in history if isinstance(event, InClear)]
     if clear:
@@ -133,7 +143,7 @@ def _lines(released: History, unit: Unit, delta: float) -> list[Guarantee]:
         ]
     if all(isinstance(event, Coordinates | PureReport) for event in history):
         return list(_pure_reports(history, unit, delta))
-    if all(isinstance(event, GaussianReport) for event in history):
+    if all(isinstance(event, Noisy) for event in history):
         return [_gaussian_reports(history, unit, delta)]
     return [_zcdp(history, unit, delta)]
 
@@ -176,15 +186,33 @@ def _is_idealised(history: History) -> bool:
 def _gaussian_reports(history: History, unit: Unit, delta: float) -> Guarantee:
     """Return what holds of discrete Gaussian noise, which is nearly the continuous one."""
     by_zcdp = _zcdp(history, unit, delta)
-    if delta < _LEAST_FOR_MU:
+    if delta < LEAST_FOR_MU:
         return by_zcdp
-    mus = [e.mu for e, n in history.items() if isinstance(e, GaussianReport) for _ in range(n)]
-    epsilon = gaussian_epsilon(compose_mu(mus), math.nextafter(delta, 0)) + _LEAST_FOR_MU
-    epsilon = math.nextafter(epsilon, math.inf)
+    epsilon = gaussian_sums_epsilon(history, 1, delta)
     if by_zcdp.epsilon is not None and by_zcdp.epsilon < epsilon:
         return by_zcdp
     method = "Gaussian mechanism, closed form (Balle, Wang 2018), but for 1e-100"
     return replace(by_zcdp, epsilon=epsilon, method=method)
+
+
+def gaussian_sums_epsilon(history: History, shares: int, delta: float) -> float:
+    """Return the epsilon of ``Noisy`` events, where ``shares`` are in the sum of every round.
+
+    Args:
+        history: how often a client released which of them.
+        shares: honest ones in each sum; 1 for shares that are seen by themselves.
+        delta: from 1e-100 to below 1.
+    """
+    mus: list[float] = []
+    for event, times in history.items():
+        if isinstance(event, GaussianShare):
+            mu = shares_mu(event.squared_distance, event.variance, shares)
+        else:
+            assert isinstance(event, GaussianReport)
+            mu = event.mu
+        mus += [mu] * times
+    epsilon = gaussian_epsilon(compose_mu(mus), math.nextafter(delta, 0)) + LEAST_FOR_MU
+    return math.nextafter(epsilon, math.inf)
 
 
 def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:

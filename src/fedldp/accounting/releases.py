@@ -174,13 +174,17 @@ class Releases:
 
     def anonymity_sets(self) -> dict[Event, set[int]]:
         """Return for each event how many participants released it, in the rounds where some did."""
-        found: dict[Event, set[int]] = {}
+        return {event: set(sizes.values()) for event, sizes in self.crowds().items()}
+
+    def crowds(self) -> dict[Event, Counter[int]]:
+        """Return for each event how many participants released it, by round, where some did."""
+        found: dict[Event, Counter[int]] = {}
         for event, blocks in self._blocks.items():
             sizes: Counter[int] = Counter()
             for clients, rounds in blocks:
                 for round in rounds_of(rounds):
                     sizes[round] += clients.size
-            found[event] = set(sizes.values())
+            found[event] = sizes
         return found
 
     def __eq__(self, other: object) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedldp.accounting.events import PerRecord, PureCoordinates, TwoValuedBits
+from fedldp.accounting.events import InClear, PerRecord, PureCoordinates, TwoValuedBits
 from fedldp.accounting.guarantees import (
     DISCRETE,
     FRESH,
@@ -25,6 +25,7 @@ from fedldp.accounting.guarantees import (
 )
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, is_sampled, sampled_guarantee
+from fedldp.accounting.summed import summing_guarantees
 from fedldp.errors import ConfigError
 
 TRUSTED = [
@@ -72,8 +73,28 @@ class ShufflerInPath:
     prediction_error: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class SumInPath:
+    """A secure sum that stands between the clients and the server.
+
+    Attributes:
+        untrusted_clients: participants of a round that may collude with the server or be missing.
+        clients_in_sum: how many clients' reports were in the sum, by round: of every round in which
+            some client released one, 0 where masks were removed from none. None before a run, where
+            all who take part are taken to be in it.
+    """
+
+    untrusted_clients: int
+    clients_in_sum: Mapping[int, int] | None = None
+
+
 def statement(
-    releases: Releases, *, claim: Claim | None, shuffler: ShufflerInPath | None, delta: float
+    releases: Releases,
+    *,
+    claim: Claim | None,
+    shuffler: ShufflerInPath | None,
+    summed: SumInPath | None = None,
+    delta: float,
 ) -> dict[str, Any]:
     """Return the statement: the source's claim, the guarantees that are proven, and warnings.
 
@@ -81,6 +102,7 @@ def statement(
         releases: what every client releases.
         claim: what the system's source claims.
         shuffler: where reports go through one.
+        summed: where reports go through a secure sum.
         delta: of the approximate lines; at 0 there are none.
     """
     reports = releases.of_clients("client")
@@ -98,6 +120,8 @@ def statement(
         )
     elif shuffler is not None and delta > 0:
         lines += _shuffled_lines(shuffler, reports, delta)
+    if summed is not None:
+        lines += _summed_lines(summed, reports, delta)
     return {
         "claim": None if claim is None else asdict(claim),
         "guarantees": [asdict(line) for line in lines],
@@ -216,6 +240,39 @@ def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) 
             lines = tuple(replace(line, lower=None) for line in lines)
         candidates.append(list(lines))
     return _worst(candidates, "client-run") if candidates else []
+
+
+def _summed_lines(summed: SumInPath, releases: Releases, delta: float) -> list[Guarantee]:
+    crowds = releases.crowds()
+    if any(isinstance(event, InClear) for event in crowds):
+        return []  # a sum of what is not protected protects nothing
+    if len(crowds) > 1:
+        raise ConfigError("a sum's guarantee is known where all clients send one kind of report")
+    found: list[list[Guarantee]] = []
+    for crowd in crowds.values():
+        seen = {round: _in_sum(summed, round, released) for round, released in crowd.items()}
+        sizes = set(seen.values()) - {0}
+        if not sizes:
+            continue  # no sum was seen at all
+        summands = max(1, min(sizes) - summed.untrusted_clients)
+        for history in releases.histories():
+            lines = summing_guarantees(
+                history, summands=summands, untrusted=summed.untrusted_clients, delta=delta
+            )
+            # A lower bound would need the summands of every round, and each report in its sum.
+            if len(sizes) > 1 or seen != crowd:
+                lines = [replace(line, lower=None) for line in lines]
+            found.append(lines)
+    return _worst(found, "client-run") if any(found) else []
+
+
+def _in_sum(summed: SumInPath, round: int, released: int) -> int:
+    """Return how many reports the server saw in the sum of a round, at least."""
+    if summed.clients_in_sum is None:
+        return released
+    if round not in summed.clients_in_sum:
+        raise ConfigError(f"clients_in_sum: it lacks round {round}, in which clients released")
+    return min(released, summed.clients_in_sum[round])
 
 
 def _no_better(other: tuple[TwoValuedBits, int, int], one: tuple[TwoValuedBits, int, int]) -> bool:

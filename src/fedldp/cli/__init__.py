@@ -9,11 +9,18 @@ import atexit
 import gc
 import os
 import sys
+from typing import cast
 
 import typer
 
-from fedldp.cli import account, data, ledger, list_, run
+from fedldp.cli import account, data, deploy, ledger, list_, run
 from fedldp.errors import FedldpError
+
+# What every refusal of the arguments is: click's class up to typer 0.20, typer's own in later ones.
+UsageError = cast(
+    type[typer.BadParameter],
+    next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message")),
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -26,6 +33,7 @@ app.command()(account.account)
 app.command("list")(list_.list_)
 app.add_typer(data.data_app, name="data")
 app.add_typer(ledger.ledger_app, name="ledger")
+app.add_typer(deploy.deploy_app, name="deploy")
 
 
 def main() -> None:
@@ -34,7 +42,7 @@ def main() -> None:
     atexit.register(gc.freeze)
     try:
         code = app(standalone_mode=False)
-    except typer.TyperException as error:
+    except UsageError as error:
         _refuse(f"{error.format_message()} (see fedldp --help)")
     except FedldpError as error:
         _refuse(str(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +49,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
         for entry in entries:
             place = (entry.number, entry.run, entry.round, entry.exchange)
             table.add_row(
-                *(Text(str(cell)) for cell in (*place, _words(entry))), number(entry.cost)
+                *(Text(str(cell)) for cell in (*place, _words(entry))), number(_finite(entry.cost))
             )
         console.print(table)
 
@@ -71,9 +71,9 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
     costs = [entry.cost for entry in entries]
     return {
         "ledger": str(path),
-        "budget": asdict(ledger.budget),
-        "spent": ledger.budget.spent(costs),
-        "remaining": ledger.budget.remaining(costs),
+        "budget": {"kind": ledger.budget.kind, "limit": _finite(ledger.budget.limit)},
+        "spent": _finite(ledger.budget.spent(costs)),
+        "remaining": _finite(ledger.budget.remaining(costs)),
         "num_releases": len(entries),
         "last_hash": entries[-1].hash if entries else None,
     }
@@ -82,7 +82,12 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
 def _row(entry: Release) -> dict[str, Any]:
     from fedldp.accounting.events import to_record
 
-    return {**vars(entry), "event": to_record(entry.event)}
+    return {**vars(entry), "event": to_record(entry.event), "cost": _finite(entry.cost)}
+
+
+def _finite(number: float) -> float | None:
+    """Return a number for JSON, which has no infinity: None in its place."""
+    return number if math.isfinite(number) else None
 
 
 def _words(entry: Release) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
@@ -34,9 +34,11 @@ from fedldp.accounting.ledger import (
 )
 from fedldp.client.keys import Keys
 from fedldp.client.policy import Policy
+from fedldp.client.store import Trial
 from fedldp.data.examples import Examples
 from fedldp.errors import PrivacyError, WireError
 from fedldp.parts.sides import Client, ClientSide, Sender, Store
+from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.wire import (
     Broadcast,
     Question,
@@ -118,6 +120,8 @@ class ClientRuntime:
     store: Store
     ledger: Ledger
     failed: Callable[[Exception], None] | None = None
+    trained: dict[tuple[int, int], bytes] = field(default_factory=dict, init=False, repr=False)
+    """The questions of the latest round that were trained for, by (round, exchange)."""
 
     def __post_init__(self) -> None:
         most = self.side.most_examples
@@ -172,6 +176,10 @@ class ClientRuntime:
             self.ledger.admit(self.policy.run, round, exchange, event)
         except PrivacyError as error:
             return self._refusal(round, exchange, _reason_of(error))
+        if not self.keys.simulated and not self._is_answerable(question.broadcast, exchange):
+            return self._refusal(round, exchange, Reason.POLICY)
+        if not self._is_first(round, exchange, digest):
+            return self._refusal(round, exchange, Reason.ASKED_OTHERWISE)
         client = Client(
             index=self.index,
             examples=self.examples,
@@ -188,7 +196,7 @@ class ClientRuntime:
         sender = Sender(
             index=self.index,
             num_examples=Sensitive(len(self.examples)),
-            fresh=partial(self.keys.fresh, broadcast.round, client.exchange),
+            fresh=partial(self.keys.fresh, broadcast.round, client.exchange - self.side.reporting),
             kept=client.kept,
             store=client.store,
             exchange=client.exchange,
@@ -212,10 +220,45 @@ class ClientRuntime:
                 most_rounds=self.side.turns,
             )
         except tuple(_REASONS) as error:
+            if isinstance(error, LedgerUnusable):
+                _log.error("nothing was released: %s", error)  # for whose disk is full
             return self._refusal(round, client.exchange, _reason_of(error))
         except Exception as error:  # of the encoder, whose refusals depend on the question alone
             self._failed(error)
             return self._refusal(round, client.exchange, Reason.POLICY)
+
+    def _is_answerable(self, broadcast: Broadcast, exchange: int) -> bool:
+        """Return whether the encoder can answer what is asked: it is tried out without an example.
+
+        Nothing of that is kept or sent. Else it would turn out after training, whose time tells of
+        the examples, and a server could have that as often as it likes, at no cost.
+        """
+        nothing = Stream(bytes(KEY_BYTES), simulated=False)
+        trial = Sender(
+            index=self.index,
+            num_examples=Sensitive(len(self.examples)),
+            fresh=lambda purpose: nothing,
+            kept=self.keys.kept,
+            store=Trial(self.store),
+            exchange=exchange,
+        )
+        try:
+            self.side.encoder(Sensitive(None), broadcast, trial)
+        except Exception as error:
+            self._failed(error)
+            return False
+        return True
+
+    def _is_first(self, round: int, exchange: int, digest: bytes) -> bool:
+        """Return whether nothing else was trained for here.
+
+        Where an answer fails after training all the same, there is no second one in the round.
+        """
+        if any(latest > round for latest, _ in self.trained):
+            return False
+        for place in [place for place in self.trained if place[0] < round]:
+            del self.trained[place]
+        return self.trained.setdefault((round, exchange), digest) == digest
 
     def _train(self, pending: Pending) -> Sensitive[Any]:
         try:

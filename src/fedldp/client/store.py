@@ -8,13 +8,14 @@ import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from operator import methodcaller
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from fedldp.parts.sides import Arrays
+from fedldp.parts.sides import Arrays, Store
 
 _synced: set[Path] = set()
 """What this process has synced, so that it is not synced again at each use."""
@@ -41,14 +42,18 @@ class FolderStore:
         """Return whether arrays are kept as ``name`` for the run."""
         return (self.folder / f"{name}.safetensors").exists()
 
+    def known(self, name: str, round: int | None = None) -> Arrays | None:
+        """Return the arrays kept as ``name``, if there are any."""
+        path = self._path(name, round)
+        return load_file(path) if path.exists() else None
+
     def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
         """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
 
         What is kept for a ``round`` goes once something is kept for a later one. Two processes that
         make the same at once get what the first one kept.
         """
-        folder = self.folder if round is None else self.folder / f"round-{round}"
-        path = folder / f"{name}.safetensors"
+        path = self._path(name, round)
         if not path.exists():
             made = make()
             self._keep(made, path)
@@ -57,6 +62,10 @@ class FolderStore:
         elif self._lasting and path not in _synced:
             self._sync(path)  # whoever kept it may have been killed before it was
         return load_file(path)
+
+    def _path(self, name: str, round: int | None) -> Path:
+        folder = self.folder if round is None else self.folder / f"round-{round}"
+        return folder / f"{name}.safetensors"
 
     def files(self) -> dict[str, bytes]:
         """Return all that is kept for the run, by path below ``folder``: to be carried away."""
@@ -71,6 +80,11 @@ class FolderStore:
                 self._place(path, methodcaller("write_bytes", content))
             if path.parent != self.folder:
                 self._forget_before(_round_of(path.parent))
+
+    def forget_rounds(self) -> None:
+        """Remove all that is kept for a round alone."""
+        for folder in self.folder.glob("round-*"):
+            shutil.rmtree(folder)
 
     def _keep(self, made: Arrays, path: Path) -> None:
         # safetensors writes the memory as it lies, and would scramble a view with strides.
@@ -100,6 +114,34 @@ class FolderStore:
         for old in self.folder.glob("round-*"):
             if _round_of(old) < round:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A store as an encoder sees it that is tried out: it reads ``kept``, and keeps nothing.
+
+    Attributes:
+        kept: the client's own.
+    """
+
+    kept: Store
+    made: dict[tuple[str, int | None], Arrays] = field(default_factory=dict)
+
+    def holds(self, name: str) -> bool:
+        """Return whether arrays are kept as ``name`` for the run."""
+        return self.known(name) is not None
+
+    def known(self, name: str, round: int | None = None) -> Arrays | None:
+        """Return the arrays kept as ``name``, if there are any."""
+        found = self.made.get((name, round))
+        return self.kept.known(name, round) if found is None else found
+
+    def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
+        """Return the arrays kept as ``name``; where there are none, ``make`` them."""
+        found = self.known(name, round)
+        if found is None:
+            found = self.made[name, round] = make()
+        return found
 
 
 def _round_of(folder: Path) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.data.examples import Dataset
+from fedldp.data.examples import Dataset, Examples, checked
 from fedldp.errors import ConfigError, DataError, DataMissing
 
 SUFFIXES = (".npz", ".csv")
@@ -43,16 +44,44 @@ def load_file(path: Path, *, label_column: str, seed: int) -> Dataset:
     return _load_csv(path, label_column, seed)
 
 
+def load_examples(path: Path, *, label_column: str) -> Examples:
+    """Load the examples of one party, for training or for a test: nothing is split off.
+
+    A .npz file holds features and labels; a .csv file is as for ``load_file``, but its labels are
+    integers: texts would get their numbers from what one party happens to have.
+
+    Args:
+        path: ends in .npz or .csv.
+        label_column: the name of the .csv file's label column.
+
+    Raises:
+        DataMissing, DataError, ConfigError: as ``load_file``.
+    """
+    if not path.is_file():
+        raise DataMissing(f"there is no file {path}; give the path of a .npz or .csv file")
+    features: NDArray[Any]
+    labels: NDArray[Any]
+    if path.suffix.lower() == ".npz":
+        arrays = _read_npz(path)
+        if not arrays.keys() >= set(_WITHOUT_TEST_SET):
+            raise DataError(
+                f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; it needs "
+                f"{' and '.join(_WITHOUT_TEST_SET)}"
+            )
+        features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
+    else:
+        features, texts = _read_csv(path, label_column)
+        if not all(_parses(int, text) for text in texts):
+            raise DataError(
+                f"{path}: some labels are no integers; give integers from 0, the same at all "
+                "parties"
+            )
+        labels = np.array([int(text) for text in texts])
+    return checked(features, labels, f"{path}:")
+
+
 def _load_npz(path: Path, seed: int) -> Dataset:
-    try:
-        # Never with pickles: they run whatever code the file's author put there.
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it is one array, not an archive of named ones")
-            arrays = {key: archive[key] for key in archive.files}
-    except Exception as error:  # a damaged archive raises nearly anything
-        raise DataError(f"{path} cannot be read as .npz: {_one_line(error)}") from None
+    arrays = _read_npz(path)
     if arrays.keys() >= set(_WITH_TEST_SET):
         x_train, y_train, x_test, y_test = (arrays[key] for key in _WITH_TEST_SET)
         return Dataset.from_arrays(
@@ -67,7 +96,26 @@ def _load_npz(path: Path, seed: int) -> Dataset:
     )
 
 
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        # Never with pickles: they run whatever code the file's author put there.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it is one array, not an archive of named ones")
+            return {key: archive[key] for key in archive.files}
+    except Exception as error:  # a damaged archive raises nearly anything
+        raise DataError(f"{path} cannot be read as .npz: {_one_line(error)}") from None
+
+
 def _load_csv(path: Path, label_column: str, seed: int) -> Dataset:
+    features, texts = _read_csv(path, label_column)
+    labels = _encode_labels(texts, path)
+    return Dataset.from_arrays(features, labels, seed=seed, name=path.name)
+
+
+def _read_csv(path: Path, label_column: str) -> tuple[NDArray[np.float64], list[str]]:
+    """Return the features, shape (n, d), and the texts of the label column."""
     header, rows, lines = _read_rows(path)
     if header.count(label_column) != 1:
         raise ConfigError(
@@ -75,7 +123,7 @@ def _load_csv(path: Path, label_column: str, seed: int) -> Dataset:
             f"times; its columns are {', '.join(header)}"
         )
     at = header.index(label_column)
-    labels = _encode_labels([row.pop(at) for row in rows], path)
+    labels = [row.pop(at) for row in rows]
     del header[at]
     features = np.empty((len(rows), len(header)))
     for number, row in enumerate(rows):
@@ -87,7 +135,7 @@ def _load_csv(path: Path, label_column: str, seed: int) -> Dataset:
                     f"{path}, line {lines[number]}: column {header[column]!r} holds {cell!r}, "
                     "which is not a number"
                 ) from None
-    return Dataset.from_arrays(features, labels, seed=seed, name=path.name)
+    return features, labels
 
 
 def _read_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:

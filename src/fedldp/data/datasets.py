@@ -115,6 +115,28 @@ def load_dataset(
     return dataset
 
 
+def standardised(examples: Examples, name: str) -> Examples:
+    """Return a copy of images of one party's own, shifted and scaled as ``load_dataset`` does it.
+
+    Args:
+        examples: images in [0, 1], of as many channels as the data set's.
+        name: of the data set whose published means and deviations are taken.
+
+    Raises:
+        ConfigError: none are published, or not for so many channels.
+    """
+    source = find_source(name)
+    check_standardise(source)
+    if examples.features.shape[1:2] != (len(source.means),):
+        raise ConfigError(
+            f"standardise = true: constants of {name} are for {len(source.means)} channels, and an "
+            f"example has the shape {examples.features.shape[1:]}; set standardise = false"
+        )
+    images = examples.features.copy()
+    _standardise(images, source)
+    return Examples(images, examples.labels)
+
+
 def check_standardise(source: Source) -> None:
     """Refuse to standardise a data set that has no published constants for that.
 

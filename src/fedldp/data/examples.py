@@ -95,7 +95,7 @@ class Dataset:
             raise ConfigError(
                 f"data set {name!r}: test_features and test_labels go together; give both or none"
             )
-        train = _checked(features, labels, f"data set {name!r}:")
+        train = checked(features, labels, f"data set {name!r}:")
         if test_features is None or test_labels is None:
             if len(train) < 2:
                 raise DataError(
@@ -104,7 +104,7 @@ class Dataset:
             parts = split(train.labels, test_share, seed)
             train, test = (Examples(train.features[rows], train.labels[rows]) for rows in parts)
         else:
-            test = _checked(test_features, test_labels, f"data set {name!r}: test")
+            test = checked(test_features, test_labels, f"data set {name!r}: test")
             if test.features.shape[1:] != train.features.shape[1:]:
                 raise DataError(
                     f"data set {name!r}: an example has shape {train.features.shape[1:]} in the "
@@ -155,7 +155,7 @@ def split(
     return train, test
 
 
-def _checked(features: ArrayLike, labels: ArrayLike, context: str) -> Examples:
+def checked(features: ArrayLike, labels: ArrayLike, context: str) -> Examples:
     """Turn one user-given pair of arrays into Examples, or say in one line why not."""
     try:
         x, y = np.asarray(features), np.asarray(labels)

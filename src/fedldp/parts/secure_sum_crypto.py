@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -19,12 +18,15 @@ from numpy.typing import NDArray
 
 from fedldp.errors import PrivacyError
 from fedldp.randomness import Stream
-from fedldp.registry import import_extra
 
 KEY_BYTES = 32
 SECRET_BYTES = 16
-"""Bytes of a shared secret and of its shares: elements of the field with 2^128 elements."""
+PRIME = 2**128 + 51
+"""The least prime above all secrets: shares are integers modulo it."""
+SHARE_BYTES = 17
 TAG_BYTES = 16
+
+_DRAWN_BYTES = 32  # so many that reducing them leaves a coefficient uniform
 
 Words = NDArray[np.unsignedinteger]
 
@@ -54,6 +56,15 @@ def agree(private: bytes, public: bytes) -> bytes:
         return X25519PrivateKey.from_private_bytes(private).exchange(peer)
     except ValueError as error:
         raise PrivacyError("a public key of low order gives no secret: nothing is sent") from error
+
+
+def has_low_order(public: bytes) -> bool:
+    """Return whether agreement with this key gives a secret that everybody knows."""
+    try:
+        agree(bytes(KEY_BYTES), public)
+    except PrivacyError:
+        return True
+    return False
 
 
 def seal(key: bytes, content: bytes) -> bytes:
@@ -86,39 +97,58 @@ def expand(key: bytes, size: int, dtype: np.dtype[np.unsignedinteger]) -> Words:
 
 
 def split(secret: bytes, threshold: int, points: Sequence[int], stream: Stream) -> list[bytes]:
-    """Return shares of ``secret``, 16 bytes, at ``points``; any ``threshold`` of them recover it.
+    """Return shares of ``secret``, 17 bytes each, at ``points``; any ``threshold`` recover it.
 
-    Guarantee: fewer shares are independent of the secret. The shares are the values of a random
-    polynomial of degree ``threshold`` - 1 whose value at 0 is the secret. Its values at the first
-    ``threshold`` - 1 points are uniform and determine it: they are drawn, and give the others.
+    Guarantee: fewer shares are independent of the secret, but for 2^-127 for each coefficient. The
+    shares are the values of a polynomial of degree ``threshold`` - 1 whose value at 0 is the secret
+    and whose other coefficients are uniform.
 
     Args:
         secret: 16 bytes.
         threshold: at least 2, at most the number of points.
         points: distinct, from 1 to 2^128 - 1.
-        stream: 16 bytes of it are read for each share that is drawn.
+        stream: 32 bytes of it are read for each coefficient.
 
-    Cost: n - threshold + 1 interpolations of threshold^2 products in the field each, in Python; for
-    more than about 30 points this is the slowest step of a sum.
-
-    Source: Shamir 1979, over the field with 2^128 elements.
+    Source: Shamir 1979, over the field of integers modulo ``PRIME``; values by Horner's rule.
     """
-    drawn = [bytes(stream.bytes(SECRET_BYTES)) for _ in range(threshold - 1)]
-    known = [(0, secret), *zip(points, drawn, strict=False)]
-    return drawn + [_value_at(point, known) for point in points[threshold - 1 :]]
+    drawn = bytes(stream.bytes(_DRAWN_BYTES * (threshold - 1)))
+    coefficients = [
+        int.from_bytes(drawn[start : start + _DRAWN_BYTES], "little") % PRIME
+        for start in range(0, len(drawn), _DRAWN_BYTES)
+    ]
+    coefficients.append(int.from_bytes(secret, "little"))
+    shares = []
+    for point in points:
+        value = 0
+        for coefficient in coefficients:
+            value = (value * point + coefficient) % PRIME
+        shares.append(value.to_bytes(SHARE_BYTES, "little"))
+    return shares
 
 
-def combine(shares: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return the secret of exactly ``threshold`` shares, given as (point, share)."""
-    return _value_at(0, shares)
+def weights_at_zero(points: Sequence[int]) -> list[int]:
+    """Return by what ``combine`` weighs the shares at ``points``, which are distinct.
 
-
-def _value_at(point: int, known: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return the value at ``point`` of the polynomial through ``known``.
-
-    The library interpolates at 0. Addition in this field is XOR, so it does so at any point after
-    a shift of all points. Its own ``split`` takes no stream and draws anew at every call.
+    They are the same for every secret that was shared among these points.
     """
-    shamir: Any = import_extra("Crypto.Protocol.SecretSharing", extra="baselines").Shamir
-    value: bytes = shamir.combine([(other ^ point, share) for other, share in known])
-    return value
+    weights = []
+    for point in points:
+        above, below = 1, 1
+        for other in points:
+            if other != point:
+                above = above * other % PRIME
+                below = below * (other - point) % PRIME
+        weights.append(above * pow(below, -1, PRIME) % PRIME)
+    return weights
+
+
+def combine(weights: Sequence[int], shares: Sequence[bytes]) -> bytes | None:
+    """Return the secret of exactly ``threshold`` shares, or None where it is no secret.
+
+    Args:
+        weights: of the points that the shares are at; see ``weights_at_zero``.
+        shares: in the same order.
+    """
+    numbers = (int.from_bytes(share, "little") for share in shares)
+    value = sum(w * n for w, n in zip(weights, numbers, strict=True)) % PRIME
+    return value.to_bytes(SECRET_BYTES, "little") if value < 1 << 8 * SECRET_BYTES else None

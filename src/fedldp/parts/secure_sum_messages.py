@@ -1,4 +1,4 @@
-"""What the two sides of the secure sum agree on: its parameters, fixed point, and messages."""
+"""What the two sides of the secure sum agree on: its parameters and its messages."""
 
 from __future__ import annotations
 
@@ -12,108 +12,102 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, PrivacyError, RunError
-from fedldp.parts.secure_sum_crypto import KEY_BYTES, SECRET_BYTES, TAG_BYTES, Words
+from fedldp.parts.secure_sum_crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES, Words
 
 KEYS_BYTES = 2 * KEY_BYTES
-SHARES_BYTES = 2 * SECRET_BYTES
+SHARES_BYTES = 2 * SHARE_BYTES
 SEALED_BYTES = SHARES_BYTES + TAG_BYTES
+IDENTITY_BYTES = 32
+SIGNATURE_BYTES = 64
 
-LARGEST_BITS = 52
 LARGEST_CLIENT = 2**32 - 2
-SMALLEST_CLIP, LARGEST_CLIP = 1e-9, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSum:
     """The public parameters of a secure sum; every client has its own copy of them.
 
-    A value v, clipped to [-clip, clip], has the code round(v / clip * L), L = 2^(bits - 1) - 1, to
-    the nearest integer, halves to even. Codes are added modulo 2^32, or 2^64 where 32 bits are too
-    few: as num_clients * 2^bits is at most the modulus, the sum of the codes is exact. A decoded
-    sum is off by at most clip/(2 L) for each client, by rounding alone.
+    Vectors of integers are added modulo 2^bits; each is sent in the smallest unsigned words of 8,
+    16, 32 or 64 bits that hold it.
 
     Attributes:
         num_clients: the most clients that one sum has, n; at least 2.
-        threshold: clients needed to the end, t; n/2 < t <= n.
-        size: values of one client, d.
-        clip: bound on the magnitude of a value, from 1e-9 to 1e9.
-        bits: of one code, from 2 to 52.
+        threshold: clients needed to the end, t; n + untrusted < 2 t <= 2 n.
+        size: words of one client, d.
+        bits: of the modulus, from 1 to 64.
+        untrusted: clients of a sum that may collude with the server, or be missing, u.
 
     Raises:
-        ConfigError: an argument is out of range, or the sum would not fit into 64 bits.
+        ConfigError: an argument is out of range.
     """
 
     num_clients: int
     threshold: int
     size: int
-    clip: float
     bits: int
+    untrusted: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_clients < 2:
+        n, u = self.num_clients, self.untrusted
+        if n < 2:
+            raise ConfigError(f"num_clients = {n}: a sum of one hides nothing; give 2 or more")
+        if not 0 <= u <= n - 2:
             raise ConfigError(
-                f"num_clients = {self.num_clients}: a sum of one hides nothing; give 2 or more"
+                f"untrusted = {u}: of the {n} clients of a sum at least 2 must be trusted, for a "
+                f"sum of one hides nothing; give 0 to {n - 2}"
             )
-        if not self.num_clients < 2 * self.threshold <= 2 * self.num_clients:
+        if not n + u < 2 * self.threshold <= 2 * n:
             raise ConfigError(
-                f"threshold = {self.threshold}: give more than half of the {self.num_clients} "
-                "clients of a sum, and at most all"
+                f"threshold = {self.threshold}: give more than half of the {n} clients of a sum"
+                + (f" and the {u} untrusted ones together" if u else "")
+                + f", and at most all: {(n + u) // 2 + 1} to {n}"
             )
         if self.size < 1:
             raise ConfigError(f"size = {self.size}: give at least 1")
-        if not SMALLEST_CLIP <= self.clip <= LARGEST_CLIP:
-            raise ConfigError(
-                f"clip = {self.clip:g}: give a number from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}"
-            )
-        if not 2 <= self.bits <= LARGEST_BITS:
-            raise ConfigError(f"code_bits = {self.bits}: give an integer from 2 to {LARGEST_BITS}")
-        if self.num_clients << self.bits > 1 << 64:
-            raise ConfigError(
-                f"code_bits = {self.bits}: the sum of {self.num_clients} clients does not fit into "
-                f"64 bits; give at most {64 - (self.num_clients - 1).bit_length()}"
-            )
+        if not 1 <= self.bits <= 64:
+            raise ConfigError(f"bits = {self.bits}: give an integer from 1 to 64")
 
     @cached_property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """The words that are added: their size is the modulus."""
-        return np.dtype("<u4" if self.num_clients << self.bits <= 1 << 32 else "<u8")
+        """The words that are sent."""
+        return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if self.bits <= 8 * size)}")
 
-    @property
-    def largest_code(self) -> int:
-        """The code of ``clip``, L."""
-        return (1 << (self.bits - 1)) - 1
-
-    def encode(self, values: NDArray[np.floating]) -> Words:
-        """Return the codes of one client's ``values``, shape (d,), as words (two's complement).
+    def words(self, numbers: NDArray[np.integer]) -> Words:
+        """Return ``numbers``, shape (d,), as words modulo 2^bits.
 
         Raises:
-            PrivacyError: the values are not finite floats, or not d.
+            PrivacyError: they are no integers, or not d.
         """
-        check_releasable(values)
-        if values.shape != (self.size,):
-            raise PrivacyError(f"values have the shape {values.shape}, the sum ({self.size},)")
-        clipped = np.clip(values.astype(np.float64), -self.clip, self.clip)
-        return np.rint(clipped / self.clip * self.largest_code).astype(np.int64).astype(self.dtype)
+        integers = isinstance(numbers, np.ndarray) and numbers.dtype.kind in "iu"
+        if not integers or numbers.shape != (self.size,):
+            raise PrivacyError(f"what is to be summed is no array of {self.size} integers")
+        return self.reduced(numbers.astype(self.dtype))
 
-    def decode(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the sum of values of which ``codes`` is the sum of codes, shape (d,)."""
-        return codes.astype(np.float64) * (self.clip / self.largest_code)
+    def reduced(self, words: Words) -> Words:
+        """Reduce ``words`` modulo 2^bits, in place, and return them."""
+        if self.bits < 8 * self.dtype.itemsize:
+            words &= self.dtype.type((1 << self.bits) - 1)
+        return words
 
-    def signed(self, words: Words) -> NDArray[np.int64]:
-        """Return the integers in (-modulus/2, modulus/2) that ``words`` stand for."""
-        return words.view(np.dtype(f"<i{self.dtype.itemsize}")).astype(np.int64)
+    def packed(self) -> bytes:
+        """Return the parameters as bytes."""
+        return struct.pack(
+            "<QQQQQ", self.num_clients, self.threshold, self.size, self.bits, self.untrusted
+        )
 
     def context(self, keys: bytes) -> bytes:
         """Return what all keys of one sum depend on: the parameters, the round, and all clients.
 
         Clients that were told different ones cannot open each other's shares.
         """
-        own = struct.pack(
-            "<QQQQd", self.num_clients, self.threshold, self.size, self.bits, self.clip
-        )
-        return hashlib.sha256(own + keys).digest()
+        return hashlib.sha256(self.packed() + keys).digest()
+
+
+def signed(words: Words, bits: int) -> NDArray[np.int64]:
+    """Return the integers from -2^(bits - 1) to 2^(bits - 1) - 1 that words modulo 2^bits mean."""
+    away = 64 - bits
+    return (words.astype(np.uint64) << np.uint64(away)).view(np.int64) >> np.int64(away)
 
 
 class Kind(IntEnum):
@@ -126,6 +120,8 @@ class Kind(IntEnum):
     CLIENT_SUM = 5
     ALL_SURVIVORS = 6
     CLIENT_REVEALED = 7
+    CLIENT_COMPLAINT = 9
+    """In place of CLIENT_SUM: whose boxes the client cannot open."""
 
 
 _HEADER = struct.Struct("<BQ")

@@ -45,6 +45,10 @@ class Store(Protocol):
         """Return whether arrays are kept as ``name`` for the run."""
         ...
 
+    def known(self, name: str, round: int | None = None) -> Arrays | None:
+        """Return the arrays kept as ``name``, if there are any."""
+        ...
+
     def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
         """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
 
@@ -192,6 +196,8 @@ class ClientSide:
         step: see ``ClientStep``.
         encoder: see ``Encoder``; it is one client's own.
         exchanges: questions in one round.
+        reporting: the one of them whose answer is the system's report: its encoder draws in it what
+            it would draw in the only one.
         turns: how many rounds what the client sends is protected for, where that is fewer than all.
         most_examples: of a client, where what its answers release counts so many at most.
         num_classes: labels are 0 to num_classes - 1.
@@ -200,6 +206,7 @@ class ClientSide:
     step: ClientStep[Any]
     encoder: Encoder[Any]
     exchanges: int = 1
+    reporting: int = 0
     turns: int | None = None
     most_examples: int | None = None
     num_classes: int | None = None

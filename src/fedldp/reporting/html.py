@@ -20,7 +20,7 @@ def page(summary: dict[str, Any], tested_on: str, metrics: dict[str, float]) -> 
         undefined=StrictUndefined,
     )
     template = environment.get_template("run.html")
-    accuracies = [r["accuracy"] for r in summary["rounds"]]
+    accuracies = [r["accuracy"] for r in summary["rounds"] if r["accuracy"] is not None]
     return template.render(
         **summary,
         number=number,

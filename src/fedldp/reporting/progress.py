@@ -53,12 +53,12 @@ class RunProgress:
             self._bar.update(
                 self._task,
                 completed=record.round,
-                accuracy=f"accuracy {record.accuracy:.4f}",
+                accuracy=_tested(record).split("  ")[0],
             )
             return
         self._console.print(
-            f"round {record.round}/{self._rounds}  accuracy {record.accuracy:.4f}  "
-            f"loss {record.loss:.4f}  {record.seconds:.1f} s  {self._left(record)}",
+            f"round {record.round}/{self._rounds}  {_tested(record)}  {record.seconds:.1f} s  "
+            f"{self._left(record)}",
             highlight=False,
             soft_wrap=True,
         )
@@ -66,3 +66,9 @@ class RunProgress:
     def _left(self, record: Round) -> str:
         left = (self._rounds - record.round) * record.seconds
         return "done" if record.round == self._rounds else f"about {left:.0f} s left"
+
+
+def _tested(record: Round) -> str:
+    if record.accuracy is None:
+        return f"{record.clients} took part"
+    return f"accuracy {record.accuracy:.4f}  loss {record.loss:.4f}"

@@ -75,6 +75,11 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def percent(accuracy: float | None) -> str:
+    """Return an accuracy for people; nothing where there was no test."""
+    return "" if accuracy is None else f"{100 * accuracy:.2f} %"
+
+
 def explain(privacy: dict[str, Any]) -> str:
     """Return a statement's guarantees in plain words, as one paragraph."""
     best: dict[tuple[str, str], dict[str, Any]] = {}
@@ -132,6 +137,7 @@ _FROM = {
 _WHO = {
     "server": "A server that can link a client's messages",
     "shuffled-server": "A server behind an honest shuffler",
+    "summing-server": "A server that sees only sums",
     "downlink": "Whoever sees only the broadcasts",
 }
 MEANINGLESS = 20.0
@@ -151,19 +157,20 @@ def print_result(
         table.add_row(
             str(record["round"]),
             str(record["clients"]),
-            f"{100 * record['accuracy']:.2f} %",
-            f"{record['loss']:.4f}",
+            percent(record["accuracy"]),
+            "" if record["loss"] is None else f"{record['loss']:.4f}",
             f"{record['uplink_bits_per_client']:,.0f}",
             f"{record['seconds']:.2f}",
         )
     console.print(table)
     final = summary["final"]
-    console.print(
-        f"accuracy   {100 * final['accuracy']:.2f} % on {tested_on}, "
-        f"loss {final['loss']:.4f}, in {summary['seconds']:.1f} s",
-        highlight=False,
-        soft_wrap=True,
-    )
+    tested = f"not tested, in {summary['seconds']:.1f} s"
+    if final["accuracy"] is not None:
+        tested = (
+            f"{percent(final['accuracy'])} on {tested_on}, loss {final['loss']:.4f}, in "
+            f"{summary['seconds']:.1f} s"
+        )
+    console.print(f"accuracy   {tested}", highlight=False, soft_wrap=True)
     if metrics:
         parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
         console.print(f"metrics    mean of a round: {parts}", highlight=False, soft_wrap=True)

@@ -41,7 +41,8 @@ class Round:
     Attributes:
         round: counted from 1.
         clients: how many took part: sent a report.
-        accuracy: of the new global model, 0 to 1, on what ``SystemConfig.tested_on`` says.
+        accuracy: of the new global model, 0 to 1, on what ``SystemConfig.tested_on`` says; None
+            where it was not tested.
         loss: its mean cross-entropy there.
         uplink_bits_per_client: mean bits that a client sent, position labels included.
         seconds: wall-clock time.
@@ -53,8 +54,8 @@ class Round:
 
     round: int
     clients: int
-    accuracy: float
-    loss: float
+    accuracy: float | None
+    loss: float | None
     uplink_bits_per_client: float
     seconds: float
     arrivals: dict[str, float] | None = None
@@ -62,8 +63,8 @@ class Round:
     refused: dict[str, int] = field(default_factory=dict)
 
 
-Evaluator = Callable[[Broadcast], tuple[float, float]]
-"""Gives accuracy (0 to 1) and mean loss of a broadcast's weights."""
+Evaluator = Callable[[Broadcast], tuple[float, float] | None]
+"""Gives accuracy (0 to 1) and mean loss of a broadcast's weights; None where nothing tests them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +124,8 @@ class Loop:
                 f"round {state.round}: a number to publish is beyond {LARGEST_WEIGHT:g}, which no "
                 "client answers; lower learning_rate"
             )
-        accuracy, loss = self.evaluate(broadcast)
-        if not np.isfinite(loss):
+        accuracy, loss = self.evaluate(broadcast) or (None, None)
+        if loss is not None and not np.isfinite(loss):
             raise RunError(f"round {state.round}: the loss is {loss}; lower learning_rate")
         return following, Round(
             round=state.round,

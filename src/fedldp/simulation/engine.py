@@ -71,7 +71,9 @@ class Result:
     @property
     def accuracy(self) -> float:
         """The final model's accuracy, 0 to 1, on what ``config.tested_on`` says."""
-        return self.rounds[-1].accuracy
+        accuracy = self.rounds[-1].accuracy
+        assert accuracy is not None  # a simulation always tests
+        return accuracy
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve
-from fedldp.accounting.statement import ShufflerInPath, statement
+from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.data import (
     check_partition,
     check_standardise,
@@ -127,10 +128,18 @@ def state(
         claim=config.claim(),
         shuffler=shuffler,
         delta=config.delta if delta is None else delta,
+        summed=_sum_of(config),
     )
     if parse_scheme(config.partition)[0] == "drawn":
         found["warnings"].append(SHARED)
     return found
+
+
+def _sum_of(config: SystemConfig) -> SumInPath | None:
+    """Return the secure sum that a system always has in its path."""
+    if not config.always_summed:
+        return None
+    return SumInPath(untrusted_clients=config.untrusted_clients)
 
 
 def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
@@ -171,18 +180,41 @@ def check_examples(config: SystemConfig, found: int) -> int:
 
 def _solved(config: SystemConfig, target: Target, problem: Problem) -> SystemConfig:
     """Return ``config`` with the largest budget whose statement meets the target."""
-    config.with_budget(1.0)  # refuses where there is nothing to solve for
     draws = draws_of_seed(config.seed)
 
-    def reached(budget: float) -> float:
-        candidate = config.with_budget(budget).settled(draws)
-        releases = planned_releases(candidate, problem, draws)
+    def stated(candidate: SystemConfig) -> dict[str, Any]:
+        settled = candidate.settled(draws)
+        releases = planned_releases(settled, problem, draws)
         if target.adversary == "shuffled-server":
-            lines = state(candidate, releases, delta=target.delta)
-        else:  # the shuffler's lines take longer than all others
-            claim = candidate.claim()
-            lines = statement(releases, claim=claim, shuffler=None, delta=target.delta)
-        return _epsilon_of(lines["guarantees"], target)
+            return state(settled, releases, delta=target.delta)
+        return statement(  # the shuffler's lines take longer than all others
+            releases,
+            claim=settled.claim(),
+            shuffler=None,
+            delta=target.delta,
+            summed=_sum_of(settled),
+        )
+
+    return solved(config, target, stated)
+
+
+def solved(
+    config: SystemConfig, target: Target, stated: Callable[[SystemConfig], dict[str, Any]]
+) -> SystemConfig:
+    """Return ``config`` with the largest budget that meets a target.
+
+    Args:
+        config: whose budget is solved for.
+        target: to meet.
+        stated: gives the statement of a candidate, at the target's delta.
+
+    Raises:
+        ConfigError: there is nothing to solve for, or no budget meets the target.
+    """
+    config.with_budget(1.0)  # refuses where there is nothing to solve for
+
+    def reached(budget: float) -> float:
+        return _epsilon_of(stated(config.with_budget(budget))["guarantees"], target)
 
     def reached_or_infinite(budget: float) -> float:
         # A mechanism that does not go so far does not reach the target either.
@@ -198,7 +230,7 @@ def _solved(config: SystemConfig, target: Target, problem: Problem) -> SystemCon
             f"at delta {target.delta:g}: no budget of {_mechanism(config)} meets it; choose a "
             "larger target, fewer rounds, a smaller model or another mechanism"
         )
-    precision = 1e-10 if target.adversary == "server" else 1e-4
+    precision = 1e-10 if target.adversary in ("server", "summing-server") else 1e-4
     high = 10.0**0.5 * below[-1]
     return config.with_budget(
         solve(reached_or_infinite, target.epsilon, start=below[-1], end=high, precision=precision)

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedldp.accounting.guarantees import Unit
+from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.releases import Clients
 from fedldp.accounting.statement import Claim
 from fedldp.data.partition import parse_scheme
@@ -40,6 +40,7 @@ from fedldp.parts.sides import (
 )
 from fedldp.randomness import Stream
 from fedldp.systems._refusals import describe
+from fedldp.systems._sums import MaySum
 from fedldp.systems.settings import (
     LARGEST_BATCH,
     ClientBudget,
@@ -77,21 +78,21 @@ class Problem:
 
 @dataclass(frozen=True)
 class EpsilonMeaning:
-    """What a system's setting ``epsilon`` is about.
+    """What a system's setting ``epsilon`` is about: which unit's budget it is, against whom.
 
-    Attributes:
-        unit: what it is the budget of.
-        standing: whether that is proven here, or only claimed by the source.
+    ``standing`` says whether that is proven here, or only claimed by the source.
     """
 
     unit: Unit
     standing: Literal["proven", "claimed"]
+    adversary: Adversary = "server"
 
     def __str__(self) -> str:
-        return f"per {self.unit} ({self.standing})"
+        against = "" if self.adversary == "server" else f" against a {self.adversary}"
+        return f"per {self.unit}{against} ({self.standing})"
 
 
-class SystemConfig(BaseModel, ABC):
+class SystemConfig(MaySum, BaseModel, ABC):
     """A run's full configuration: frozen, public, checked when it is made.
 
     Subclasses set ``system`` to a Literal of their name and add their own settings.
@@ -265,8 +266,7 @@ class SystemConfig(BaseModel, ABC):
     def for_client(self, client: int) -> Self:
         """Return the configuration as one client is told it.
 
-        It lacks what only a simulation needs, and other clients' values of settings that clients
-        choose for themselves.
+        It lacks what only a simulation needs, and what other clients choose for themselves.
         """
         fields = type(self).model_fields
         settings: dict[str, Any] = {name: fields[name].default for name in self.simulation_only}
@@ -286,8 +286,7 @@ class SystemConfig(BaseModel, ABC):
     def participants(self, round: int, draws: Draws) -> Sequence[int] | None:
         """Return the clients of ``round``, ascending, where the system chooses them.
 
-        The choice is public, and made without any client's data. None: ``clients_per_round`` are
-        drawn at random.
+        Publicly, and without any client's data. None: ``clients_per_round``, drawn at random.
         """
         return None
 

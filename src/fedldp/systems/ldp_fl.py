@@ -45,6 +45,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import count, finite_on_device, open_many, open_weights, whole
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
 from fedldp.parts.sides import Draw, Rows, Sender, Senders, ServerSide, State
+from fedldp.parts.summing import Summing, counts_of_bits
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import Count, Delays, Positive
 from fedldp.wire import (
@@ -197,7 +198,7 @@ class LdpFlConfig(SystemConfig):
         size, budget = self.layout(problem).size, self.budget(client)
         if self.chunk > size:
             raise ConfigError(
-                f"chunk = {self.chunk}: the model has {size} weights; give 1 to {size}"
+                f"chunk = {self.chunk}: the model has {size} weights; give at most that"
             )
         return Randomise(
             mechanism=self.randomiser(budget, size),
@@ -221,6 +222,12 @@ class LdpFlConfig(SystemConfig):
             publish=agree.publish,
             aggregate=EstimateMean(self, agree),
         )
+
+    def summing(self, problem: Problem) -> Summing | None:
+        """Return how bits are counted; budgets of clients' own have counts that are kept apart."""
+        if not self.sends_bits or is_own(self.epsilon):
+            return None
+        return counts_of_bits(self.layout(problem).size, self.round_size)
 
     @property
     def epsilon_meaning(self) -> EpsilonMeaning:
@@ -267,14 +274,9 @@ class AgreeRanges:
 
     def __call__(self, public_weights: Vector) -> Ranges:
         """Return the ranges for a round that starts from ``public_weights``, shape (d,)."""
-        config = self.config
-        if config.ranges == "adaptive":
-            return Ranges.of_public(
-                public_weights,
-                self.layout.sizes,
-                floor=config.range_floor,
-                margin=config.range_margin,
-            )
+        floor, margin = self.config.range_floor, self.config.range_margin
+        if self.config.ranges == "adaptive":
+            return Ranges.of_public(public_weights, self.layout.sizes, floor=floor, margin=margin)
         return self.fixed()
 
     def fixed(self) -> Ranges:

@@ -1,0 +1,393 @@
+"""The command line of real sites: fedldp deploy keys, agree, accept, site, server, flower-app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedldp.deployment.agreement import Agreement
+    from fedldp.deployment.policy import SitePolicy
+    from fedldp.systems.base import Problem, SystemConfig
+
+deploy_app = typer.Typer(
+    rich_markup_mode=None, help="Real sites over Flower, whose server is not trusted."
+)
+
+_DAYS = 365
+
+AgreementFile = Annotated[Path, typer.Argument(help="the agreement's file")]
+Check = Annotated[
+    bool, typer.Option("--check", help="say what is in order and what is not, and stop")
+]
+
+
+@deploy_app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="where to write them")],
+    site: Annotated[str | None, typer.Option(help="the name of a site: its identity")] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="a name or address of the server: its certificate; more than one is fine"
+        ),
+    ] = None,
+) -> None:
+    """Make the keys of a site, or the certificates of a server."""
+    from fedldp.deployment import certificates
+    from fedldp.deployment.identity import make_identity, new_file
+
+    if (site is None) == (not server):
+        raise ConfigError("give --site NAME for a site's keys, or --server HOST for a server's")
+    if site is not None:
+        make_identity(folder / f"{site}.key", folder / f"{site}.pub")
+        pair = certificates.node_key()
+        new_file(folder / f"{site}-node", pair.private, 0o600)
+        new_file(folder / f"{site}-node.pub", pair.public, 0o644)
+        typer.echo(
+            f"{folder / site}.key and {folder / site}-node are secret and stay here; send "
+            f"{site}.pub and {site}-node.pub to whoever runs the server, so that no one can "
+            "change them on the way"
+        )
+        return
+    signer = certificates.authority("fedldp", _DAYS)
+    # The SuperLink's own programs reach it under its loopback address.
+    hosts = dict.fromkeys([*(server or []), "localhost", "127.0.0.1"])
+    own = certificates.server_certificate(signer, list(hosts), _DAYS)
+    new_file(folder / "ca.key", signer.key, 0o600)
+    new_file(folder / "ca.pem", signer.certificate, 0o644)
+    new_file(folder / "server.key", own.key, 0o600)
+    new_file(folder / "server.pem", own.certificate, 0o644)
+    typer.echo(
+        f"wrote ca.pem, server.pem and their keys to {folder}, valid for {_DAYS} days; send ca.pem "
+        "to every site, so that no one can change it on the way"
+    )
+
+
+@deploy_app.command()
+def agree(
+    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the agreement to write")],
+    site: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=FILE", help="a site and its public key; one for each"),
+    ],
+    channel: Annotated[str, typer.Option(help="named, or sum")],
+    quorum: Annotated[
+        int | None, typer.Option(help="sites that must take part in a round; else the fewest")
+    ] = None,
+    deadline: Annotated[float, typer.Option(help="seconds to wait in one exchange")] = 600.0,
+    input_shape: Annotated[
+        str | None, typer.Option(help="of one example, as 1x8x8; else that of the data set")
+    ] = None,
+    classes: Annotated[int | None, typer.Option(help="labels are 0 to one less")] = None,
+    examples: Annotated[
+        int | None, typer.Option(help="of all sites together, about; public")
+    ] = None,
+    set_: Settings = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Write what all parties of a run pin, and print its statement and its digest."""
+    from rich.console import Console
+
+    from fedldp.deployment.agreeing import agree as agree_on
+    from fedldp.deployment.identity import new_file, read_public
+    from fedldp.settings import resolve
+
+    if channel not in ("named", "sum"):
+        raise ConfigError(f"channel = {channel}: choose named or sum")
+    roster: dict[str, str] = {}
+    for text in site:
+        name, equals, file = text.partition("=")
+        if not equals or name in roster:
+            raise ConfigError(f"site {text}: write each site once, as NAME=FILE")
+        roster[name] = read_public(Path(file))
+    config = resolve(recipe, [*(set_ or []), f"num_clients={len(roster)}"])
+    problem = _problem(config, data_dir, input_shape, classes, examples)
+    agreement = agree_on(
+        config,
+        problem,
+        roster,
+        channel="sum" if channel == "sum" else "named",
+        quorum=quorum,
+        deadline_seconds=deadline,
+    )
+    new_file(out, agreement.to_bytes(), 0o644)
+    if as_json:
+        print_json({"digest": agreement.digest.hex(), **agreement.document})
+        return
+    _show(Console(), agreement, agreement.statement)
+    typer.echo(f"wrote      {out}; every site accepts it by: fedldp deploy accept {out.name}")
+
+
+@deploy_app.command()
+def accept(
+    agreement: AgreementFile,
+    policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
+    yes: Annotated[bool, typer.Option("--yes", help="accept without asking")] = False,
+) -> None:
+    """Show what an agreement protects and costs this site; accept it."""
+    from rich.console import Console
+
+    from fedldp.deployment.agreement import read_agreement
+    from fedldp.deployment.identity import read_private
+    from fedldp.deployment.policy import make_accepted, own_place, read_policy, write_accepted
+    from fedldp.deployment.restored import open_ledger
+
+    terms = read_policy(policy)
+    found = read_agreement(agreement, terms.data_dir)
+    if found.test_seed is not None:
+        raise ConfigError(
+            f"agreement {agreement}: it draws all randomness from a seed, which protects nothing; "
+            "it is for `fedldp deploy demo` alone"
+        )
+    terms.check(found)
+    make_accepted(terms)
+    public = read_private(terms.key).public_key().public_bytes_raw().hex()
+    place = own_place(found, public)
+    left = open_ledger(terms).remaining()
+    console = Console()
+    _show(console, found, found.computed_statement())
+    _show_cost(console, found, terms, left)
+    typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
+    typer.echo(
+        "compare    the digest, and each site's key, with every site named above, by another way "
+        "than this file came: a site that nobody knows would be the server's own"
+    )
+    if not yes and not typer.confirm("accept it?"):
+        raise typer.Exit(1)
+    typer.echo(f"accepted: {write_accepted(terms, found)}")
+
+
+@deploy_app.command()
+def site(
+    policy: Annotated[Path, typer.Argument(help="this site's policy")],
+    check: Check = False,
+    test_keys: Annotated[bool, typer.Option("--test-keys", hidden=True)] = False,
+) -> None:
+    """Run the site agent: answer what accepted agreements allow, and nothing else."""
+    from fedldp.deployment.policy import read_policy
+
+    terms = read_policy(policy)
+    if check:
+        from fedldp.deployment.checks import check_site
+
+        _report(check_site(terms))
+        return
+    from fedldp.deployment.running import run_site
+
+    run_site(terms, test_keys=test_keys)
+
+
+@deploy_app.command()
+def restored(
+    policy: Annotated[Path, typer.Argument(help="this site's policy")],
+    yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
+) -> None:
+    """Say that the ledger came back from an older copy: charge all that may be lost."""
+    from fedldp.deployment.listening import alone
+    from fedldp.deployment.policy import read_policy
+    from fedldp.deployment.restored import charge_lost
+
+    terms = read_policy(policy)
+    if not yes and not typer.confirm(
+        "charge every round of every accepted agreement that the ledger does not have?"
+    ):
+        raise typer.Exit(1)
+    with alone(terms.state / "lock", "agent"):
+        for lost in charge_lost(terms):
+            after = "it goes on" if lost.paid else "the ledger cannot pay them: it ends here"
+            typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost; {after}")
+
+
+@deploy_app.command()
+def server(
+    folder: Annotated[Path, typer.Argument(help="of the run: made, or gone on with")],
+    agreement: AgreementFile,
+    socket: Annotated[
+        Path | None, typer.Option(help="where Flower's ServerApp connects; else FOLDER/server.sock")
+    ] = None,
+    socket_group: Annotated[
+        str | None, typer.Option(help="a group that may connect there: that of the SuperLink")
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(help="examples to test the model on: .npz, .csv, or a data set's name"),
+    ] = None,
+    data_dir: DataDir = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="the SuperLink's, for --check to look at")
+    ] = None,
+    check: Check = False,
+    as_json: Json = False,
+) -> None:
+    """Run the server's rounds; again, to go on after the last complete one."""
+    place = folder / "server.sock" if socket is None else socket
+    if check:
+        from fedldp.deployment.checks import check_server
+
+        _report(check_server(folder, agreement, certificate))
+        return
+    from rich.console import Console
+
+    from fedldp.deployment.running import run_server
+    from fedldp.reporting import text
+
+    console = Console(stderr=True)
+    served = run_server(folder, agreement, place, socket_group, test, data_dir, console)
+    if as_json:
+        print_json(served.summary())
+    else:
+        text.print_result(Console(), served.summary(), "the server's test set", {}, None)
+
+
+@deploy_app.command("flower-app")
+def flower_app(
+    folder: Annotated[Path, typer.Argument(help="where to write the app")],
+) -> None:
+    """Write the Flower app that carries bytes between a server and its sites."""
+    from fedldp.deployment import flower_app as app
+
+    app.write(folder)
+    typer.echo(
+        f"wrote {folder}; run it by: flwr run {folder} CONNECTION --stream --run-config "
+        "'socket=\"FOLDER/server.sock\"'"
+    )
+
+
+@deploy_app.command()
+def demo(
+    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
+    sites: Annotated[int, typer.Option(help="how many")] = 3,
+    channel: Annotated[str, typer.Option(help="named, or sum")] = "named",
+    rounds: Annotated[int, typer.Option(help="how many")] = 3,
+    kill: Annotated[bool, typer.Option("--kill", help="kill processes as it goes")] = False,
+    set_: Settings = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Run a server, Flower and sites on this machine, and compare with the simulation."""
+    from rich.console import Console
+
+    from fedldp.deployment.demo import ROUNDING, run_demo
+    from fedldp.reporting.text import percent, print_statement
+    from fedldp.settings import resolve
+
+    if channel not in ("named", "sum"):
+        raise ConfigError(f"channel = {channel}: choose named or sum")
+    more = [f"num_clients={sites}", f"rounds={rounds}"]
+    found = run_demo(
+        resolve(recipe, [*(set_ or []), *more]),
+        channel="sum" if channel == "sum" else "named",
+        kill=kill,
+        data_dir=data_dir,
+        say=lambda what: typer.echo(what, err=True),
+    )
+    if as_json:
+        print_json(found.document())
+        return
+    console = Console()
+    print_statement(console, found.privacy)
+    for ledger in found.ledgers:
+        typer.echo(f"{ledger.site}: {ledger.entries} releases, {ledger.spent:g} ({ledger.kind})")
+    typer.echo(f"accuracy   {percent(found.accuracy) or 'not tested'} after {found.rounds} rounds")
+    apart = found.largest_difference
+    same = f"at most {apart:.2g} from" if apart else "to the last bit"
+    typer.echo(f"weights    {same} those of the simulation with this seed")
+    if apart > ROUNDING:
+        raise typer.Exit(1)
+
+
+def _problem(
+    config: SystemConfig,
+    data_dir: Path | None,
+    input_shape: str | None,
+    classes: int | None,
+    examples: int | None,
+) -> Problem:
+    """Return the facts on the data: as given, or those of the recipe's data set."""
+    from fedldp.simulation.plan import problem_of
+    from fedldp.systems.base import Problem
+
+    if input_shape is not None and classes is not None and examples is not None:
+        if classes < 2 or examples < 1:
+            raise ConfigError(
+                f"classes = {classes}, examples = {examples}: give at least 2, and at least 1"
+            )
+        return Problem(_shape(input_shape), classes, examples, data_dir)
+    known = problem_of(config, data_dir)
+    return Problem(
+        known.input_shape if input_shape is None else _shape(input_shape),
+        known.num_classes if classes is None else classes,
+        known.num_examples if examples is None else examples,
+        data_dir,
+    )
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        shape = tuple(int(part) for part in text.lower().split("x"))
+    except ValueError:
+        shape = ()
+    if not shape or min(shape) < 1:
+        raise ConfigError(f"input_shape = {text}: write it as 1x8x8, or 54 for a row of numbers")
+    return shape
+
+
+def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) -> None:
+    from fedldp.reporting.text import print_statement
+
+    config = agreement.config
+    sums = f", of which {agreement.quorum} must be in every sum" if agreement.summing else ""
+    for name, value in (
+        ("run", f"{agreement.run}: {config.name()}, model {config.model}, {config.rounds} rounds"),
+        ("sites", ", ".join(f"{s.name} (key {s.key[:16]})" for s in agreement.sites) + sums),
+        ("channel", agreement.channel),
+        ("quorum", f"{agreement.quorum} sites a round, {agreement.deadline_seconds:g} s to answer"),
+        ("digest", agreement.digest.hex()),
+    ):
+        console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
+    print_statement(console, dict(statement), config.epsilon_in_words())
+    beyond = agreement.beyond_epsilon()
+    if beyond is not None:
+        typer.echo(
+            f"warning    epsilon is for sums of all {config.round_size} sites of a round; with "
+            f"{agreement.quorum} of them, as the quorum lets, it is {beyond:.4g}"
+        )
+
+
+def _show_cost(console: Console, agreement: Agreement, policy: SitePolicy, left: float) -> None:
+    from fedldp.accounting.budget import UNITS
+    from fedldp.reporting.text import number
+
+    release, run = policy.costs(agreement)
+    kind = policy.budget.kind
+    console.print(
+        f"cost here  {UNITS[kind]} {number(_finite(release))} a round, {number(_finite(run))} for "
+        f"the run at most; {number(_finite(left), up=False)} is left",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if left < run < float("inf"):
+        typer.echo("warning    that is more than is left: the site refuses once it is used up")
+
+
+def _finite(cost: float) -> float | None:
+    return None if cost == float("inf") else cost
+
+
+def _report(found: list[Any]) -> None:
+    """Print what was checked; exit with 2 where something is not in order."""
+    for what in found:
+        typer.echo(f"{'ok' if what.ok else 'NOT OK':<7}{what.what}")
+    if not all(what.ok for what in found):
+        raise typer.Exit(2)

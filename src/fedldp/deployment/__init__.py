@@ -1,0 +1,8 @@
+"""Real sites: what all parties agree on, what runs at a site, what runs on the server, the demo.
+
+server's operator   agree -> run.agreement -> server: the round loop, behind a pipe
+                                                 |
+                                  Flower: SuperLink, SuperNodes (bytes in, bytes out)
+                                                 |
+site's operator     accept -> site: the agent, with data, policy, client runtime and ledger
+"""

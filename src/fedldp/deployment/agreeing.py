@@ -1,0 +1,94 @@
+"""How an agreement comes about: from any configuration, if real sites can run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from fedldp.accounting.selftest import selftest
+from fedldp.deployment.agreement import Agreement, Channel, Site
+from fedldp.deployment.deployable import without_simulation
+from fedldp.errors import ConfigError
+from fedldp.server.keys import draws_of_secret, draws_of_seed
+from fedldp.simulation.plan import solved
+from fedldp.systems.base import Problem, SystemConfig
+
+_RUN_BYTES = 16
+
+
+def agree(
+    config: SystemConfig,
+    problem: Problem,
+    sites: Mapping[str, str],
+    *,
+    channel: Channel,
+    quorum: int | None = None,
+    deadline_seconds: float = 600.0,
+    test_seed: int | None = None,
+) -> Agreement:
+    """Return the agreement on a run of ``config``.
+
+    Args:
+        config: of any recipe; what only a simulation needs is left out of the agreement, and a
+            target is solved.
+        problem: public facts on the data of all sites together.
+        sites: public keys in hexadecimal, by name, in the order of the roster.
+        channel: see ``Channel``.
+        quorum: else all, where the noise is made for a sum of all; or the fewest that a sum may
+            have: more than half of those that may be trusted.
+        deadline_seconds: of one exchange.
+        test_seed: for the demo.
+
+    Raises:
+        ConfigError: it cannot be deployed; the line says why.
+    """
+    selftest()
+    run = os.urandom(_RUN_BYTES).hex()
+    roster = tuple(_site(name, key) for name, key in sites.items())
+    config = config.changed(num_clients=len(roster))
+    untrusted = config.untrusted_clients
+    target, config = config.target, without_simulation(config)
+    secret = draws_of_secret(os.urandom(32), run)
+    draws = secret if test_seed is None else draws_of_seed(test_seed)
+
+    def on(candidate: SystemConfig) -> Agreement:
+        return Agreement(
+            run=run,
+            config=candidate.settled(draws),
+            problem=Problem(problem.input_shape, problem.num_classes, problem.num_examples),
+            channel=channel,
+            sites=roster,
+            quorum=_fewest(candidate, untrusted) if quorum is None else quorum,
+            untrusted_clients=untrusted,
+            deadline_seconds=deadline_seconds,
+            test_seed=test_seed,
+        )
+
+    on(config).check()
+    if target is not None:
+        # What is solved for is what is agreed: with as few in a sum as the quorum lets.
+        config = solved(config, target, lambda one: on(one).computed_statement(target.delta))
+    agreement = on(config)
+    agreement.check()
+    return replace(agreement, statement=agreement.computed_statement())
+
+
+def _fewest(config: SystemConfig, untrusted: int) -> int:
+    meaning = config.epsilon_meaning
+    if meaning is not None and meaning.adversary == "summing-server":
+        return config.round_size
+    return min((config.round_size + untrusted) // 2 + 1, config.round_size)
+
+
+def _site(name: str, key: str) -> Site:
+    try:
+        return Site(name=name, key=key)
+    except ValidationError as error:
+        what = error.errors()[0]["loc"][0]
+        raise ConfigError(
+            f"site {name!a:.80}: its {what} is malformed; give a name of letters, digits, . _ - "
+            "and the public key that `fedldp deploy keys` wrote"
+        ) from error

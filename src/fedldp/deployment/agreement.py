@@ -1,0 +1,347 @@
+"""What all parties of a run pin before it begins: one document, known by its SHA-256 digest.
+
+Configuration, public facts on the data, the roster of sites with their public keys, the channel,
+how many must take part, and the run's name: 128 random bits, so that no other run of anyone's is
+confused with it in a ledger. A site that accepts the digest answers questions of this run alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedldp.accounting.events import Event, InClear, within
+from fedldp.accounting.releases import Releases
+from fedldp.accounting.statement import SumInPath
+from fedldp.deployment.deployable import check_system, check_told
+from fedldp.deployment.statement import stated
+from fedldp.errors import ConfigError, FedldpError
+from fedldp.parts.secure_sum_messages import SecureSum
+from fedldp.parts.summing import Summing
+from fedldp.settings import from_mapping
+from fedldp.simulation.participation import events_of_round
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.wire import Layout
+
+Channel = Literal["named", "sum"]
+"""``named``: each report comes with its sender. ``sum``: the server sees a round's sum alone."""
+
+_VERSION = 1
+_KEY = r"^[0-9a-f]{64}$"
+_LONGEST = 1e7
+_LARGEST = 1 << 24
+"""Bytes of an agreement's file."""
+
+
+class Site(BaseModel):
+    """One site of the roster."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    key: Annotated[str, Field(pattern=_KEY)]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input_shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    num_classes: Annotated[int, Field(ge=2)]
+    num_examples: Annotated[int, Field(ge=1)]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agreement: Literal[1]
+    run: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    config: dict[str, Any]
+    problem: _Facts
+    channel: Channel
+    sites: Annotated[list[Site], Field(min_length=1)]
+    quorum: Annotated[int, Field(ge=1)]
+    untrusted_clients: Annotated[int, Field(ge=0)]
+    deadline_seconds: Annotated[float, Field(ge=1, le=_LONGEST, allow_inf_nan=False)]
+    test_seed: Annotated[int, Field(ge=0)] | None
+    statement: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """A run that real sites take part in.
+
+    Attributes:
+        run: its name: 32 hexadecimal digits.
+        config: of the system, as clients are told it, with all settled that is drawn before a run.
+        problem: public facts on the data of all sites together.
+        channel: see ``Channel``.
+        sites: the roster; a site's place in it is its number as a client.
+        quorum: sites that must take part in a round; of a sum, also those needed to its end.
+        untrusted_clients: of those in a sum, how many may collude with the server.
+        deadline_seconds: how long the server waits in one exchange.
+        test_seed: all randomness comes from it, and nothing is protected: for the demo alone.
+        statement: what is said to be protected, if in every round as few take part as the quorum
+            lets, and each of those in all rounds.
+    """
+
+    run: str
+    config: SystemConfig
+    problem: Problem
+    channel: Channel
+    sites: tuple[Site, ...]
+    quorum: int
+    untrusted_clients: int
+    deadline_seconds: float
+    test_seed: int | None = None
+    statement: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse what cannot be deployed, or does not fit together. This imports the model.
+
+        Raises:
+            ConfigError: it cannot be; the line says why.
+        """
+        _check_roster(self.sites)
+        if not 1 <= self.deadline_seconds <= _LONGEST:
+            raise ConfigError(f"deadline_seconds = {self.deadline_seconds}: give 1 to {_LONGEST:g}")
+        check_told(self.config)
+        config, clients = self.config, len(self.sites)
+        if config.num_clients != clients:
+            raise ConfigError(f"num_clients = {config.num_clients}: the roster has {clients} sites")
+        check_system(config, self.problem)
+        if not 1 <= self.quorum <= config.round_size:
+            raise ConfigError(
+                f"quorum = {self.quorum}: a round has {config.round_size} sites; give 1 to that"
+            )
+        if self.channel == "sum":
+            self.setup  # noqa: B018 (it refuses what cannot be summed)
+            if config.untrusted_clients not in (0, self.untrusted_clients):
+                raise ConfigError(
+                    f"untrusted_clients = {self.untrusted_clients}: the configuration has "
+                    f"{config.untrusted_clients}; give one number"
+                )
+        elif self.untrusted_clients:
+            raise ConfigError(
+                f"untrusted_clients = {self.untrusted_clients}: in channel named no line rests on "
+                "it; leave it out"
+            )
+        elif config.always_summed:
+            raise ConfigError(
+                f"channel = named: {config.name()} is made for a sum, and shows each report to "
+                "nobody; take channel = sum"
+            )
+
+    # What follows from it
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The agreement as JSON-ready values, its statement included."""
+        problem = self.problem
+        return {
+            "agreement": _VERSION,
+            "run": self.run,
+            "config": self.config.model_dump(mode="json"),
+            "problem": {
+                "input_shape": list(problem.input_shape),
+                "num_classes": problem.num_classes,
+                "num_examples": problem.num_examples,
+            },
+            "channel": self.channel,
+            "sites": [site.model_dump() for site in self.sites],
+            "quorum": self.quorum,
+            "untrusted_clients": self.untrusted_clients,
+            "deadline_seconds": float(self.deadline_seconds),
+            "test_seed": self.test_seed,
+            "statement": self.statement,
+        }
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes: 32 bytes."""
+        return hashlib.sha256(_canonical(self.document)).digest()
+
+    def to_bytes(self) -> bytes:
+        """Return the document for a file: the same as its canonical form, laid out for people."""
+        return json.dumps(self.document, indent=1, sort_keys=True).encode() + b"\n"
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the model's parameters lie in a broadcast."""
+        return self.config.layout(self.problem)
+
+    @cached_property
+    def summing(self) -> Summing | None:
+        """How reports are summed; None where they go with their sender."""
+        if self.channel == "named":
+            return None
+        found = self.config.summing(self.problem)
+        if found is None:
+            raise ConfigError(
+                f"channel = sum: the server of {self.config.name()} with these settings needs more "
+                "than a sum of its clients' reports; take channel = named"
+            )
+        return found
+
+    @cached_property
+    def setup(self) -> SecureSum:
+        """The parameters of a round's sum, whose threshold is the quorum."""
+        assert self.summing is not None
+        config = self.config
+        return self.summing.setup(config.round_size, self.quorum, self.untrusted_clients)
+
+    @property
+    def events(self) -> list[Event]:
+        """What one site releases in one round, but for messages that are computed from no data."""
+        encoder = self.config.client_encoder(self.problem, 0)
+        return events_of_round(encoder, self.config.exchanges)
+
+    @property
+    def in_clear(self) -> list[InClear]:
+        """What of that is sent unprotected."""
+        found = (part for event in self.events for part in within(event))
+        return [part for part in found if isinstance(part, InClear)]
+
+    @property
+    def turns(self) -> int:
+        """In how many rounds one site takes part at most."""
+        turns = [self.config.turns_of(client) for client in range(len(self.sites))]
+        known = [each for each in turns if each is not None]
+        return (
+            min(self.config.rounds, max(known)) if len(known) == len(turns) else self.config.rounds
+        )
+
+    def beyond_epsilon(self) -> float | None:
+        """Return what is agreed where it is more than the setting ``epsilon`` says, else None."""
+        meaning, epsilon = self.config.epsilon_meaning, getattr(self.config, "epsilon", None)
+        if meaning is None or meaning.adversary != "summing-server":
+            return None
+        lines = self.statement["guarantees"]
+        agreed = [
+            line["epsilon"]
+            for line in lines
+            if (line["unit"], line["adversary"]) == (meaning.unit, meaning.adversary)
+        ]
+        return max((each for each in agreed if each > epsilon), default=None)
+
+    def computed_statement(self, delta: float | None = None) -> dict[str, Any]:
+        """Return the statement as it is computed here, at ``delta`` or the configuration's."""
+        there = range(self.quorum)
+        releases = Releases.planned(
+            dict.fromkeys(self.events, range(len(self.sites))),
+            dict.fromkeys(range(1, self.turns + 1), there),
+            self.config.server(self.problem).downlink,
+        )
+        return stated(
+            self.config,
+            releases,
+            summed=SumInPath(untrusted_clients=self.untrusted_clients)
+            if self.channel == "sum"
+            else None,
+            simulated=self.test_seed is not None,
+            delta=delta,
+        )
+
+
+def read_agreement(path: Path, data_dir: Path | None = None) -> Agreement:
+    """Return the agreement in a file; nothing that it names is imported or trusted yet.
+
+    Raises:
+        ConfigError: it cannot be read, or is no agreement of this version.
+    """
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ConfigError(
+                f"agreement {path}: it has more than {_LARGEST} bytes; check the path"
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"agreement {path}: {error.strerror}; check the path") from error
+    try:
+        return parse_agreement(content, data_dir)
+    except FedldpError as error:
+        raise ConfigError(f"agreement {path}: {error}") from error
+
+
+def parse_agreement(content: bytes, data_dir: Path | None = None) -> Agreement:
+    """Return the agreement in ``content``; see ``read_agreement``."""
+    try:
+        read = json.loads(content)
+        _canonical(read)  # NaN and infinity have no canonical form
+        if not _printable(read):
+            raise ConfigError("it holds text that cannot be printed: refuse it")
+        found = _Document.model_validate(read)
+    except (ValueError, RecursionError, ValidationError) as error:
+        place = ""
+        if isinstance(error, ValidationError):
+            place = " at " + ".".join(map(str, error.errors()[0]["loc"]))
+        raise ConfigError(
+            f"it is damaged{place}, or of another version of fedldp; ask for it again"
+        ) from error
+    facts = found.problem
+    return Agreement(
+        run=found.run,
+        config=from_mapping(found.config),
+        problem=Problem(tuple(facts.input_shape), facts.num_classes, facts.num_examples, data_dir),
+        channel=found.channel,
+        sites=tuple(found.sites),
+        quorum=found.quorum,
+        untrusted_clients=found.untrusted_clients,
+        deadline_seconds=found.deadline_seconds,
+        test_seed=found.test_seed,
+        statement=found.statement,
+    )
+
+
+def check_stated(agreement: Agreement) -> None:
+    """Refuse an agreement whose statement is another than the one computed here.
+
+    Raises:
+        ConfigError: it promises something else than what holds.
+    """
+    if not _alike(agreement.statement, agreement.computed_statement()):
+        raise ConfigError(
+            "its statement is another than the one that is computed here; whoever wrote it has "
+            "another version of fedldp, or made it up: refuse it, or agree on one version"
+        )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two documents are the same, but for the last digits of numbers."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-6)
+    return bool(one == other)
+
+
+def _printable(value: Any) -> bool:
+    """Return whether all text in a document can be shown: no escapes that paint over other text."""
+    if isinstance(value, dict):
+        return all(each.isprintable() and _printable(value[each]) for each in value)
+    if isinstance(value, list):
+        return all(map(_printable, value))
+    return not isinstance(value, str) or value.isprintable()
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _check_roster(sites: Sequence[Site]) -> None:
+    if not sites:
+        raise ConfigError("sites: the roster is empty; give at least one")
+    for what in ("name", "key"):
+        values = [getattr(site, what) for site in sites]
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise ConfigError(f"sites: two have the {what} {twice[0]}; give each its own")

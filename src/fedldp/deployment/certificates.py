@@ -1,0 +1,158 @@
+"""Keys and certificates for Flower: a CA, a server's certificate, the key pairs of nodes.
+
+All on the curve P-256, in the formats that flwr 1.41 reads: PEM for TLS, OpenSSH for SuperNodes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certified:
+    """A private key and the certificate of its public key, both PEM."""
+
+    key: bytes
+    certificate: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeKey:
+    """The key pair by which a SuperNode is known to the SuperLink, both OpenSSH."""
+
+    private: bytes
+    public: bytes
+
+
+def authority(name: str, days: int) -> Certified:
+    """Return a new certificate authority, valid for ``days`` days, that may sign nothing but ends.
+
+    Args:
+        name: its common name.
+        days: how long it is valid, from now; a day of the past is added, for clocks that differ.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(name)
+    builder = _builder(subject, subject, key.public_key(), key.public_key(), days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+    return Certified(
+        key=_pem(key), certificate=builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    )
+
+
+def server_certificate(signer: Certified, hosts: Sequence[str], days: int) -> Certified:
+    """Return a new TLS server certificate for ``hosts``, signed by an :func:`authority`.
+
+    Args:
+        signer: the authority, with its key.
+        hosts: names and IP addresses under which clients reach the server; at least one.
+        days: as in :func:`authority`.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.load_pem_x509_certificate(signer.certificate)
+    issuer_key = load_pem_private_key(signer.key, None)
+    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+    builder = _builder(
+        _name(hosts[0]), issuer.subject, key.public_key(), issuer_key.public_key(), days
+    )
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
+    )
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+    )
+    return Certified(
+        key=_pem(key),
+        certificate=builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM),
+    )
+
+
+def node_key() -> NodeKey:
+    """Return a new key pair for ``flower-supernode --auth-supernode-private-key``."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return NodeKey(
+        private=key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
+        public=key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n",
+    )
+
+
+def write_secret(path: Path, secret: bytes) -> None:
+    """Write a new file that its owner alone can read.
+
+    Raises:
+        FileExistsError: the file is there: a key is never overwritten.
+    """
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    issuer_key: ec.EllipticCurvePublicKey,
+    days: int,
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False
+        )
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

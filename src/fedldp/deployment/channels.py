@@ -1,0 +1,49 @@
+"""The two halves of a system as a channel has them: as they are, or around a secure sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedldp.parts.secure_sum_identities import Identity, Roster
+from fedldp.parts.sides import ClientSide, ServerSide
+from fedldp.parts.summed_client import summed_client
+from fedldp.parts.summed_server import SumOfRound, summed_server
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.deployment.agreement import Agreement
+
+
+def client_side(
+    agreement: Agreement, index: int, key: Ed25519PrivateKey, device: torch.device
+) -> ClientSide:
+    """Return what runs at one site; ``key`` is its identity."""
+    config, problem = agreement.config, agreement.problem
+    if agreement.summing is None:
+        return config.client(problem, index, device)
+    identity = Identity(roster=_roster(agreement), index=index, private=key.private_bytes_raw())
+    inner = config.inner_client(problem, index, device)
+    return summed_client(inner, agreement.summing, agreement.setup, identity)
+
+
+def server_side(agreement: Agreement, heard: Callable[[SumOfRound], None]) -> ServerSide:
+    """Return what runs on the server; ``heard`` is told of each round's sum."""
+    config, problem = agreement.config, agreement.problem
+    if agreement.summing is None:
+        return config.server(problem)
+    return summed_server(
+        config.inner_server(problem),
+        agreement.summing,
+        agreement.setup,
+        roster=_roster(agreement),
+        heard=heard,
+    )
+
+
+def _roster(agreement: Agreement) -> Roster:
+    keys = {index: bytes.fromhex(site.key) for index, site in enumerate(agreement.sites)}
+    return Roster(run=agreement.run, keys=keys)

@@ -1,0 +1,163 @@
+"""What a site's or a server's operator has to have in order, checked before a run."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from fedldp.accounting.budget import UNITS
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.client.keys import read_secret
+from fedldp.data import load_examples
+from fedldp.deployment.agreement import check_stated, parse_agreement, read_agreement
+from fedldp.deployment.identity import read_private
+from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
+from fedldp.errors import FedldpError
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that was looked at.
+
+    Attributes:
+        ok: whether it is in order.
+        what: it, and what was found, in one line.
+    """
+
+    ok: bool
+    what: str
+
+
+def check_site(policy: SitePolicy) -> list[Found]:
+    """Return what was found of a site's files, ledger and accepted agreements; it changes nothing.
+
+    Where there is no ledger or secret yet, the agent makes them.
+    """
+    return [found for each in _site_checks(policy) for found in each]
+
+
+def check_server(folder: Path, agreement: Path, certificate: Path | None) -> list[Found]:
+    """Return what was found of a server's agreement, folder and certificate."""
+
+    def agreed() -> str:
+        found = read_agreement(agreement)
+        found.check()
+        check_stated(found)
+        return f"{agreement}: {found.config.name()}, {len(found.sites)} sites, {found.channel}"
+
+    def run_folder() -> str:
+        file = folder / "agreement"
+        if not file.exists():
+            return f"{folder}: not there yet"
+        if parse_agreement(file.read_bytes()).digest != read_agreement(agreement).digest:
+            raise FedldpError(f"{folder}: it is of another agreement")
+        if not private_to_owner(folder):
+            raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
+        return f"{folder}: of this agreement; the run goes on there"
+
+    found = [*_one("agreement", agreed), *_one("folder", run_folder)]
+    if certificate is not None:
+        found += _one("certificate", lambda: _valid(certificate))
+    return found
+
+
+def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
+    def data() -> str:
+        found = load_examples(policy.data, label_column=policy.label_column)
+        if not private_to_owner(policy.data):
+            raise FedldpError(f"{policy.data}: others may read it; run chmod 600 on it")
+        return f"{policy.data}: {len(found)} examples of shape {found.features.shape[1:]}"
+
+    def ledger() -> str:
+        if not policy.ledger.exists():
+            return f"{policy.ledger}: not there yet; it will have a {policy.limit}"
+        if not private_to_owner(policy.ledger):
+            raise FedldpError(f"{policy.ledger}: others may read it; run chmod 600 on it")
+        found = SqliteLedger(policy.ledger, policy.limit)
+        entries = found.verify()
+        unit, left = UNITS[found.budget.kind], found.remaining()
+        return f"{policy.ledger}: {len(entries)} releases, {unit} {left:.6g} is left"
+
+    def key() -> str:
+        read_private(policy.key)
+        return f"{policy.key}: readable by its owner only"
+
+    def state() -> str:
+        if not policy.state.exists():
+            return f"{policy.state}: not there yet"
+        if not private_to_owner(policy.state):
+            raise FedldpError(f"{policy.state}: others may read it; run chmod 700 on it")
+        if (policy.state / "secret").exists():
+            read_secret(policy.state / "secret")
+        return f"{policy.state}: readable by its owner only"
+
+    yield _one("data", data)
+    yield _one("ledger", ledger)
+    yield _one("key", key)
+    yield _one("state", state)
+    yield _one("socket", lambda: _ask(policy.socket))
+    flower = policy.flower
+    if flower is not None:
+        yield _one("ca", lambda: _valid(flower.ca))
+        yield _one("superlink", lambda: _reach(flower.superlink, flower.ca))
+    for path in sorted(policy.accepted.glob("*.agreement")):
+        yield _one("accepted", lambda path=path: _accepted(policy, path))  # type: ignore[misc]
+
+
+def _accepted(policy: SitePolicy, path: Path) -> str:
+    agreement = accepted_agreement(policy, bytes.fromhex(path.stem))
+    if agreement is None:
+        raise FedldpError(f"{path}: not there any more")
+    public = read_private(policy.key).public_key().public_bytes_raw().hex()
+    name = agreement.sites[own_place(agreement, public)].name
+    return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}"
+
+
+def _valid(path: Path) -> str:
+    """Return until when a certificate is valid."""
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    now = datetime.now(UTC)
+    if not begins <= now <= ends:
+        raise FedldpError(f"{path}: valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}; make another")
+    return f"{path}: valid until {ends:%Y-%m-%d}"
+
+
+def _reach(address: str, ca: Path) -> str:
+    """Return that a SuperLink answers with a certificate that the site knows."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=str(ca))
+    try:
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return f"{address}: answers, with a certificate of {ca.name}"
+    except OSError as error:
+        raise FedldpError(f"{address}: {error}; see to the network, and to {ca}") from error
+
+
+def _ask(place: Path) -> str:
+    if not place.exists():
+        return f"{place}: nobody listens there now"
+    try:
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as one:
+            one.settimeout(2.0)
+            one.connect(str(place))
+    except OSError as error:
+        raise FedldpError(f"{place}: nobody answers there ({error.strerror})") from error
+    return f"{place}: somebody listens there"
+
+
+def _one(name: str, look: Callable[[], str]) -> list[Found]:
+    try:
+        return [Found(True, f"{name:<10} {look()}")]
+    except (FedldpError, ValueError, OSError) as error:
+        return [Found(False, f"{name:<10} {error}")]

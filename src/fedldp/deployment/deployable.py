@@ -1,0 +1,72 @@
+"""Which configurations real sites can run, and why others cannot be deployed."""
+
+from __future__ import annotations
+
+from fedldp.accounting.events import is_idealised, within
+from fedldp.errors import ConfigError
+from fedldp.parts.per_client import is_own
+from fedldp.systems.base import Problem, SystemConfig
+
+
+def without_simulation(config: SystemConfig) -> SystemConfig:
+    """Return ``config`` without what only a simulation needs.
+
+    Of what goes through a simulation's shuffler, ``untrusted_clients`` is left out too: the
+    agreement itself has it.
+    """
+    if config.target is not None and config.target.adversary == "shuffled-server":
+        raise ConfigError(
+            "target.adversary = shuffled-server: no shuffler runs in a deployment; take "
+            "summing-server, and channel = sum"
+        )
+    _check_values(config)
+    without = config.for_client(0)
+    return (
+        without
+        if config.delays() is None
+        else without.changed(shuffle=False, chunk=1, untrusted_clients=0)
+    )
+
+
+def check_told(config: SystemConfig) -> None:
+    """Refuse a configuration that is not one that every site may be told."""
+    _check_values(config)
+    for name in config.simulation_only:
+        if getattr(config, name) != type(config).model_fields[name].default:
+            raise ConfigError(f"{name} is for a simulation alone; leave it out of the agreement")
+    if config.delays() is not None:
+        raise ConfigError("shuffle: no shuffler runs in a deployment; set shuffle = false")
+
+
+def _check_values(config: SystemConfig) -> None:
+    """Refuse what differs from site to site, and a shuffler."""
+    for name in config.per_client:
+        if isinstance(getattr(config, name), list) or is_own(getattr(config, name)):
+            raise ConfigError(
+                f"{name} has a value for each client: all sites would be told all of them; give "
+                "one for all"
+            )
+    if config.model_dump().get("shuffle") is True:
+        raise ConfigError(
+            "shuffle = true: no shuffler runs in a deployment; set shuffle = false, and take "
+            "channel = sum for what a shuffler of single weights would hide"
+        )
+
+
+def check_system(config: SystemConfig, problem: Problem) -> None:
+    """Refuse what is private in a simulation alone."""
+    encoder = config.client_encoder(problem, 0)
+    for exchange in range(config.exchanges):
+        event = encoder.event(exchange)
+        if is_idealised(event):
+            kind = [type(part).__name__ for part in within(event) if is_idealised(part)][-1]
+            raise ConfigError(
+                f"system = {config.name()}: its {kind} is private for real numbers "
+                "only, not for the floats that would be sent; it is for simulation"
+            )
+    downlink = config.server(problem).downlink
+    if downlink is not None and is_idealised(downlink):
+        raise ConfigError(
+            f"system = {config.name()}: the noise of its server is private for real numbers only; "
+            "it is for simulation"
+        )

@@ -1,0 +1,35 @@
+"""The app that Flower runs: two pipes, which carry bytes and know nothing of what they mean.
+
+Flower ships its operator's app to every SuperNode and runs it there. So nothing that matters may
+be in it: these files import the standard library and flwr, nothing of fedldp, and touch neither
+data nor models. They are package data here: :func:`write` makes an app directory of them.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from fedldp.errors import ConfigError
+
+FILES = ("pyproject.toml", "server_app.py", "client_app.py")
+
+
+def write(folder: Path) -> None:
+    """Write a ready app directory for ``flwr run``; existing files of the same names are replaced.
+
+    Args:
+        folder: where to; it is made if it is missing.
+
+    Raises:
+        ConfigError: ``folder`` cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"the app's folder {folder} cannot be written: {error.strerror}; name another"
+        ) from error

@@ -1,0 +1,86 @@
+"""Flower's end at a site: hands the server's bytes to the site's agent, and its answer back.
+
+Flower starts it for every message, as the SuperNode's user, with whatever code the ServerApp's
+operator sent. So it holds nothing: data, keys, policy and ledger belong to the agent, another
+process, which decides what is answered. No byte of content is logged or kept.
+
+Node configuration: ``socket``, the path of the agent's Unix socket; ``timeout``, the seconds that
+the agent may take (3600 if not given; never more than the message's time to live).
+
+An empty answer means: there is no agent now. (An agent's own answers are never empty.)
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+RECORD, BODY = "fedldp", "body"
+LIMIT = 1 << 30  # bytes of the longest answer
+PATIENCE = 5.0  # seconds in which an agent that restarts may come back
+TIMEOUT = 3600.0  # seconds for an answer
+
+app = ClientApp()
+
+
+@app.query()
+def pass_on(message: Message, context: Context) -> Message:
+    """Return the agent's answer to the one value of ``bytes`` in ``message``."""
+    body = message.content[RECORD][BODY]
+    if not isinstance(body, bytes):
+        raise TypeError("the message is not one value of bytes")
+    timeout = min(float(context.node_config.get("timeout", TIMEOUT)), message.metadata.ttl)
+    answer = ask(str(context.node_config["socket"]), body, timeout)
+    return Message(RecordDict({RECORD: ConfigRecord({BODY: answer})}), reply_to=message)
+
+
+def ask(path: str, body: bytes, timeout: float) -> bytes:
+    """Return what the agent at ``path`` answers to ``body``; nothing, if there is no agent."""
+    deadline = time.monotonic() + timeout
+    missing_since = None
+    while True:
+        began = time.monotonic()
+        try:
+            return exchange(path, body, deadline)
+        except PermissionError:  # for the operator: this does not mend itself
+            raise
+        except TimeoutError:  # it is there, and too slow: to ask again would not make it faster
+            return b""
+        except OSError:  # it is not there, or went away in the middle
+            now = time.monotonic()
+            if missing_since is None or now - began > PATIENCE:
+                missing_since = now
+            if now - missing_since >= PATIENCE or now >= deadline:
+                return b""
+            time.sleep(0.2)
+
+
+def exchange(path: str, body: bytes, deadline: float) -> bytes:
+    """Send one frame and return the next; a frame is eight bytes of length, then the body."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
+        agent.settimeout(max(deadline - time.monotonic(), 0.001))
+        agent.connect(path)
+        agent.sendall(struct.pack(">Q", len(body)) + body)
+        (length,) = struct.unpack(">Q", read(agent, 8, deadline))
+        if length > LIMIT:
+            raise ValueError(f"the agent's answer has {length} bytes, more than {LIMIT}")
+        return read(agent, length, deadline)
+
+
+def read(agent: socket.socket, size: int, deadline: float) -> bytes:
+    """Return the next ``size`` bytes; they must be there at the deadline."""
+    parts = bytearray()
+    while len(parts) < size:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        agent.settimeout(left)
+        part = agent.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            raise ConnectionResetError
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,156 @@
+"""Flower's end at the server: carries frames between ``fedldp deploy server`` and the sites.
+
+It decides nothing and keeps nothing: who is asked what, how often and for how long is up to the
+process behind the Unix socket (run configuration: ``socket``). A frame is eight bytes of length,
+big-endian, one byte that says what it is, and its content:
+
+    from the server: A  ask: a tag of 8 bytes, a node's id of 8, its time to live of 4, the body
+                     N  which nodes are there?        E  end: this run is over
+    to the server:   N  the nodes' ids, 8 bytes each
+                     R  an answer: its tag, the body  F  a failure: its tag, Flower's code of 4
+
+Nothing waits for one node: a message is pushed at once, and one thread after the other pulls what
+is there. Flower's pull can hang on one answer whose node died while it sent it, so a pull that
+takes too long is left alone and a new one begun; what was in it counts as failed.
+"""
+
+from __future__ import annotations
+
+import queue
+import select
+import socket
+import struct
+import threading
+import time
+
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+RECORD, BODY = "fedldp", "body"
+LIMIT = 1 << 30  # bytes of the longest frame
+POLL = 0.25  # seconds between two pulls
+TICK = 0.05  # seconds between two looks at the socket
+PULL_AT_ONCE = 32  # messages, so that many long answers do not come all at the end
+PULL_PATIENCE = 60.0  # seconds
+UNKNOWN, UNAVAILABLE = 0, 3  # codes of Flower
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Carry frames until the server says that it is over."""
+    path = str(context.run_config["socket"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        try:
+            server.connect(path)
+        except OSError as error:
+            raise ConnectionError(
+                f"no server at the socket {path!r} ({error.strerror}): start fedldp deploy server"
+            ) from None
+        Pipe(grid, server).run()
+
+
+class Pipe:
+    """The messages under way: ``waiting`` has the server's tag by Flower's message id."""
+
+    def __init__(self, grid: Grid, server: socket.socket) -> None:
+        self.grid, self.server = grid, server
+        self.waiting: dict[str, bytes] = {}
+        self.pulled: queue.SimpleQueue[list[Message] | Exception] = queue.SimpleQueue()
+        self.puller: threading.Thread | None = None
+        self.pull_began = 0.0
+
+    def run(self) -> None:
+        """Carry frames until E."""
+        while True:
+            if select.select([self.server], [], [], TICK)[0]:
+                (length,) = struct.unpack(">Q", self.read(8))
+                if not 0 < length <= LIMIT:
+                    raise ConnectionError(f"a frame of {length} bytes, more than {LIMIT}, or none")
+                frame = self.read(length)
+                kind = frame[:1]
+                if kind == b"E":
+                    return
+                if kind == b"A":
+                    tag, node, ttl = struct.unpack(">8sQI", frame[1:21])
+                    self.push(tag, node, ttl, frame[21:])
+                elif kind == b"N":
+                    nodes = list(self.grid.get_node_ids())
+                    self.write(b"N", struct.pack(f">{len(nodes)}Q", *nodes))
+                else:
+                    raise ConnectionError(f"a frame of the unknown kind {kind!r}")
+            while not self.pulled.empty():
+                self.deliver(self.pulled.get())
+            self.pull()
+
+    def push(self, tag: bytes, node: int, ttl: int, body: bytes) -> None:
+        """Push a message to one node; what Flower does not take has failed at once."""
+        content = RecordDict({RECORD: ConfigRecord({BODY: body})})
+        message = Message(content, node, MessageType.QUERY, ttl=float(ttl))
+        name = (list(self.grid.push_messages([message])) or [""])[0]
+        if name:
+            self.waiting[name] = tag
+        else:
+            self.write(b"F", tag + struct.pack(">I", UNAVAILABLE))
+
+    def pull(self) -> None:
+        """Begin a pull of what is there, if there is something to wait for and none under way."""
+        since = time.monotonic() - self.pull_began
+        busy = self.puller is not None and self.puller.is_alive() and since < PULL_PATIENCE
+        if not self.waiting or busy or since < POLL:
+            return
+        names = list(self.waiting)[:PULL_AT_ONCE]
+        for name in names:  # to the end of the row: the others are next
+            self.waiting[name] = self.waiting.pop(name)
+        self.pull_began = time.monotonic()
+        self.puller = threading.Thread(target=self.pull_now, args=(names,), daemon=True)
+        self.puller.start()
+
+    def pull_now(self, names: list[str]) -> None:
+        """Pull, in a thread of its own."""
+        try:
+            self.pulled.put(list(self.grid.pull_messages(names)))
+        except Exception as error:
+            self.pulled.put(error)
+
+    def deliver(self, pulled: list[Message] | Exception) -> None:
+        """Hand what was pulled to the server; an answer that nobody waits for is dropped."""
+        if isinstance(pulled, Exception):
+            raise pulled
+        for message in pulled:
+            # Not by its sender: an error that the SuperLink reports bears the SuperLink's own id.
+            tag = self.waiting.pop(message.metadata.reply_to_message_id, None)
+            if tag is None:
+                continue
+            body = None if message.has_error() else message.content.get(RECORD, {}).get(BODY)
+            if isinstance(body, bytes) and len(body) < LIMIT - 9:
+                self.write(b"R", tag + body)
+            else:
+                code = message.error.code if message.has_error() else UNKNOWN
+                self.write(b"F", tag + struct.pack(">I", code))
+
+    def write(self, kind: bytes, content: bytes) -> None:
+        """Send one frame to the server."""
+        try:
+            self.server.sendall(struct.pack(">Q", 1 + len(content)) + kind + content)
+        except OSError:
+            raise gone() from None
+
+    def read(self, size: int) -> bytes:
+        """Return the next ``size`` bytes from the server."""
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                part = self.server.recv(min(size - len(parts), 1 << 20))
+            except OSError:
+                raise gone() from None
+            if not part:
+                raise gone()
+            parts += part
+        return bytes(parts)
+
+
+def gone() -> ConnectionError:
+    """Return the error of a server that went away before it said that the run is over."""
+    return ConnectionError("the server hung up: start fedldp deploy server again, then flwr run")

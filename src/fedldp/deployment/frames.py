@@ -1,0 +1,92 @@
+"""Bytes over a stream socket: eight bytes, big-endian, say how many follow.
+
+The whole protocol between Flower's pipes and fedldp's own processes on one machine. A length is
+checked before anything of the body is read, and memory grows with what arrives, never with what
+was announced.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from fedldp.errors import WireError
+
+LENGTH = struct.Struct(">Q")
+"""What stands before every body: its length in bytes."""
+
+AT_ONCE = 1 << 20
+
+
+class ConnectionLost(WireError):
+    """The other side hung up, or was silent for too long: there is no (whole) frame."""
+
+
+def read_frame(sock: socket.socket, limit: int, timeout: float | None = None) -> bytes:
+    """Return the body of the next frame.
+
+    Args:
+        sock: a connected stream socket; it keeps its own timeout.
+        limit: the longest body that is read, in bytes.
+        timeout: seconds for the whole frame, however slowly it drips; None waits for ever.
+
+    Raises:
+        ConnectionLost: the other side hung up, before the frame or within it, or took too long.
+        WireError: the frame says that it is longer than ``limit``; nothing of its body was read,
+            so the connection is of no more use.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    kept = sock.gettimeout()
+    try:
+        (length,) = LENGTH.unpack(_read(sock, LENGTH.size, deadline))
+        if length > limit:
+            raise WireError(
+                f"a frame of {length} bytes, more than the {limit} allowed here: nothing was read"
+            )
+        return _read(sock, length, deadline)
+    finally:
+        sock.settimeout(kept)
+
+
+def write_frame(sock: socket.socket, body: bytes, timeout: float | None = None) -> None:
+    """Send ``body`` as one frame.
+
+    Args:
+        sock: a connected stream socket; it keeps its own timeout.
+        body: what to send.
+        timeout: seconds for the whole frame; None waits for ever.
+
+    Raises:
+        ConnectionLost: the other side hung up, or did not take it in time; a part may have gone,
+            so the connection is of no more use.
+    """
+    kept = sock.gettimeout()
+    try:
+        sock.settimeout(timeout)
+        sock.sendall(LENGTH.pack(len(body)) + body)
+    except TimeoutError as error:
+        raise ConnectionLost(f"the other side did not take a frame in {timeout:g} s") from error
+    except OSError as error:
+        raise ConnectionLost(f"the other side hung up ({error.strerror})") from error
+    finally:
+        sock.settimeout(kept)
+
+
+def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise ConnectionLost(f"silent for too long: {len(parts)} of {size} bytes came")
+        try:
+            sock.settimeout(left)
+            part = sock.recv(min(size - len(parts), AT_ONCE))
+        except TimeoutError:
+            continue
+        except OSError as error:
+            raise ConnectionLost(f"the other side hung up ({error.strerror})") from error
+        if not part:
+            raise ConnectionLost(f"the other side hung up: {len(parts)} of {size} bytes came")
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,101 @@
+"""A site's identity: an Ed25519 key, whose public half stands in the agreement's roster."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from fedldp.errors import ConfigError, PrivacyError
+
+PUBLIC_BYTES = 32
+SIGNATURE_BYTES = 64
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+def make_identity(private: Path, public: Path) -> None:
+    """Write a new key pair: PEM, readable by its owner only, and the public half in hexadecimal.
+
+    Raises:
+        ConfigError: one of the files is there already, or cannot be written.
+    """
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    new_file(private, pem, 0o600)
+    new_file(public, key.public_key().public_bytes_raw().hex().encode() + b"\n", 0o644)
+
+
+def new_file(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that is not there yet.
+
+    Raises:
+        ConfigError: it is there already, or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(file.fileno(), mode)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            path.unlink()  # nobody should take a part of it for the whole
+            raise
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already; remove it, or choose another folder") from None
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}; see to the folder") from error
+
+
+def read_private(path: Path) -> Ed25519PrivateKey:
+    """Return the private key in a PEM file.
+
+    Raises:
+        PrivacyError: there is none, or others may read it.
+    """
+    try:
+        if path.stat().st_mode & 0o077:
+            raise PrivacyError(f"key {path}: others may read it; run chmod 600 on it")
+        key = load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise PrivacyError(f"key {path}: {error.strerror}; check the path") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise PrivacyError(f"key {path}: this is no key that `fedldp deploy keys` wrote")
+    return key
+
+
+def read_public(path: Path) -> str:
+    """Return the public key in a file, in hexadecimal.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"key {path}: it cannot be read; check the path") from error
+    if not _HEX.fullmatch(text):
+        raise ConfigError(f"key {path}: this is no public key that `fedldp deploy keys` wrote")
+    return text
+
+
+def is_signed(public: str, signature: bytes, content: bytes) -> bool:
+    """Return whether ``signature`` is that of ``content`` by the holder of ``public``."""
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(signature, content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

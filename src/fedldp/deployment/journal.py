@@ -1,0 +1,91 @@
+"""What a server asked, and what came in, on its disk: so that a restart goes on where it was.
+
+Every question is kept, synced, before it is put: after a crash the very same is asked again, and a
+site gives the same bytes. Where a round has several exchanges, and later questions follow from
+earlier answers, the answers of an exchange are kept, synced, before the next question is put: who
+was counted then is counted again. All of a round goes when it is complete.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedldp.errors import RunError
+from fedldp.reporting.record import replace_file
+
+_ANSWER = struct.Struct("<IQ")
+
+
+class Journal:
+    """The questions and answers of a server's current round.
+
+    Args:
+        folder: made when it is needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begun(self, round: int, exchange: int = 0) -> bool:
+        """Return whether an exchange's question may have been put to sites."""
+        return (self._place(round) / f"{exchange}.question").exists()
+
+    def ask(self, round: int, exchange: int, question: bytes) -> None:
+        """Keep a question that is to be asked.
+
+        Raises:
+            RunError: another one was asked in this place before: sites would refuse this one.
+        """
+        path = self._place(round) / f"{exchange}.question"
+        if path.exists():
+            if path.read_bytes() != question:
+                raise RunError(
+                    f"round {round}: {path} holds another question than would be asked now, and "
+                    "sites answer one only; go on with the version of fedldp that asked it"
+                )
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise RunError(
+                f"cannot make {path.parent}: {error.strerror}; see to the folder"
+            ) from error
+        replace_file(path, question)
+
+    def close(self, round: int, exchange: int, answers: Mapping[int, bytes]) -> None:
+        """Keep the answers of an exchange, by client, which takes no more."""
+        parts = (_ANSWER.pack(client, len(each)) + each for client, each in answers.items())
+        replace_file(self._place(round) / f"{exchange}.answers", b"".join(parts))
+
+    def closed(self, round: int, exchange: int) -> dict[int, bytes] | None:
+        """Return the answers of an exchange that was closed, or None.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        path = self._place(round) / f"{exchange}.answers"
+        if not path.exists():
+            return None
+        content, start, found = path.read_bytes(), 0, dict[int, bytes]()
+        while start < len(content):
+            end = start + _ANSWER.size
+            if end > len(content):
+                raise RunError(f"{path} is damaged: restore it from a copy, or begin another run")
+            client, length = _ANSWER.unpack_from(content, start)
+            start = end + length
+            found[client] = content[end:start]
+        if start != len(content):
+            raise RunError(f"{path} is damaged: restore it from a copy, or begin another run")
+        return found
+
+    def forget_before(self, round: int) -> None:
+        """Remove what is kept of earlier rounds, which are complete."""
+        for place in self._folder.glob("round-*"):
+            if int(place.name.removeprefix("round-")) < round:
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _place(self, round: int) -> Path:
+        return self._folder / f"round-{round}"

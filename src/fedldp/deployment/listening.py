@@ -1,0 +1,108 @@
+"""The socket of a site agent: one question and one answer for each connection.
+
+Only the agent's own user may connect, or a group that its operator names: that of the SuperNode,
+which runs code that others sent and must not run as the agent's user.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedldp.deployment.frames import read_frame, write_frame
+from fedldp.deployment.silenced import Silenced
+from fedldp.deployment.sockets import listen
+from fedldp.errors import RunError, WireError
+
+log = logging.getLogger("fedldp.site")
+
+_MOST_CONNECTIONS = 32
+_SECONDS_TO_READ = 60.0
+
+
+class Listening:
+    """Answers whoever connects, until it is told to stop.
+
+    Args:
+        path: of the socket.
+        group: that may connect, beside the owner.
+        answer: what to say to a message.
+        largest: how many bytes a message may have now.
+
+    Raises:
+        ConfigError: nothing can listen there, or the group is unknown.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        group: str | None,
+        answer: Callable[[bytes], bytes],
+        largest: Callable[[], int],
+    ) -> None:
+        self._answer, self._largest = answer, largest
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._silenced = Silenced(log)
+        self._path = path
+        self._socket = listen(path, group)
+
+    def serve(self, stop: threading.Event) -> None:
+        """Answer until ``stop`` is set."""
+        self._socket.settimeout(0.2)
+        try:
+            while not stop.is_set():
+                try:
+                    connection, _ = self._socket.accept()
+                except TimeoutError:
+                    continue
+                if not self._free.acquire(blocking=False):
+                    connection.close()  # the pipe tries again
+                    continue
+                threading.Thread(target=self._one, args=(connection,), daemon=True).start()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop listening, and remove the socket."""
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _one(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                message = read_frame(connection, self._largest(), _SECONDS_TO_READ)
+                write_frame(connection, self._answer(message), _SECONDS_TO_READ)
+        except WireError as error:
+            log.debug("a connection ended: %s", error)
+        except Exception as error:  # no answer is a lost message; its content is not for the log
+            self._silenced(f"a message could not be answered: {type(error).__name__}")
+        finally:
+            self._free.release()
+
+
+@contextmanager
+def alone(file: Path, what: str) -> Iterator[None]:
+    """Let no other process do the same meanwhile; ``file`` is made to lock it.
+
+    Raises:
+        RunError: another does.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise RunError(f"{file}: {error.strerror}; see to the folder") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(f"{file}: another {what} runs there; stop that first") from error
+        yield
+    finally:
+        os.close(handle)

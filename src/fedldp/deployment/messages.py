@@ -1,0 +1,176 @@
+"""What travels between a server and a site, around the questions and answers of ``wire``.
+
+    server -> site   HELLO      digest, challenge                    who are you, in this agreement?
+                     ASK        digest, receipt, question
+    site -> server   PRESENT    index, signature, receipt
+                     ANSWER     receipt, answer
+                     STRANGER   the agreement is not accepted here, or the message is malformed
+
+A digest is the agreement's. A receipt is 32 bytes that stand for what the site's ledger held last:
+the server hands back the one that it got last, so that a site whose disk was restored from an older
+copy notices. Only the site can tell what a receipt is of: it is keyed with the site's secret.
+Every message is read as if an attacker had written it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from fedldp.deployment.identity import SIGNATURE_BYTES
+from fedldp.errors import WireError
+
+DIGEST_BYTES = RECEIPT_BYTES = CHALLENGE_BYTES = 32
+NO_RECEIPT = bytes(RECEIPT_BYTES)
+
+_MAGIC = b"fedldp-site\x01"
+
+
+class Kind(IntEnum):
+    """The kinds of message."""
+
+    HELLO = 1
+    ASK = 2
+    PRESENT = 3
+    ANSWER = 4
+    STRANGER = 5
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The server asks who a site is.
+
+    Attributes:
+        digest: of the agreement.
+        challenge: fresh random bytes, to be signed.
+    """
+
+    digest: bytes
+    challenge: bytes
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The server asks a question.
+
+    Attributes:
+        digest: of the agreement.
+        receipt: the last one that the site gave, or ``NO_RECEIPT``.
+        question: as ``wire`` packs it.
+    """
+
+    digest: bytes
+    receipt: bytes
+    question: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Present:
+    """A site says who it is.
+
+    Attributes:
+        index: its place in the roster.
+        signature: see ``to_sign``.
+        receipt: of what its ledger holds.
+    """
+
+    index: int
+    signature: bytes
+    receipt: bytes
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A site's answer.
+
+    Attributes:
+        receipt: of what its ledger holds now.
+        answer: as ``wire`` packs it.
+    """
+
+    receipt: bytes
+    answer: bytes = field(repr=False)
+
+
+class Stranger:
+    """The site does not know the agreement, or could not read the message."""
+
+
+_HELLO = struct.Struct(f"<{DIGEST_BYTES}s{CHALLENGE_BYTES}s")
+_ASK = struct.Struct(f"<{DIGEST_BYTES}s{RECEIPT_BYTES}s")
+_PRESENT = struct.Struct(f"<I{SIGNATURE_BYTES}s{RECEIPT_BYTES}s")
+_ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
+ENVELOPE = len(_MAGIC) + 1 + _ASK.size
+"""Bytes around a question; around an answer there are fewer."""
+
+
+def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:
+    """Return what a site signs to say who it is."""
+    return b"fedldp site present" + _HELLO.pack(digest, challenge) + index.to_bytes(4, "little")
+
+
+def pack(message: Hello | Ask | Present | Answered | Stranger) -> bytes:
+    """Return a message as bytes."""
+    match message:
+        case Hello():
+            return _head(Kind.HELLO) + _HELLO.pack(message.digest, message.challenge)
+        case Ask():
+            return _head(Kind.ASK) + _ASK.pack(message.digest, message.receipt) + message.question
+        case Present():
+            content = _PRESENT.pack(message.index, message.signature, message.receipt)
+            return _head(Kind.PRESENT) + content
+        case Answered():
+            return _head(Kind.ANSWER) + _ANSWER.pack(message.receipt) + message.answer
+        case Stranger():
+            return _head(Kind.STRANGER)
+
+
+def read_by_site(body: bytes) -> Hello | Ask:
+    """Return what a server says.
+
+    Raises:
+        WireError: it is no such message.
+    """
+    kind, rest = _split(body)
+    if kind == Kind.HELLO and len(rest) == _HELLO.size:
+        return Hello(*_HELLO.unpack(rest))
+    if kind == Kind.ASK and len(rest) > _ASK.size:
+        digest, receipt = _ASK.unpack_from(rest)
+        return Ask(digest, receipt, rest[_ASK.size :])
+    raise _malformed()
+
+
+def read_by_server(body: bytes) -> Present | Answered | Stranger:
+    """Return what a site says.
+
+    Raises:
+        WireError: it is no such message.
+    """
+    kind, rest = _split(body)
+    if kind == Kind.PRESENT and len(rest) == _PRESENT.size:
+        return Present(*_PRESENT.unpack(rest))
+    if kind == Kind.ANSWER and len(rest) > _ANSWER.size:
+        (receipt,) = _ANSWER.unpack_from(rest)
+        return Answered(receipt, rest[_ANSWER.size :])
+    if kind == Kind.STRANGER and not rest:
+        return Stranger()
+    raise _malformed()
+
+
+def _head(kind: Kind) -> bytes:
+    return _MAGIC + bytes([kind])
+
+
+def _split(body: bytes) -> tuple[int, bytes]:
+    at = len(_MAGIC)
+    if body[:at] != _MAGIC or len(body) <= at:
+        raise _malformed()
+    return body[at], body[at + 1 :]
+
+
+def _malformed() -> WireError:
+    return WireError(
+        "a malformed message: it is none of a fedldp site or server; install the same version of "
+        "fedldp on both sides"
+    )

@@ -1,0 +1,278 @@
+"""What a site lets happen with its data: a TOML file that its operator writes.
+
+    data = "examples.npz"          its examples: .npz (features, labels) or .csv
+    key = "keys/site.key"          its identity, from `fedldp deploy keys`
+    ledger = "ledger.sqlite"       what it has released, ever
+    state = "state"                a folder: its secret, what it keeps, what it accepted
+    socket = "run/site.sock"       where its SuperNode reaches it
+    channels = ["named", "sum"]    optional, as are all below
+
+    [budget]                       of the ledger: of all runs together
+    kind = "zcdp"
+    limit = 2.0
+
+    [largest]                      cost of one release, and of one run
+    release = 0.05
+    run = 0.5
+
+    [flower]                       for `fedldp deploy site --check`
+    superlink = "server.example.org:9092"
+    ca = "ca.pem"
+
+Paths are relative to the file's own folder.
+"""
+
+from __future__ import annotations
+
+import math
+import stat
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedldp.accounting.budget import Budget, Kind, price, total_of
+from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
+from fedldp.deployment.identity import new_file
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.models import models
+from fedldp.systems import systems
+from fedldp.systems._refusals import describe
+
+Cost = Annotated[float, Field(ge=0)]
+
+
+class BudgetTable(BaseModel):
+    """The limit of a site's ledger."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Kind = "pure"
+    limit: Cost = Field(description="of all that the site ever releases; inf only counts")
+
+
+class Largest(BaseModel):
+    """What a site pays at most, in the unit of its budget."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    release: Cost = math.inf
+    run: Cost = math.inf
+
+
+class FlowerTable(BaseModel):
+    """How the site's SuperNode reaches the server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    superlink: Annotated[str, Field(pattern=r"^[^:\s]+:\d+$")]
+    ca: Path = Field(description="the certificate that the server's is signed with")
+
+
+class SitePolicy(BaseModel):
+    """A site's policy: frozen, checked when it is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: Path = Field(description="the site's examples: a .npz or .csv file")
+    label_column: str = Field("label", description="of a .csv file")
+    key: Path = Field(description="the site's identity, from `fedldp deploy keys`")
+    ledger: Path = Field(description="the ledger's file")
+    state: Path = Field(description="a folder that is the site's own")
+    socket: Path = Field(description="the Unix socket that the SuperNode's pipe connects to")
+    socket_group: str | None = Field(
+        None, description="the group of the SuperNode's user; else the socket is its owner's only"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("cpu", description="where it trains")
+    data_dir: Path | None = Field(None, description="the folder of public data sets")
+    channels: tuple[Channel, ...] = ("named", "sum")
+    systems: tuple[str, ...] | None = Field(None, description="allowed systems; all if not set")
+    models: tuple[str, ...] | None = Field(
+        None,
+        description='allowed models; all of fedldp\'s own, and no "module:callable", if not set',
+    )
+    allow_in_clear: bool = Field(
+        False, description="whether unprotected values may leave: they have no finite cost"
+    )
+    answer_after_seconds: float = Field(
+        0.0, ge=0, le=1e6, description="no answer leaves earlier after its question"
+    )
+    budget: BudgetTable
+    largest: Largest = Largest()
+    flower: FlowerTable | None = Field(None, description="only looked at by --check")
+
+    @property
+    def limit(self) -> Budget:
+        """The budget of the site's ledger."""
+        return Budget(self.budget.kind, self.budget.limit)
+
+    @property
+    def accepted(self) -> Path:
+        """The folder of accepted agreements."""
+        return self.state / "accepted"
+
+    def accepted_as(self, digest: bytes) -> Path:
+        """Return where an accepted agreement lies."""
+        return self.accepted / f"{digest.hex()}.agreement"
+
+    def costs(self, agreement: Agreement) -> tuple[float, float]:
+        """Return what one round, and the whole run, cost this site at most, in its budget's unit.
+
+        What is drawn once costs in the first round alone.
+        """
+        kind, events, budget = self.budget.kind, agreement.events, self.limit
+        first = total_of(price(event, kind) for event in events)
+        later = total_of(price(event, kind, events) for event in events)
+        run = first if agreement.turns == 1 else first + (agreement.turns - 1) * later
+        return budget.spent([first]), budget.spent([run])
+
+    def check(self, agreement: Agreement) -> None:
+        """Refuse an agreement that this policy does not allow.
+
+        Raises:
+            PrivacyError: it does not; the line says what to change, should it be allowed.
+        """
+        system, model = agreement.config.name(), agreement.config.model
+        # Before anything that imports the model.
+        for name, value, allowed in (
+            ("channels", agreement.channel, self.channels),
+            ("systems", system, tuple(systems()) if self.systems is None else self.systems),
+            ("models", model, tuple(models()) if self.models is None else self.models),
+        ):
+            if value not in allowed:
+                raise PrivacyError(
+                    f"{name} = {', '.join(allowed) or 'none'}: the agreement has {value}, which "
+                    f"this site's policy does not allow; add it to {name} there, should it be"
+                )
+        agreement.check()
+        check_stated(agreement)
+        if agreement.in_clear and not self.allow_in_clear:
+            what = agreement.in_clear[0].what
+            raise PrivacyError(
+                f"allow_in_clear = false: {system} sends {what} unprotected; set it to true only "
+                "if everybody may know them"
+            )
+        release, run = self.costs(agreement)
+        for name, cost, most in (
+            ("release", release, self.largest.release),
+            ("run", run, self.largest.run),
+        ):
+            if cost > most:
+                raise PrivacyError(
+                    f"largest.{name} = {most:g}: the agreement costs {cost:g} "
+                    f"({self.budget.kind}); raise it only if that is wanted"
+                )
+
+
+def read_policy(path: Path) -> SitePolicy:
+    """Return the policy in a TOML file.
+
+    Raises:
+        ConfigError: it cannot be read, or is no policy.
+    """
+    try:
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"policy {path}: {error.strerror}; check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"policy {path}: this is no TOML: {error}") from error
+    tables: dict[str, type[BaseModel]] = {
+        "budget": BudgetTable,
+        "largest": Largest,
+        "flower": FlowerTable,
+    }
+    nested = {name: table.model_fields for name, table in tables.items()}
+    try:
+        policy = SitePolicy.model_validate(found)
+    except ValidationError as error:
+        what = describe(error, "a site's policy", SitePolicy.model_fields, nested)
+        raise ConfigError(f"policy {path}: {what}") from None
+    if policy.allow_in_clear and policy.budget.limit != math.inf:
+        raise ConfigError(
+            f"policy {path}: allow_in_clear = true: what leaves unprotected has no finite cost, so "
+            "no budget covers it; set budget.limit = inf, and leave it to other ledgers to protect"
+        )
+    here = path.absolute().parent
+    places = ("data", "key", "ledger", "state", "socket", "data_dir")
+    given = {name: getattr(policy, name) for name in places}
+    update: dict[str, Any] = {n: here / p.expanduser() for n, p in given.items() if p}
+    if policy.flower is not None:
+        update["flower"] = policy.flower.model_copy(update={"ca": here / policy.flower.ca})
+    return policy.model_copy(update=update)
+
+
+def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
+    """Return the accepted agreement of a digest, as far as the policy still allows it.
+
+    Raises:
+        ConfigError, PrivacyError: its file is damaged, or the policy does not allow it any more.
+    """
+    path = policy.accepted_as(digest)
+    if not path.exists():
+        return None
+    agreement = read_agreement(path, policy.data_dir)
+    if agreement.digest != digest:
+        raise ConfigError(f"agreement {path}: it was changed since it was accepted; accept it anew")
+    policy.check(agreement)
+    return agreement
+
+
+def own_place(agreement: Agreement, public: str) -> int:
+    """Return a site's number in the roster.
+
+    Raises:
+        ConfigError: its key is not there.
+    """
+    for index, site in enumerate(agreement.sites):
+        if site.key == public:
+            return index
+    raise ConfigError(
+        "key: it is none of the agreement's roster; send its public half to whoever agrees"
+    )
+
+
+def private_to_owner(path: Path) -> bool:
+    """Return whether nobody but a file's owner may read it; also where it is not there."""
+    return not path.exists() or not stat.S_IMODE(path.stat().st_mode) & 0o077
+
+
+def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
+    """Keep an agreement that the site's operator accepts, and return where.
+
+    What is there already and was damaged or changed since is replaced.
+
+    Raises:
+        ConfigError: it cannot be written, or another one of the same run was accepted.
+    """
+    path = policy.accepted_as(agreement.digest)
+    make_accepted(policy)
+    for other in sorted(policy.accepted.glob("*.agreement")):
+        if other != path and _run_of(other) == agreement.run:
+            raise ConfigError(
+                f"run {agreement.run}: another agreement of this run was accepted before "
+                f"({other}); refuse this one, and ask for one of a run of its own"
+            )
+    path.unlink(missing_ok=True)
+    new_file(path, agreement.to_bytes(), 0o600)
+    return path
+
+
+def _run_of(path: Path) -> str | None:
+    try:
+        return read_agreement(path).run
+    except ConfigError:
+        return None  # damaged: it is not served
+
+
+def make_accepted(policy: SitePolicy) -> None:
+    """Make the folders of what was accepted, their owner's only.
+
+    Raises:
+        ConfigError: they cannot be made.
+    """
+    try:
+        for folder in (policy.state, policy.accepted):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"state {policy.state}: {error.strerror}; see to the folder") from error

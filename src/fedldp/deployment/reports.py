@@ -1,0 +1,86 @@
+"""Whether a site's report is one that some site of the agreement could have sent.
+
+A site that lies may choose its bits. It may not choose how they are read, or stop a round for all.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fedldp.bounding import within_largest_weight
+from fedldp.client.store import FolderStore
+from fedldp.deployment.agreement import Agreement
+from fedldp.errors import WireError
+from fedldp.parts.sides import Draws, Sender, ServerSide, State
+from fedldp.randomness import Stream
+from fedldp.wire import Question, Report, Sensitive
+
+
+@dataclass
+class Reports:
+    """Checks the reports of a run.
+
+    Attributes:
+        agreement: of the run.
+        side: the server's half.
+        draws: the server's randomness.
+        state: of the server, in the round that is under way.
+    """
+
+    agreement: Agreement
+    side: ServerSide
+    draws: Draws
+    state: State
+    _like: dict[int, Report] = field(default_factory=dict)
+
+    def check(self, question: Question, report: Report) -> None:
+        """Refuse a report that is read otherwise than an honest site's, or cannot be read.
+
+        Raises:
+            WireError: so it is.
+        """
+        if self.agreement.channel == "sum":
+            size = self.agreement.setup.size
+            like = Report(round=report.round, size=size, payload=b"", chunk=size)
+        else:
+            like = self._of_no_examples(question)
+        for name in ("size", "chunk", "epsilon"):
+            found, expected = getattr(report, name), getattr(like, name)
+            if found != expected:
+                raise WireError(f"its {name} is {found}, not {expected}")
+        if (report.weight is None) != (like.weight is None):
+            raise WireError("it has a weight where others have none, or none where they have one")
+        if self.agreement.channel == "named" and not self._counts(report):
+            raise WireError("it cannot be counted: it is malformed, or its numbers are too large")
+
+    def _of_no_examples(self, question: Question) -> Report:
+        """Return what a site would send whose training failed."""
+        round = question.broadcast.round
+        if round not in self._like:
+            self._like.clear()
+            encoder = self.agreement.config.client_encoder(self.agreement.problem, 0)
+            with tempfile.TemporaryDirectory() as folder:
+                sender = Sender(
+                    index=0,
+                    num_examples=Sensitive(1),
+                    fresh=lambda purpose: Stream(bytes(32), simulated=True),
+                    kept=lambda purpose: Stream(bytes(32), simulated=True),
+                    store=FolderStore(Path(folder), question.run, lasting=False),
+                )
+                self._like[round] = encoder(Sensitive(None), question.broadcast, sender)
+        return self._like[round]
+
+    def _counts(self, report: Report) -> bool:
+        """Return whether the server step can take a report, were it the only one."""
+        try:
+            with np.errstate(all="ignore"):
+                following, _metrics = self.side.aggregate(
+                    self.state, iter([report]), self.draws(report.round)
+                )
+        except Exception:  # whatever else it raises, an attacker chose it
+            return False
+        return within_largest_weight(following.weights)

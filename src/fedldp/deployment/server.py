@@ -1,0 +1,344 @@
+"""The server of a run with real sites: the round loop, its folder, and what it may say.
+
+The folder is a run folder as a simulation makes one (see ``reporting.record``), and holds besides
+
+agreement          what was agreed
+secret             of the server: first weights, who takes part
+journal/           what was asked in the current round (see ``journal``)
+receipts.json      the last receipt of each site's ledger
+sums.json          how many clients were in the sum of each round
+
+It holds no report of a round that is complete. Started again on its folder, the server goes on
+after the last complete round, and asks in the one after it what it asked before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.statement import SumInPath
+from fedldp.client.keys import read_secret
+from fedldp.data import Examples, standardised
+from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
+from fedldp.deployment.channels import server_side
+from fedldp.deployment.journal import Journal
+from fedldp.deployment.messages import RECEIPT_BYTES
+from fedldp.deployment.reports import Reports
+from fedldp.deployment.sites import Pipe, Sites
+from fedldp.deployment.statement import stated
+from fedldp.errors import ConfigError, RunError
+from fedldp.parts.local_sgd import PIECE, evaluate
+from fedldp.parts.sides import Draws, State
+from fedldp.parts.summed_client import Phase
+from fedldp.parts.summed_server import SumOfRound
+from fedldp.parts.tensors import load_weights, one_thread
+from fedldp.randomness import Stream
+from fedldp.reporting.html import page
+from fedldp.reporting.record import RunFolder, check_new, replace_file
+from fedldp.server.keys import draws_of_secret, draws_of_seed
+from fedldp.server.loop import Evaluator, Loop, Round, mean_metrics
+from fedldp.simulation.participation import participants
+from fedldp.wire import Broadcast
+
+log = logging.getLogger("fedldp.server")
+
+_SUMS = "sums.json"
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a deployed run gave.
+
+    Attributes:
+        agreement: of the run.
+        rounds: one record for each round.
+        weights: the final weights by parameter name, float32.
+        privacy: the statement, of what was really released.
+        run_dir: the server's folder.
+    """
+
+    agreement: Agreement
+    rounds: list[Round]
+    weights: dict[str, NDArray[np.float32]]
+    privacy: dict[str, Any]
+    run_dir: Path
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document that ``fedldp deploy server --json`` prints."""
+        config, final = self.agreement.config, self.rounds[-1]
+        keys = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds")
+        return {
+            "recipe": None,
+            "system": config.system,
+            "seed": self.agreement.test_seed,
+            "config": config.model_dump(),
+            "rounds": [{key: getattr(r, key) for key in keys} for r in self.rounds],
+            "final": {"accuracy": final.accuracy, "loss": final.loss},
+            "privacy": self.privacy,
+            "seconds": sum(record.seconds for record in self.rounds),
+            "run_dir": str(self.run_dir),
+        }
+
+
+class Server:
+    """A server in its folder, which is made where it is not there.
+
+    Args:
+        folder: of the run.
+        agreement: of the run, as its file has it.
+        test: labelled examples that the server may use to test the model, as they are before they
+            are standardised; None for no tests.
+
+    Raises:
+        FedldpError: the agreement cannot be deployed, or the folder is of another one or damaged.
+    """
+
+    def __init__(self, folder: Path, agreement: bytes, test: Examples | None) -> None:
+        self.agreement = parse_agreement(agreement)
+        self.agreement.check()
+        check_stated(self.agreement)
+        self.folder = _folder(folder, self.agreement, agreement)
+        secret = read_secret(folder / "secret")
+        seed, run = self.agreement.test_seed, self.agreement.run
+        self._draws: Draws = draws_of_secret(secret, run) if seed is None else draws_of_seed(seed)
+        self._in_sum = _read_sums(folder / _SUMS)
+        self._side = server_side(self.agreement, self._heard)
+        self._evaluate = _evaluator(self.agreement, test)
+        self._journal = Journal(folder / "journal")
+        self._receipts = _Receipts(folder / "receipts.json")
+        saved = self.folder.read_checkpoint()
+        if saved is None:
+            saved = self._side.initial(self._draws(0)), [], MemoryLedger()
+        self._state, self.rounds, self._ledger = saved
+
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """The statement: of what may have been released, before the first round as agreed."""
+        if self._journal.begun(self._state.round):
+            return self._of_round_under_way()
+        if not self.rounds:
+            return dict(self.agreement.statement)
+        return self._stated(self._ledger, self._in_sum)
+
+    def _of_round_under_way(self) -> dict[str, Any]:
+        """Return the statement if all who take part in the next round send a report.
+
+        The server may die within the round, and never come back: until it is complete, all are
+        taken to have sent one, and the sum to have as few as it may have.
+        """
+        round = self._state.round
+        ledger = MemoryLedger.from_record(self._ledger.to_record())
+        self._count(ledger, round, participants(self.agreement.config, round, self._draws))
+        return self._stated(ledger, {round: self.agreement.quorum, **self._in_sum})
+
+    def _stated(self, ledger: MemoryLedger, in_sum: Mapping[int, int]) -> dict[str, Any]:
+        agreement, summed = self.agreement, None
+        if agreement.channel == "sum":
+            untrusted = agreement.untrusted_clients
+            summed = SumInPath(untrusted_clients=untrusted, clients_in_sum=in_sum)
+        return stated(
+            agreement.config,
+            ledger.releases(agreement.run),
+            summed=summed,
+            simulated=agreement.test_seed is not None,
+        )
+
+    def serve(self, pipe: Pipe, after_round: Callable[[Round], None]) -> Served:
+        """Go through the rounds that are left.
+
+        Args:
+            pipe: to the sites' nodes.
+            after_round: is shown every record, those of earlier rounds too.
+
+        Raises:
+            RunError: a round ended without enough sites. What was complete is kept.
+        """
+        config = self.agreement.config
+        if self.rounds:  # of the last one, no more than the checkpoint may have been written
+            self.folder.write_metrics(self.rounds)
+            self._journal.forget_before(self._state.round)
+        for record in self.rounds:
+            after_round(record)
+        reports = Reports(self.agreement, self._side, self._draws, self._state)
+        sites = Sites(self.agreement, pipe, self._journal, self._receipts, reports.check)
+        loop = Loop(
+            run=self.agreement.run,
+            server=self._side,
+            rounds=config.rounds,
+            participants=self._begin,
+            transport=sites,
+            draws=self._draws,
+            evaluate=self._evaluate,
+            quorum=self.agreement.quorum,
+        )
+
+        def keep(state: State, record: Round) -> None:
+            reports.state = self._state = state
+            self._count(self._ledger, record.round, self._reported(sites))
+            self.rounds.append(record)
+            self.folder.write_round(state, self.rounds, self._ledger)
+            self.folder.write_json("privacy.json", self.privacy)
+            self._receipts.write()
+            self._journal.forget_before(record.round + 1)
+            after_round(record)
+
+        self._state = loop.go(self._state, keep)
+        return self._finished()
+
+    def _begin(self, round: int) -> Sequence[int]:
+        """Return who takes part in a round, once the statement says what it may release."""
+        self.folder.write_json("privacy.json", self._of_round_under_way())
+        return participants(self.agreement.config, round, self._draws)
+
+    def _heard(self, outcome: SumOfRound) -> None:
+        self._in_sum[outcome.round] = len(outcome.clients)
+        if outcome.dropped:
+            parts = (f"{count} {what}" for what, count in sorted(outcome.dropped.items()))
+            log.warning("round %d: left out: %s", outcome.round, ", ".join(parts))
+
+    def _reported(self, sites: Sites) -> Sequence[int]:
+        """Return who sent a report in the round that ends; keep how many are in its sum."""
+        if self.agreement.channel == "named":
+            return sites.released(0)
+        document = {str(each): count for each, count in sorted(self._in_sum.items())}
+        self.folder.write_json(_SUMS, document)
+        return sites.released(Phase.MASKED_INPUT)
+
+    def _count(self, known: MemoryLedger, round: int, clients: Sequence[int]) -> None:
+        """Count what clients release in a round."""
+        lost = hashlib.sha256(b"what the server saw").digest()
+        for event in self.agreement.events:
+            for client in clients:
+                ledger = known.of(client)
+                ledger.release(self.agreement.run, round, 0, lost, event, lambda: b"")
+        if self._side.downlink is not None:
+            known.count_downlink(self.agreement.run, round, self._side.downlink)
+
+    def _finished(self) -> Served:
+        layout, weights = self.agreement.layout, self._state.weights
+        served = Served(
+            agreement=self.agreement,
+            rounds=self.rounds,
+            weights={name: w.copy() for name, w in layout.split(weights).items()},
+            privacy=self.privacy,
+            run_dir=self.folder.path,
+        )
+        summary = served.summary()
+        self.folder.write_model(layout, weights)
+        self.folder.write_json("privacy.json", served.privacy)
+        self.folder.write_json("summary.json", summary)
+        text = page(summary, "the server's test set", dict(mean_metrics(self.rounds)))
+        replace_file(self.folder.path / "report.html", text.encode())
+        return served
+
+
+class _Receipts(dict[int, bytes]):
+    """The last receipt of each site, and the file that they are kept in."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        if path.exists():
+            try:
+                found = json.loads(path.read_text())
+                self.update({int(site): bytes.fromhex(text) for site, text in found.items()})
+                if any(len(receipt) != RECEIPT_BYTES for receipt in self.values()):
+                    raise ValueError("a receipt of another length")
+            except (ValueError, AttributeError, TypeError) as error:
+                raise RunError(
+                    f"{path} is damaged: restore it from a copy; without it nobody notices a site "
+                    "whose ledger is an older one"
+                ) from error
+        self._written = dict(self)
+
+    def __setitem__(self, site: int, receipt: bytes) -> None:
+        super().__setitem__(site, receipt)
+        self.write()
+
+    def write(self) -> None:
+        """Write them, if they changed: they warn of a site's older ledger, and protect nothing."""
+        if self != self._written:
+            document = {str(site): receipt.hex() for site, receipt in sorted(self.items())}
+            replace_file(self._path, json.dumps(document).encode())
+            self._written = dict(self)
+
+
+def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
+    """Return the folder of a server, made where it is not there."""
+    file = path / "agreement"
+    if file.exists():
+        if parse_agreement(file.read_bytes()).digest != agreement.digest:
+            raise RunError(f"{path}: it is of another agreement; give that, or another folder")
+        return RunFolder(path)
+    return _begun(path, agreement, content)
+
+
+def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
+    """Make the folder of a server, whole or not at all: a half one could not be gone on with."""
+    check_new(path)
+    partial = path.with_name(f"{path.name}.partial")
+    document = {"recipe": None, "config": agreement.config.model_dump(), "own_data": None}
+    try:
+        if partial.exists():
+            shutil.rmtree(partial)
+        partial.mkdir(parents=True, mode=0o700)
+        RunFolder.create(partial, document, agreement.statement)
+        replace_file(partial / "agreement", content)
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}; see to the folder") from error
+    return RunFolder(path)
+
+
+def _read_sums(path: Path) -> dict[int, int]:
+    """Return how many clients were in the sum of each round.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        return {int(round): int(count) for round, count in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise RunError(f"{path} is damaged: restore it from a copy") from error
+
+
+def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
+    """Return what tests the model on the server's own examples, where it can be tested there."""
+    config, problem = agreement.config, agreement.problem
+    device = torch.device("cpu")
+    if test is None or config.tester(problem, device) is not None:
+        return lambda broadcast: None
+    if test.features.shape[1:] != problem.input_shape:
+        raise ConfigError(
+            f"test: an example has the shape {test.features.shape[1:]}, and the agreement says "
+            f"{problem.input_shape}; give other examples"
+        )
+    if config.standardise:
+        test = standardised(test, config.dataset)
+    model = config.module(problem, Stream(bytes(32), simulated=True))
+
+    def test_it(broadcast: Broadcast) -> tuple[float, float]:
+        load_weights(model, agreement.layout, broadcast.weights)
+        right, loss = 0, 0.0
+        with one_thread():
+            for start in range(0, len(test), PIECE):
+                part = slice(start, start + PIECE)
+                score = evaluate(model, Examples(test.features[part], test.labels[part]), device)
+                right, loss = right + score.right, loss + score.loss
+        return right / len(test), loss / len(test)
+
+    return test_it

@@ -1,0 +1,36 @@
+"""Log lines that whoever sends messages could provoke without end: each once a minute at most."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+_SECONDS = 60.0
+_MOST = 1000
+
+
+class Silenced:
+    """Logs a warning once, and a minute later again, with how often it came in between.
+
+    Args:
+        log: where to.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def __call__(self, what: str, like: str | None = None) -> None:
+        """Log ``what``, unless it, or what was said to be ``like`` it, was in the last minute."""
+        now, kind = time.monotonic(), like or what
+        with self._lock:
+            since, count = self._told.get(kind, (now - _SECONDS, 0))
+            if now - since < _SECONDS:
+                self._told[kind] = since, count + 1
+                return
+            if len(self._told) >= _MOST:
+                self._told.clear()
+            self._told[kind] = now, 0
+        self._log.warning("%s%s", what, f" ({count} times before)" if count else "")

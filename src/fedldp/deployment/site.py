@@ -1,0 +1,349 @@
+"""The site agent: the one program at a site that sees examples, and decides what leaves it.
+
+    socket -> HELLO: who am I in this agreement?
+           -> ASK:   is the agreement accepted, does the ledger hold what the server saw of it?
+                     -> client runtime: policy, ledger, training, encoder, ledger -> answer
+
+What asks, and how, is no matter: whatever is not in an accepted agreement is refused in a message
+that depends on no example. The log says in plain words what was released and what it cost; no
+weight, report or example is ever in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedldp.accounting.budget import UNITS
+from fedldp.accounting.events import NoData
+from fedldp.accounting.ledger import LedgerUnusable
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.client.keys import Keys, SecretKeys, SimulationKeys, read_secret
+from fedldp.client.policy import Policy
+from fedldp.client.runtime import ClientRuntime
+from fedldp.client.store import FolderStore
+from fedldp.data import Examples, load_examples, standardised
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.channels import client_side
+from fedldp.deployment.identity import read_private
+from fedldp.deployment.messages import (
+    NO_RECEIPT,
+    Answered,
+    Ask,
+    Hello,
+    Present,
+    Stranger,
+    pack,
+    read_by_site,
+    to_sign,
+)
+from fedldp.deployment.policy import (
+    SitePolicy,
+    accepted_agreement,
+    make_accepted,
+    own_place,
+    private_to_owner,
+)
+from fedldp.deployment.restored import Restored, open_ledger
+from fedldp.deployment.silenced import Silenced
+from fedldp.errors import ConfigError, FedldpError, PrivacyError, WireError
+from fedldp.parts.tensors import one_thread
+from fedldp.simulation.inputs import choose_device
+from fedldp.wire import Reason, Refusal, pack_answer, read_answer, read_question
+
+log = logging.getLogger("fedldp.site")
+
+_LEAST_BYTES = 1 << 20
+_BYTES_OF_WEIGHT = 32
+_BYTES_OF_PAIR = 256
+
+
+@dataclass(frozen=True)
+class _Run:
+    """An accepted agreement that this site takes part in."""
+
+    agreement: Agreement
+    index: int
+    runtime: ClientRuntime
+
+
+class Agent:
+    """A site's agent: bytes in, bytes out; safe for several threads.
+
+    Args:
+        policy: the site's.
+        test_keys: agreements whose randomness comes from a seed may be served: for the demo alone.
+
+    Raises:
+        FedldpError: the key, the ledger, the secret or the data cannot be used.
+    """
+
+    def __init__(self, policy: SitePolicy, *, test_keys: bool = False) -> None:
+        self.policy = policy
+        self._test_keys = test_keys
+        self._key = read_private(policy.key)
+        self._public = self._key.public_key().public_bytes_raw().hex()
+        make_accepted(policy)
+        if not private_to_owner(policy.state):
+            raise PrivacyError(f"state {policy.state}: it is open to others; run chmod 700 on it")
+        self._ledger = open_ledger(policy)
+        self._secret = _secret(policy, self._ledger)
+        self._examples = load_examples(policy.data, label_column=policy.label_column)
+        self._runs: dict[bytes, _Run] = {}
+        self._refused: set[bytes] = set()
+        self._beginning, self._answering = threading.Lock(), threading.Lock()
+        self._silenced = Silenced(log)
+        self.largest_message = _LEAST_BYTES
+        for path in sorted(policy.accepted.glob("*.agreement")):
+            with suppress(ValueError):
+                self._run(bytes.fromhex(path.stem))
+
+    def answer(self, body: bytes) -> bytes:
+        """Return what is said to a server's message."""
+        try:
+            message = read_by_site(body)
+        except WireError:
+            self._silenced("a malformed message was refused")
+            return pack(Stranger())
+        run = self._run(message.digest)
+        if run is None:
+            self._silenced("a question of an agreement that is not accepted here was refused")
+            return pack(Stranger())
+        if isinstance(message, Hello):
+            return pack(self._present(run, message))
+        asked = time.monotonic()
+        with self._answering:
+            answer = pack(self._answered(run, message))
+        self._wait_since(asked)
+        return answer
+
+    def _run(self, digest: bytes) -> _Run | None:
+        """Return the run of an accepted agreement, which is looked up once."""
+        with self._beginning:
+            if not self.policy.accepted_as(digest).exists():  # or not any more
+                self._runs.pop(digest, None)
+                self._refused.discard(digest)
+                return None
+            if digest in self._refused:
+                return None
+            if digest not in self._runs:
+                try:
+                    agreement = accepted_agreement(self.policy, digest)
+                    if agreement is None:
+                        return None
+                    self._runs[digest] = self._begun(agreement)
+                except FedldpError as error:
+                    self._refused.add(digest)
+                    log.error("an accepted agreement is not served: %s", error)
+                    return None
+                self.largest_message = max(self.largest_message, _largest(agreement))
+            return self._runs[digest]
+
+    def _begun(self, agreement: Agreement) -> _Run:
+        index = own_place(agreement, self._public)
+        config, problem = agreement.config, agreement.problem
+        side = client_side(agreement, index, self._key, choose_device(self.policy.device))
+        keys: Keys = SecretKeys(self._secret, agreement.run)
+        if agreement.test_seed is not None:
+            if not self._test_keys:
+                raise PrivacyError(
+                    "the agreement draws all randomness from a seed, which protects nothing; it "
+                    "is for `fedldp deploy demo` alone"
+                )
+            keys = SimulationKeys(agreement.test_seed, index)
+        runtime = ClientRuntime(
+            index=index,
+            examples=self._examples_for(agreement, side.most_examples),
+            side=side,
+            policy=Policy(
+                run=agreement.run,
+                rounds=config.rounds,
+                exchanges=side.exchanges,
+                layout=config.layout(problem),
+            ),
+            keys=keys,
+            store=FolderStore(self.policy.state / "kept", agreement.run),
+            ledger=self._ledger,
+            failed=self._failed,
+        )
+        log.info(
+            "takes part in run %s as %s: %s, %d rounds, channel %s",
+            agreement.run[:8],
+            agreement.sites[index].name,
+            config.name(),
+            config.rounds,
+            agreement.channel,
+        )
+        return _Run(agreement, index, runtime)
+
+    def _examples_for(self, agreement: Agreement, most: int | None) -> Examples:
+        """Return the site's examples, as the agreement wants them.
+
+        Whether a site takes part must not tell what examples it has: so what does not fit is left
+        out, here, rather than refused.
+
+        Args:
+            agreement: of the run.
+            most: how many its answers are charged for, if they are charged for a number.
+        """
+        config, problem, found = agreement.config, agreement.problem, self._examples
+        shape = found.features.shape[1:]
+        if shape != problem.input_shape:
+            raise ConfigError(
+                f"data {self.policy.data}: an example has the shape {shape}, and the agreement "
+                f"says {problem.input_shape}; bring the data into that shape"
+            )
+        fitting = np.flatnonzero(found.labels < problem.num_classes)[:most]
+        if fitting.size < len(found):
+            log.warning(
+                "%d of %d examples are left out of run %s: it has labels up to %d%s",
+                len(found) - fitting.size,
+                len(found),
+                agreement.run[:8],
+                problem.num_classes - 1,
+                "" if most is None else f", and takes {most} examples of a site",
+            )
+            found = Examples(found.features[fitting], found.labels[fitting])
+        return standardised(found, config.dataset) if config.standardise else found
+
+    # Messages
+
+    def _present(self, run: _Run, message: Hello) -> Present | Stranger:
+        signed = to_sign(message.digest, message.challenge, run.index)
+        try:
+            return Present(run.index, self._key.sign(signed), self._receipt(run))
+        except LedgerUnusable as error:
+            self._silenced(f"the ledger cannot be used: {error}")
+            return Stranger()
+
+    def _answered(self, run: _Run, message: Ask) -> Answered:
+        try:
+            if message.receipt not in (NO_RECEIPT, *self._receipts(run)):
+                refused = self._older_ledger(run, message)
+                if refused is not None:
+                    return refused
+            return self._released(run, message)
+        except LedgerUnusable as error:
+            self._silenced(f"the ledger cannot be used: {error}")
+            return Answered(message.receipt, self._refused_for_ledger(run, message))
+
+    def _released(self, run: _Run, message: Ask) -> Answered:
+        before = len(self._ledger.releases())
+        with one_thread():
+            answer = run.runtime.answer(message.question)
+        self._tell(run, answer, before)
+        return Answered(self._receipt(run), answer)
+
+    def _tell(self, run: _Run, answer: bytes, before: int) -> None:
+        name, _exchange, content = read_answer(answer)
+        if isinstance(content, Refusal):
+            # A server can ask for as many rounds as it likes: of one reason there is one line.
+            reason = content.reason.value
+            what = f"round {content.round} of run {name[:8]}: refused: {reason}"
+            self._silenced(what, f"refused {run.agreement.run} {reason}")
+            return
+        entries = self._ledger.releases()
+        place = f"round {content.round} of run {name[:8]}"
+        if len(entries) == before:
+            log.info("%s: answered again, with the same bytes and at no cost", place)
+            return
+        entry = entries[-1]
+        if isinstance(entry.event, NoData):
+            log.info("%s: sent %s, which tell nothing", place, entry.event.what)
+            return
+        budget = self._ledger.budget
+        left = budget.remaining(each.cost for each in entries)
+        log.info(
+            "%s: released one report of %d bytes; it cost %s %.4g, and %.4g is left",
+            place,
+            len(answer),
+            UNITS[budget.kind],
+            entry.cost,
+            left,
+        )
+
+    def _failed(self, error: Exception) -> None:
+        what = f"training or encoding failed: {type(error).__name__}"
+        self._silenced(f"{what}; something public is sent, or a refusal")
+
+    def _wait_since(self, asked: float) -> None:
+        """Let an answer leave at a time that does not tell how long it took."""
+        fixed = self.policy.answer_after_seconds
+        left = asked + fixed - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        elif fixed:
+            self._silenced(
+                f"answer_after_seconds = {fixed:g}: an answer took longer, and its time told that; "
+                "raise it"
+            )
+
+    # Receipts
+
+    def _receipts(self, run: _Run) -> list[bytes]:
+        """Return the receipts of all that the ledger has held of a run, oldest first."""
+        name = run.agreement.run
+        return [
+            hmac.digest(self._secret, f"receipt {name} {entry.hash}".encode(), hashlib.sha256)
+            for entry in self._ledger.releases()
+            if entry.run == name
+        ]
+
+    def _receipt(self, run: _Run) -> bytes:
+        return (self._receipts(run) or [NO_RECEIPT])[-1]
+
+    def _older_ledger(self, run: _Run, message: Ask) -> Answered | None:
+        """Return the refusal of a site whose ledger lacks what the server saw; None to go on.
+
+        It hands the server's own receipt back, so that the server goes on to show it: the receipt
+        of the older ledger would make the next round look well.
+        """
+        name = run.agreement.run
+        if Restored(self.policy).tolerates(name, message.receipt):
+            return None
+        self._silenced(
+            f"run {name[:8]}: refused: the server saw an answer that this ledger does not know. If "
+            "it was restored from an older copy, stop the agent, and run: fedldp deploy restored",
+            f"older ledger {name}",
+        )
+        return Answered(message.receipt, self._refused_for_ledger(run, message))
+
+    def _refused_for_ledger(self, run: _Run, message: Ask) -> bytes:
+        try:
+            question = read_question(message.question)
+        except WireError:
+            return pack_answer(Refusal(round=0, reason=Reason.MALFORMED), run="", exchange=0)
+        refusal = Refusal(round=question.broadcast.round, reason=Reason.LEDGER)
+        return pack_answer(refusal, run=run.agreement.run, exchange=question.exchange)
+
+
+def _secret(policy: SitePolicy, ledger: SqliteLedger) -> bytes:
+    """Return the site's secret, which is made where nothing was released yet.
+
+    Raises:
+        PrivacyError: it is gone. What was drawn from it once, and paid once, would be drawn anew.
+    """
+    path = policy.state / "secret"
+    if not path.exists() and ledger.releases():
+        raise PrivacyError(
+            f"state {policy.state}: the secret is gone, and ledger {policy.ledger} has releases "
+            "that were drawn from it; restore the folder from a copy"
+        )
+    return read_secret(path)
+
+
+def _failed(error: Exception) -> None:
+    log.error("training or encoding failed: %s; something public is sent", type(error).__name__)
+
+
+def _largest(agreement: Agreement) -> int:
+    """Return the bytes of a message's largest part: weights, ranges and masks, keys and shares."""
+    sites = len(agreement.sites)
+    return _LEAST_BYTES + _BYTES_OF_WEIGHT * agreement.layout.size + _BYTES_OF_PAIR * sites * sites

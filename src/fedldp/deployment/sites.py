@@ -1,0 +1,315 @@
+"""The transport to the sites of an agreement, through a pipe that carries bytes to nodes.
+
+    question -> journal -> nodes that said who they are -> answers, until all are in or the deadline
+
+A site that does not answer, or cannot, is asked again in the same words until the deadline; it
+gives the same bytes. An answer counts once, for the site whose identity signed for its node.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.identity import is_signed
+from fedldp.deployment.journal import Journal
+from fedldp.deployment.messages import (
+    CHALLENGE_BYTES,
+    NO_RECEIPT,
+    Answered,
+    Ask,
+    Hello,
+    Present,
+    Stranger,
+    pack,
+    read_by_server,
+    to_sign,
+)
+from fedldp.deployment.silenced import Silenced
+from fedldp.errors import RunError, WireError
+from fedldp.transport import Content, Delivery
+from fedldp.wire import Question, Reason, Refusal, Report, pack_question, read_answer_to
+
+log = logging.getLogger("fedldp.server")
+
+_PAUSE = 2.0
+"""Seconds before a site is asked again that could not be reached."""
+_AGAIN = 60.0
+"""Seconds after which a question that is not answered is asked again, beside the first."""
+_LOOK = 2.0
+"""Seconds between looks for nodes."""
+
+RELEASED_TWICE = "it may have released twice"
+"""What a log says of a site that gave two different answers to one question."""
+
+
+_NOTHING_RELEASED = {
+    Reason.MALFORMED,
+    Reason.UNKNOWN_RUN,
+    Reason.OUT_OF_RANGE,
+    Reason.OVER_BUDGET,
+}
+"""Whoever refuses for one of these never answered the question."""
+
+
+class Pipe(Protocol):
+    """Carries bytes to nodes and back; see ``pipe.FlowerPipe``."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is somebody behind it."""
+        ...
+
+    def nodes(self, timeout: float) -> list[int]:
+        """Return the numbers of the nodes that are there."""
+        ...
+
+    def ask(self, node: int, body: bytes, ttl: int) -> int:
+        """Send a message to a node; return a tag, by which the reply is known."""
+        ...
+
+    def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
+        """Return what came in, by tag; None for what will not come."""
+        ...
+
+
+@dataclass
+class _Waiting:
+    """One exchange while it lasts."""
+
+    question: Question
+    message: bytes
+    open: set[int]
+    answers: dict[int, bytes] = field(default_factory=dict)
+    reported: set[int] = field(default_factory=set)
+    refused: dict[int, Refusal] = field(default_factory=dict)
+    strangers: set[int] = field(default_factory=set)
+    unused: set[int] = field(default_factory=set)
+    tags: dict[int, int] = field(default_factory=dict)
+    due: dict[int, float] = field(default_factory=dict)
+
+
+class Sites:
+    """The sites of an agreement: a ``transport.Transport``.
+
+    Args:
+        agreement: of the run.
+        pipe: to nodes.
+        journal: of the server.
+        receipts: the last one of each site, by its number; it is kept up to date.
+        check: refuses a report that no site would send, with a WireError.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        pipe: Pipe,
+        journal: Journal,
+        receipts: MutableMapping[int, bytes],
+        check: Callable[[Question, Report], None],
+    ) -> None:
+        self._check = check
+        self._agreement, self._pipe, self._journal = agreement, pipe, journal
+        self._receipts = receipts
+        self._nodes: dict[int, int] = {}
+        """The node of each site."""
+        self._greeted: dict[int, tuple[int, bytes]] = {}
+        """Node and challenge of each greeting that is under way, by tag."""
+        self._looked = -_LOOK
+        self._silenced = Silenced(log)
+        self._late: dict[int, int] = {}
+        """The site of each question of an exchange that is over, by tag."""
+        self._released: dict[int, set[int]] = {}
+
+    def released(self, exchange: int) -> list[int]:
+        """Return who may have answered in an exchange of the last round, ascending.
+
+        An answer that comes late, or is lost, was released all the same: so these are all sites
+        that the question was sent to, but those that say that they released nothing.
+        """
+        return sorted(self._released.get(exchange, ()))
+
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Ask sites; yield their answers as they come, each site's once.
+
+        Raises:
+            RunError: fewer than the quorum sent a report before the deadline.
+        """
+        round, exchange = question.broadcast.round, question.exchange
+        if exchange == 0:
+            self._released.clear()
+        message = pack_question(question)
+        asked_before = self._journal.begun(round, exchange)
+        self._journal.ask(round, exchange, message)
+        # Before a restart: whom, nobody knows any more.
+        self._released[exchange] = set(clients) if asked_before else set()
+        waiting = _Waiting(question, message, set(clients))
+        closed = self._journal.closed(round, exchange)
+        if closed is not None:
+            for client, answer in closed.items():
+                yield client, self._counted(waiting, client, answer)
+        else:
+            try:
+                yield from self._until_deadline(waiting)
+            finally:
+                self._late |= waiting.tags
+            if len(waiting.reported) < self._agreement.quorum:
+                raise self._too_few(waiting, len(clients))
+            if self._agreement.channel == "sum":
+                self._journal.close(round, exchange, waiting.answers)
+
+    def _until_deadline(self, waiting: _Waiting) -> Iterator[Delivery]:
+        left, last = self._agreement.deadline_seconds, time.monotonic()
+        while waiting.open and left > 0:
+            now = time.monotonic()
+            if self._pipe.connected:
+                left -= now - last  # time without anybody behind the pipe is no site's fault
+                self._look_for_nodes(waiting, now)
+                self._ask(waiting, now, left)
+            else:
+                self._silenced("nobody is behind the pipe: start `flwr run`; the round waits")
+            last = now
+            for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
+                if tag in self._greeted:
+                    self._met(tag, body)
+                elif tag in self._late:
+                    self._came_late(self._late.pop(tag), body)
+                elif tag in waiting.tags:
+                    client = waiting.tags[tag]
+                    content = self._read(waiting, client, body)
+                    if content is not None:
+                        yield client, content
+
+    def _look_for_nodes(self, waiting: _Waiting, now: float) -> None:
+        """Greet nodes that are not known, as long as some site that is waited for has none."""
+        if now - self._looked < _LOOK or waiting.open <= self._nodes.keys():
+            return
+        self._looked = now
+        under_way = {node for node, _ in self._greeted.values()}
+        try:
+            there = self._pipe.nodes(timeout=5.0)
+        except WireError:
+            return  # the pipe is gone, which the round waits out
+        for node in there:
+            if node not in self._nodes.values() and node not in under_way:
+                challenge = os.urandom(CHALLENGE_BYTES)
+                hello = pack(Hello(self._agreement.digest, challenge))
+                self._greeted[self._pipe.ask(node, hello, int(_AGAIN))] = node, challenge
+
+    def _met(self, tag: int, body: bytes | None) -> None:
+        node, challenge = self._greeted.pop(tag)
+        try:
+            present = read_by_server(body) if body else None
+        except WireError:
+            present = None
+        if isinstance(present, Stranger):
+            self._silenced(f"node {node}: its site has not accepted the agreement, or not this one")
+        if not isinstance(present, Present) or present.index >= len(self._agreement.sites):
+            return
+        site = self._agreement.sites[present.index]
+        signed = to_sign(self._agreement.digest, challenge, present.index)
+        if not is_signed(site.key, present.signature, signed):
+            self._silenced(f"node {node}: says it is {site.name}, and did not sign for that")
+            return
+        self._nodes[present.index] = node
+        self._receipts.setdefault(present.index, present.receipt)
+        log.info("site %s is there", site.name)
+
+    def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
+        for client in sorted(waiting.open & self._nodes.keys()):
+            if now < waiting.due.get(client, 0.0):
+                continue
+            receipt = self._receipts.get(client, NO_RECEIPT)
+            body = pack(Ask(self._agreement.digest, receipt, waiting.message))
+            self._released[waiting.question.exchange].add(client)
+            tag = self._pipe.ask(self._nodes[client], body, max(1, int(left) + 1))
+            waiting.tags[tag] = client
+            waiting.due[client] = now + _AGAIN
+
+    def _read(self, waiting: _Waiting, client: int, body: bytes | None) -> Content:
+        """Return what a site answered, or None where it is to be asked again."""
+        name = self._agreement.sites[client].name
+        if client not in waiting.open:
+            self._compare(waiting, client, body)
+            return None
+        waiting.due[client] = time.monotonic() + _PAUSE
+        if not body:
+            # Its node may have come back under another number.
+            self._nodes.pop(client, None)
+            self._silenced(f"site {name} could not be reached; it is asked again")
+            return None
+        try:
+            message = read_by_server(body)
+            if isinstance(message, Answered):
+                content = self._counted(waiting, client, message.answer)
+                self._receipts[client] = message.receipt
+                return content
+        except WireError as error:
+            waiting.unused.add(client)
+            self._silenced(f"site {name}: its answer was not used: {error}", f"unused {name}")
+            return None
+        waiting.strangers.add(client)
+        self._silenced(f"site {name} does not accept the agreement (any more)")
+        return None
+
+    def _came_late(self, client: int, body: bytes | None) -> None:
+        """Keep the receipt of an answer that is not used any more."""
+        try:
+            message = read_by_server(body) if body else None
+        except WireError:
+            return
+        if isinstance(message, Answered):
+            self._receipts[client] = message.receipt
+
+    def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
+        """Tell of a site that answers what it answered before, and otherwise."""
+        try:
+            message = read_by_server(body) if body else None
+        except WireError:
+            return
+        if isinstance(message, Answered):
+            self._receipts[client] = message.receipt
+        if isinstance(message, Answered) and message.answer != waiting.answers[client]:
+            name = self._agreement.sites[client].name
+            self._silenced(
+                f"site {name} gave another answer to a question that it had answered: the first "
+                f"counts, and {RELEASED_TWICE}"
+            )
+
+    def _counted(self, waiting: _Waiting, client: int, answer: bytes) -> Report | Refusal:
+        content = read_answer_to(waiting.question, answer)
+        if isinstance(content, Report):
+            if content.client not in (None, client):
+                raise WireError(f"it is in the name of client {content.client}")
+            self._check(waiting.question, content)
+        if isinstance(content, Refusal):
+            waiting.refused[client] = content
+            if content.reason in _NOTHING_RELEASED:
+                self._released[waiting.question.exchange].discard(client)
+        else:
+            waiting.reported.add(client)
+        waiting.answers[client] = answer
+        waiting.open.discard(client)
+        return content
+
+    def _too_few(self, waiting: _Waiting, asked: int) -> RunError:
+        names = {index: site.name for index, site in enumerate(self._agreement.sites)}
+        why = [f"{names[c]} refused: {r.reason.value}" for c, r in sorted(waiting.refused.items())]
+        for client in sorted(waiting.open):
+            what = "did not answer"
+            if client in waiting.strangers:
+                what = "has not accepted the agreement"
+            elif client in waiting.unused:
+                what = "gave no answer that can be used"
+            why.append(f"{names[client]} {what}")
+        return RunError(
+            f"round {waiting.question.broadcast.round}: {len(waiting.reported)} of {asked} sites "
+            f"took part within {self._agreement.deadline_seconds:g} s, and "
+            f"{self._agreement.quorum} must ({'; '.join(why)}); what was complete is kept: run the "
+            "same command again"
+        )

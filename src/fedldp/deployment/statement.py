@@ -1,0 +1,45 @@
+"""The privacy statement of a deployed run: of what is agreed, and of what was really released."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.releases import Releases
+from fedldp.accounting.statement import SIMULATED, SumInPath, statement
+from fedldp.systems.base import SystemConfig
+
+TIMED = (
+    "when a site answers may tell how long it trained, and so about how many examples it has; no "
+    "line is about that (a site's policy can fix the time: answer_after_seconds)"
+)
+
+
+def stated(
+    config: SystemConfig,
+    releases: Releases,
+    *,
+    summed: SumInPath | None,
+    simulated: bool,
+    delta: float | None = None,
+) -> dict[str, Any]:
+    """Return the statement of a deployed run.
+
+    Args:
+        config: of the run.
+        releases: who released what in which round; where reports are summed, who is in the sum.
+        summed: the secure sum between the clients and the server, where there is one.
+        simulated: whether all randomness comes from a seed.
+        delta: of its approximate lines; else the configuration's.
+    """
+    found = statement(
+        releases,
+        claim=config.claim(),
+        shuffler=None,
+        summed=summed,
+        delta=config.delta if delta is None else delta,
+    )
+    # What a simulation's noise would guarantee in real arithmetic is not what is sent here.
+    lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]
+    warnings = [each for each in found["warnings"] if simulated or each != SIMULATED]
+    return {**found, "guarantees": lines, "warnings": [*warnings, TIMED]}

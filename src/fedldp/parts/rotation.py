@@ -1,0 +1,111 @@
+"""A public random rotation: it spreads what lies in few coordinates over all of them.
+
+It leaves norms as they are, so it costs no privacy; with it no coordinate of a sum is far from the
+others, and a small modulus holds all of them.
+
+Source: Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
+with Secure Aggregation", ICML 2021, section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import hadamard
+
+from fedldp.errors import ConfigError
+from fedldp.randomness import KEY_BYTES, Stream
+
+LARGEST_SIZE = 1 << 26
+"""Coordinates after padding; see ``Rotation``."""
+
+_EXACT_BITS = 53
+_FACTOR_BITS = 5
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """x -> H S x/sqrt(D): zeros appended up to a power of two D, random signs S, Hadamard's H.
+
+    Signs follow from ``number`` alone, so everyone has them, clients and server. Inputs are rounded
+    to multiples of 2^-p, p = 52 - ceil(log2(D)/2), so that all sums are of integers below 2^53:
+    exact in any order, and the same bits for one vector as for one of many, on every machine.
+
+    Attributes:
+        size: coordinates of an input, d.
+        number: of the rotation, such as the round.
+
+    Raises:
+        ConfigError: the vector is too long.
+    """
+
+    size: int
+    number: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= LARGEST_SIZE:
+            raise ConfigError(
+                f"a vector of {self.size} coordinates cannot be rotated here: use a model of at "
+                f"most {LARGEST_SIZE}"
+            )
+
+    @property
+    def padded(self) -> int:
+        """Coordinates of an output, D."""
+        return padded_size(self.size)
+
+    def forward(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the rotated vectors, shape (n, D), of vectors of norm at most 1, shape (n, d)."""
+        unit = 2.0 ** (_EXACT_BITS - 1 - -(-self._bits // 2))
+        whole = np.zeros((len(rows), self.padded))
+        np.multiply(rows, unit, out=whole[:, : self.size])
+        np.rint(whole, out=whole)
+        whole *= _signs(self.padded, self.number)
+        found = _transformed(whole, self._bits)
+        found *= 1 / (unit * np.sqrt(self.padded))
+        return found
+
+    def back(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the first d coordinates, shape (d,), of what rotates to ``vector``, shape (D,)."""
+        turned = _transformed(vector[None], self._bits)[0, : self.size]
+        signs = _signs(self.padded, self.number)[: self.size]
+        found: NDArray[np.float64] = turned * (signs / np.sqrt(self.padded))
+        return found
+
+    @property
+    def _bits(self) -> int:
+        return self.padded.bit_length() - 1
+
+
+def padded_size(size: int) -> int:
+    """Return the least power of two that is at least ``size``."""
+    return 1 << (size - 1).bit_length()
+
+
+@lru_cache(maxsize=4)
+def _signs(size: int, number: int) -> NDArray[np.float64]:
+    """Return signs that everyone knows, shape (size,)."""
+    stream = Stream.derived(bytes(KEY_BYTES), "public rotation", str(number))
+    bits = np.unpackbits(stream.bytes(-(-size // 8)), count=size)
+    signs = np.where(bits, -1.0, 1.0)
+    signs.flags.writeable = False
+    return signs
+
+
+def _transformed(rows: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
+    """Return rows times Hadamard's matrix of size 2^bits: as a product of small ones."""
+    found, done = rows, 0
+    while done < bits:  # each turn transforms the last axis, and puts it first
+        take = min(_FACTOR_BITS, bits - done)
+        split = found.reshape(len(rows), -1, 1 << take)
+        found = np.matmul(_small(take), split.transpose(0, 2, 1))
+        done += take
+    return found.reshape(rows.shape)
+
+
+@lru_cache(maxsize=_FACTOR_BITS)
+def _small(bits: int) -> NDArray[np.float64]:
+    return np.asarray(hadamard(1 << bits), np.float64)

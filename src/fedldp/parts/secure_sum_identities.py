@@ -1,0 +1,102 @@
+"""Certified keys: who a client's keys of one sum really belong to.
+
+Every client has a long-lived Ed25519 key. The public ones stand in a roster that all sites accept
+before a run, so that a server can invent no client: each signs the keys that it makes for a round.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.parts.secure_sum_messages import IDENTITY_BYTES, LARGEST_CLIENT, SecureSum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roster:
+    """The clients that may take part in a run, and how their keys are known.
+
+    Attributes:
+        run: the run's name: what is signed in one run is worth nothing in another.
+        keys: the Ed25519 public key, 32 raw bytes, of every client, by its number.
+
+    Raises:
+        ConfigError: a number is out of range, a key is no key, or two clients have the same one.
+    """
+
+    run: str
+    keys: Mapping[int, bytes]
+
+    def __post_init__(self) -> None:
+        for client, key in self.keys.items():
+            if not 0 <= client <= LARGEST_CLIENT:
+                raise ConfigError(
+                    f"roster: client {client}: give numbers from 0 to {LARGEST_CLIENT}"
+                )
+            if len(key) != IDENTITY_BYTES:
+                raise ConfigError(
+                    f"roster: the key of client {client} has {len(key)} bytes, not {IDENTITY_BYTES}"
+                )
+        if len(set(self.keys.values())) < len(self.keys):
+            raise ConfigError("roster: two clients have the same key; every site makes its own")
+
+    def certifies(
+        self, setup: SecureSum, round: int, client: int, keys: bytes, signature: bytes
+    ) -> bool:
+        """Return whether ``client`` signed these keys for this round of the run."""
+        own = self.keys.get(client)
+        if own is None:
+            return False
+        try:
+            Ed25519PublicKey.from_public_bytes(own).verify(
+                signature, self.signed(setup, round, client, keys)
+            )
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def signed(self, setup: SecureSum, round: int, client: int, keys: bytes) -> bytes:
+        """Return the bytes that a client signs; no two statements have the same."""
+        run = self.run.encode()
+        where = struct.pack("<QQQ", len(run), round, client)
+        return b"fedldp secure sum, keys\0" + where + run + setup.packed() + keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What a client needs to take part in sums with certified keys.
+
+    Attributes:
+        roster: as the client accepted it.
+        index: the client's number.
+        private: its Ed25519 private key, 32 raw bytes.
+
+    Raises:
+        PrivacyError: the roster has no such client, or another key for it.
+    """
+
+    roster: Roster
+    index: int
+    private: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.private) != IDENTITY_BYTES:
+            raise PrivacyError(
+                f"identity: the private key has {len(self.private)} bytes, not {IDENTITY_BYTES}"
+            )
+        own = Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
+        if self.roster.keys.get(self.index) != own:
+            raise PrivacyError(
+                f"identity: the roster has no client {self.index} with this key; accept a roster "
+                "that has it"
+            )
+
+    def signature(self, setup: SecureSum, round: int, keys: bytes) -> bytes:
+        """Return the client's signature of its keys of a round, 64 bytes."""
+        content = self.roster.signed(setup, round, self.index, keys)
+        return Ed25519PrivateKey.from_private_bytes(self.private).sign(content)

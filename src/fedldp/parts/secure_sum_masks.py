@@ -1,0 +1,51 @@
+"""The masks of the secure sum, as both sides make them."""
+
+from __future__ import annotations
+
+from fedldp.parts.secure_sum_crypto import KEY_BYTES, Words, agree, derive, expand
+from fedldp.parts.secure_sum_messages import SecureSum
+
+
+def point(client: int) -> int:
+    """Return where the client's share lies; 0 is the secret's own place."""
+    return client + 1
+
+
+def mask_private(seed: bytes, client: int) -> bytes:
+    """Return the client's private mask key, which is made of a secret that can be shared."""
+    return derive(seed, "mask key", b"", client)
+
+
+def self_mask(setup: SecureSum, seed: bytes, context: bytes, client: int) -> Words:
+    """Return the client's own mask."""
+    return expand(derive(seed, "self mask", context, client), setup.size, setup.dtype)
+
+
+def add_pair_mask(
+    total: Words,
+    setup: SecureSum,
+    private: bytes,
+    keys: bytes,
+    context: bytes,
+    *,
+    client: int,
+    peer: int,
+) -> None:
+    """Add to the ``client``'s vector the mask that it shares with ``peer``, which subtracts it.
+
+    Args:
+        total: the vector, shape (d,).
+        setup: the parameters.
+        private: the mask key of one of the two.
+        keys: both public keys of the other.
+        context: of the sum.
+        client: whose vector it is.
+        peer: the other. The one with the larger number adds, the other one subtracts.
+    """
+    secret = agree(private, keys[KEY_BYTES:])
+    key = derive(secret, "pair mask", context, min(client, peer), max(client, peer))
+    mask = expand(key, setup.size, setup.dtype)
+    if client > peer:
+        total += mask
+    else:
+        total -= mask

@@ -1,0 +1,263 @@
+"""The server in a secure sum; ``secure_sum`` says what it may learn."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from fedldp.errors import RunError
+from fedldp.parts.secure_sum_crypto import (
+    KEY_BYTES,
+    SHARE_BYTES,
+    Words,
+    combine,
+    has_low_order,
+    public_key,
+    weights_at_zero,
+)
+from fedldp.parts.secure_sum_identities import Roster
+from fedldp.parts.secure_sum_masks import add_pair_mask, mask_private, point, self_mask
+from fedldp.parts.secure_sum_messages import (
+    KEYS_BYTES,
+    SEALED_BYTES,
+    SIGNATURE_BYTES,
+    Kind,
+    SecureSum,
+    pack,
+    unpack,
+)
+
+Messages = Iterable[tuple[int | None, bytes]]
+"""Messages, each with the client that sent it, which the transport certifies."""
+
+
+class NoSum(RunError):
+    """There is no sum: the round has none, and nothing of it may be used again.
+
+    Too few clients are left, or the shares of some are wrong. The server knows masked vectors at
+    most, and of every client shares of one secret only. The next round's keys, masks and shares are
+    new.
+    """
+
+
+class SecureSumServer:
+    """The server in one sum: one call for each phase, in their order.
+
+    Each takes the clients' messages of the phase, as a stream, and returns the server's message to
+    all clients. All of it is public. Memory is O(d + n^2) whatever the number of clients.
+
+    A message that is malformed, of another round, of a client that was not in the phase before, in
+    another's name or a second one is left out, and counted in ``dropped`` by what was wrong with
+    it.
+
+    Args:
+        setup: the parameters.
+        round: the round.
+        roster: whose keys are taken, where they are certified.
+
+    Every call raises NoSum if fewer than ``threshold`` clients answered as they should.
+    """
+
+    def __init__(self, setup: SecureSum, round: int, roster: Roster | None = None) -> None:
+        self.setup, self.round, self.roster = setup, round, roster
+        self.dropped: Counter[str] = Counter()
+        self.complaints: dict[int, tuple[int, ...]] = {}
+        """Whose boxes a client could not open, by that client."""
+        self._keys: dict[int, bytes] = {}
+        self._context = b""
+        self._sharers: list[int] = []
+        self._survivors: list[int] = []
+        self._total: Words = np.zeros(0, setup.dtype)
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """The clients whose vectors are in the sum, U3; known after ``collect_masked``."""
+        return tuple(self._survivors)
+
+    @property
+    def there(self) -> frozenset[int]:
+        """The clients that the last phase left, after the first one."""
+        return frozenset(self._survivors or self._sharers or self._keys)
+
+    def collect_keys(self, messages: Messages) -> bytes:
+        """Return the public keys of all clients that want to take part, U1.
+
+        Raises:
+            RunError: these are more than the sum can have.
+        """
+        width = KEYS_BYTES if self.roster is None else KEYS_BYTES + SIGNATURE_BYTES
+        found: dict[int, bytes] = {}
+        taken: set[bytes] = set()
+        for client, record in self._read(Kind.CLIENT_KEYS, messages, width, None):
+            both = {record[:KEY_BYTES], record[KEY_BYTES:KEYS_BYTES]}
+            # What would make every other client refuse the round.
+            if len(both) < 2 or both & taken or any(map(has_low_order, both)):
+                self.dropped["unfit keys"] += 1
+            elif not self._certified(client, record):
+                self.dropped["uncertified"] += 1
+            else:
+                found[client] = record
+                taken |= both
+        if len(found) > self.setup.num_clients:
+            raise RunError(
+                f"round {self.round}: {len(found)} clients want to take part, and num_clients = "
+                f"{self.setup.num_clients}: choose fewer"
+            )
+        self._check_enough(Kind.CLIENT_KEYS, len(found))
+        message = pack(Kind.ALL_KEYS, self.round, found)
+        self._keys = {client: record[:KEYS_BYTES] for client, record in found.items()}
+        self._context = self.setup.context(message)
+        return message
+
+    def collect_shares(self, messages: Messages) -> bytes:
+        """Return all sealed shares; each client opens those for itself."""
+        width = len(self._keys) * SEALED_BYTES
+        found = dict(self._read(Kind.CLIENT_SHARES, messages, width, self._keys))
+        self._check_enough(Kind.CLIENT_SHARES, len(found))
+        self._sharers = sorted(found)
+        return pack(Kind.ALL_SHARES, self.round, found)
+
+    def collect_masked(self, messages: Messages) -> bytes:
+        """Add the masked vectors; return who sent one, U3. Later ones are not to be read."""
+        width = self.setup.size * self.setup.dtype.itemsize
+        total: Words = np.zeros(self.setup.size, self.setup.dtype)
+        found = set()
+        others = self._without_complaints(messages)
+        for client, words in self._read(Kind.CLIENT_SUM, others, width, self._sharers):
+            total += np.frombuffer(words, self.setup.dtype)
+            found.add(client)
+        self._check_enough(Kind.CLIENT_SUM, len(found))
+        self._total, self._survivors = total, sorted(found)
+        return pack(Kind.ALL_SURVIVORS, self.round, dict.fromkeys(found, b""))
+
+    def unmask(self, messages: Messages) -> Words:
+        """Return the sum of the vectors of the clients in U3, modulo 2^bits, shape (d,).
+
+        Raises:
+            NoSum: also where the shares do not give the mask key that a client advertised.
+        """
+        width = len(self._sharers) * SHARE_BYTES
+        found = dict(self._read(Kind.CLIENT_REVEALED, messages, width, self._survivors))
+        self._check_enough(Kind.CLIENT_REVEALED, len(found))
+        helpers = sorted(found)[: self.setup.threshold]
+        weights = weights_at_zero([point(helper) for helper in helpers])
+        total, alive = self._total.copy(), set(self._survivors)
+        for place, client in enumerate(self._sharers):
+            part = slice(place * SHARE_BYTES, (place + 1) * SHARE_BYTES)
+            secret = combine(weights, [found[helper][part] for helper in helpers])
+            if secret is None:
+                raise self._wrong_shares(client)
+            if client in alive:
+                total -= self_mask(self.setup, secret, self._context, client)
+            else:
+                self._remove_pair_masks(total, client, secret)
+        return self.setup.reduced(total)
+
+    def _remove_pair_masks(self, total: Words, dropped: int, seed: bytes) -> None:
+        """Take from ``total`` what the survivors added or subtracted for a client that is gone."""
+        private = mask_private(seed, dropped)
+        if public_key(private) != self._keys[dropped][KEY_BYTES:]:
+            raise self._wrong_shares(dropped)
+        for client in self._survivors:
+            add_pair_mask(
+                total, self.setup, private, self._keys[client], self._context,
+                client=dropped, peer=client,
+            )  # fmt: skip
+
+    def _wrong_shares(self, client: int) -> NoSum:
+        return NoSum(
+            f"round {self.round}: the shares of client {client} are wrong: there is no sum; go on "
+            "with another round"
+        )
+
+    def _certified(self, client: int, record: bytes) -> bool:
+        if self.roster is None:
+            return True
+        keys, signature = record[:KEYS_BYTES], record[KEYS_BYTES:]
+        return self.roster.certifies(self.setup, self.round, client, keys, signature)
+
+    def _without_complaints(self, messages: Messages) -> Iterator[tuple[int | None, bytes]]:
+        """Yield the other messages; keep whose boxes a client says that it cannot open."""
+        for sender, message in messages:
+            if sender not in self._sharers or message[:1] != bytes([Kind.CLIENT_COMPLAINT]):
+                yield sender, message
+                continue
+            width = len(message) - len(pack(Kind.CLIENT_COMPLAINT, self.round, {sender: b""}))
+            record = self._record(Kind.CLIENT_COMPLAINT, sender, message, max(width, 0))
+            if record is None or width % 4:
+                self.dropped["malformed"] += 1
+            else:
+                accused = struct.unpack(f"<{width // 4}I", record)
+                self.complaints[sender] = tuple(c for c in accused if c in self._sharers)
+
+    def _read(
+        self, kind: Kind, messages: Messages, width: int, allowed: Iterable[int] | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield each message's client and record; ``allowed`` is None where anyone may answer."""
+        expected = None if allowed is None else set(allowed)
+        seen = set[int]()
+        for sender, message in messages:
+            if sender is None:
+                self.dropped["unnamed"] += 1
+            elif expected is not None and sender not in expected:
+                self.dropped["not asked"] += 1
+            elif sender in seen:
+                self.dropped["repeated"] += 1
+            elif (record := self._record(kind, sender, message, width)) is None:
+                self.dropped["malformed"] += 1
+            else:
+                seen.add(sender)
+                yield sender, record
+
+    def _record(self, kind: Kind, sender: int, message: bytes, width: int) -> bytes | None:
+        """Return what a client says of itself, or None where its message is not as it should be."""
+        try:
+            records = unpack(kind, self.round, message, width)
+        except RunError:
+            return None
+        return records[sender] if records.keys() == {sender} else None
+
+    def _check_enough(self, kind: Kind, count: int) -> None:
+        if count < self.setup.threshold:
+            raise NoSum(
+                f"round {self.round}: {count} clients sent {kind.name}, fewer than threshold = "
+                f"{self.setup.threshold}: there is no sum; go on with another round"
+            )
+
+
+class Suspects:
+    """Clients that a server leaves out, after complaints about boxes that do not open.
+
+    Honest clients open each other's boxes, so of two clients one of whom complained of the other,
+    one lies, and nobody else can tell which. With at most ``liars`` of them, a client that stands
+    in more pairs than that is one. Of pairs that are left both clients are left out, pair by pair:
+    so no more honest clients are lost than liars.
+
+    Args:
+        liars: how many clients are taken to lie at most; at least 1.
+    """
+
+    def __init__(self, liars: int) -> None:
+        self._liars = max(1, liars)
+        self._out: set[int] = set()
+
+    def note(self, complaints: Mapping[int, Iterable[int]]) -> None:
+        """Take in one round's complaints: of whom, by who complains."""
+        pairs = {
+            (min(one, other), max(one, other))
+            for one, accused in complaints.items()
+            for other in accused
+            if one != other
+        }
+        counts = Counter(client for pair in pairs for client in pair)
+        self._out |= {client for client, count in counts.items() if count > self._liars}
+        for pair in sorted(pairs):
+            if not self._out & set(pair):
+                self._out |= set(pair)
+
+    def spared(self, clients: Sequence[int]) -> list[int]:
+        """Return those of ``clients`` that may be asked."""
+        return [client for client in clients if client not in self._out]

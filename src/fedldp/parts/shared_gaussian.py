@@ -1,0 +1,293 @@
+"""One client's share of the noise that a secure sum is to have, on a vector of whole grid steps.
+
+Source: Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
+with Secure Aggregation", ICML 2021, Algorithm 1: clip, round at random on the condition that the
+norm stays within a bound, add discrete Gaussian noise, reduce by the modulus.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.check import strict_count
+from fedldp.accounting.events import GaussianShare
+from fedldp.accounting.gaussian import gaussian_sigma
+from fedldp.bounding import check_releasable
+from fedldp.discrete import discrete_gaussian
+from fedldp.errors import ConfigError, RunError
+from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.parts.rotation import padded_size
+from fedldp.parts.secure_sum_crypto import Words
+from fedldp.parts.summing import Summing
+from fedldp.randomness import Stream
+from fedldp.wire import Report
+
+SMALLEST_WORD, LARGEST_WORD = 8, 32
+FEWEST_BITS, MOST_BITS = 3, 16
+"""Of the deviation of one share in grid steps, which is a power of two: from 8 steps."""
+
+_LARGEST_RADIUS = 2.0**24
+"""In steps. Squared norms are then integers that float64 counts exactly."""
+
+_MARGIN = 1e-9
+"""Relative; far more than all rounding on the way from a budget to its statement."""
+
+_REJECTED = 2.0**-20
+"""beta: how often a random rounding is too long, at most, and is made towards zero instead."""
+
+_SLACK = math.sqrt(-2 * math.log(_REJECTED))
+_WRAPS = 1e-6
+"""How often a round's sum exceeds the modulus in some coordinate, at most."""
+
+_DRAWN_BITS = 16
+
+
+@dataclass(frozen=True)
+class SharedGaussian(Mechanism):
+    """A vector of L2 norm at most 1, as integers plus a share of discrete Gaussian noise, modulo.
+
+    Encoding, for a vector x of D coordinates:
+
+    - x radius/max(||x||, 1), each coordinate rounded up or down at random, so that it is right on
+      average. If the squared norm is then above ``squared_norm``, every coordinate is rounded
+      towards zero instead, which makes no norm longer: the bound holds always, by exact integers.
+    - plus discrete Gaussian noise of deviation 2^scale_bits steps, modulo 2^bits.
+
+    Both outcomes of the rounding are made, whatever the vector. By Kairouz, Liu, Steinke, the first
+    is within ``squared_norm`` with a probability of at least 1 - 2^-20 where ``largest_radius``
+    gave the radius; the guarantee does not rest on that.
+
+    Guarantee, replacing the client's whole input: ``GaussianShare``, with a squared distance of
+    4 squared_norm, whatever the rounding came to: two vectors of that norm may be opposite.
+
+    Args:
+        radius: of the ball of inputs, in grid steps, from 1 to 2^24.
+        squared_norm: the largest squared norm of an integer vector.
+        scale_bits: the share's deviation is 2^scale_bits steps; from 3 to 16.
+        bits: of the modulus, 8 to 32; a word travels in whole bytes.
+
+    Raises:
+        ConfigError: an argument is out of range, or ``squared_norm`` leaves no room for rounding.
+    """
+
+    name: ClassVar[str] = "shared_gaussian"
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
+
+    radius: float
+    squared_norm: int
+    scale_bits: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.radius <= _LARGEST_RADIUS:
+            raise ConfigError(f"radius = {self.radius}: give 1 to {_LARGEST_RADIUS:g} grid steps")
+        strict_count("squared_norm", self.squared_norm)
+        if self.squared_norm <= (self.radius * (1 + _MARGIN)) ** 2:
+            raise ConfigError(
+                f"squared_norm = {self.squared_norm}: give more than the radius squared"
+            )
+        for name, least, value, most in (
+            ("scale_bits", FEWEST_BITS, self.scale_bits, MOST_BITS),
+            ("bits", SMALLEST_WORD, self.bits, LARGEST_WORD),
+        ):
+            if not least <= value <= most:
+                raise ConfigError(f"{name} = {value}: give {least} to {most}")
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> SharedGaussian:
+        """Return the mechanism whose share protects a client for one round with no other's help."""
+        size, mu = padded_size(settings.size), largest_mu(settings.epsilon, settings.delta)
+        return shared_gaussian(size, mu, shares=1, clients=1, rounds=1, bits=LARGEST_WORD)
+
+    def event(self, size: int) -> GaussianShare:
+        """Return the event of one share, in exact integers."""
+        return GaussianShare(
+            squared_distance=4 * self.squared_norm, variance=1 << 2 * self.scale_bits
+        )
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return one word for each coordinate; see ``Mechanism.encode``."""
+        check_releasable(values)
+        steps = self._clipped(values)
+        steps_up = stream.integers(steps.size, np.uint16) * 2.0**-_DRAWN_BITS
+        steps_up += steps + 2.0 ** -(_DRAWN_BITS + 1)
+        rounded, shorter = np.floor(steps_up), np.trunc(steps)
+        chosen = rounded if self._holds(rounded) else shorter
+        noisy = chosen.astype(np.int64) + self._noise(steps.size, stream)
+        return self.pack(noisy)
+
+    def pack(self, values: NDArray[np.int64]) -> bytes:
+        """Return integers modulo 2^bits, little-endian, in words of whole bytes."""
+        words = (values & ((1 << self.bits) - 1)).astype("<u4")
+        return words.view(np.uint8).reshape(-1, 4)[:, : self.word_bytes].tobytes()
+
+    def unpack(self, payload: bytes | NDArray[np.uint8]) -> NDArray[np.uint32]:
+        """Return the words of a report, shape (D,)."""
+        given = np.frombuffer(payload, np.uint8) if isinstance(payload, bytes) else payload
+        whole = np.zeros((given.size // self.word_bytes, 4), np.uint8)
+        whole[:, : self.word_bytes] = given.reshape(-1, self.word_bytes)
+        return whole.reshape(-1).view("<u4")
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of one coordinate of a report."""
+        return -(-self.bits // 8)
+
+    def payload_bits(self, size: int) -> int:
+        """Return whole bytes for each coordinate."""
+        return 8 * self.word_bytes * size
+
+    def aggregate(self, size: int) -> ModularSum:
+        """Return an empty sum of reports of ``size`` coordinates."""
+        return ModularSum(self, size)
+
+    def summing(self, size: int) -> Summing:
+        """Return how reports of ``size`` words are added up by a secure sum."""
+        return Summing(
+            size=size, bits=self.bits, words=self._words_of, total=partial(self._total_of, size)
+        )
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values``, shrunk where their norm is above 1."""
+        return self._clipped(values) / self.radius
+
+    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return the variance of noise and rounding, an upper bound."""
+        return np.full(values.shape, (4.0**self.scale_bits + 0.25) / self.radius**2)
+
+    @classmethod
+    def examples(cls) -> Sequence[SharedGaussian]:
+        """Return instances for tests."""
+        return [cls(1000.0, 1_100_000, 10, 24), cls(20.0, 2_000, 3, 16), cls(1e6, 10**13, 16, 32)]
+
+    def _words_of(self, report: Report) -> NDArray[np.uint32]:
+        return self.unpack(report.payload)
+
+    def _total_of(self, size: int, round: int, words: Words, reports: int) -> Report:
+        payload = self.pack(words.astype(np.int64))
+        return Report(round=round, size=size, payload=payload, chunk=size, weight=float(reports))
+
+    def _clipped(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        wide = values.astype(np.float64)
+        peak = float(np.abs(wide).max())
+        if peak > 1:  # It is shrunk below anyhow; here, so that no square overflows.
+            wide /= peak
+        norm = math.sqrt(float(np.sum(np.square(wide))))
+        return wide * (self.radius / max(norm, 1.0))
+
+    def _holds(self, steps: NDArray[np.float64]) -> bool:
+        # Of integers below 2^53 in all, so exact.
+        return float(np.sum(np.square(steps))) <= self.squared_norm
+
+    def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
+        """Return a share in grid steps: exact, but idealised in a simulation."""
+        if stream.simulated:
+            drawn = stream.generator().standard_normal(size, np.float32)
+            steps: NDArray[np.int64] = np.rint(drawn * (1 << self.scale_bits)).astype(np.int64)
+            return steps
+        return discrete_gaussian(size, self.scale_bits, stream)
+
+
+class ModularSum(Aggregate):
+    """The sum of words modulo 2^bits, which is all that a secure sum tells; exact, in any order."""
+
+    def __init__(self, mechanism: SharedGaussian, size: int) -> None:
+        self._mechanism = mechanism
+        self._words = np.zeros(size, np.uint32)
+        self._clients = 0
+
+    def add(self, payload: bytes, clients: int = 1) -> None:
+        """Take in one report, or the sum of those of some clients.
+
+        Raises:
+            RunError: it has not the length of a report.
+        """
+        expected = self._words.size * self._mechanism.word_bytes
+        if len(payload) != expected:
+            raise RunError(
+                f"a report of {len(payload)} bytes, not {expected}: client and server run "
+                "different models"
+            )
+        self._words += self._mechanism.unpack(payload)  # wraps at 2^32, a multiple of 2^bits
+        self._clients += clients
+
+    def total(self) -> NDArray[np.int64]:
+        """Return the sum as signed integers nearest to zero, shape (D,)."""
+        shift = 32 - self._mechanism.bits
+        signed = (self._words << np.uint32(shift)).view(np.int32) >> shift
+        return np.asarray(signed, np.int64)
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the estimate of the mean vector, shape (D,)."""
+        if not self._clients:
+            raise RunError("no report came in: there is no mean to estimate")
+        return self.total() / (self._clients * self._mechanism.radius)
+
+
+def largest_squared_norm(radius: float, size: int) -> float:
+    """Return what a random rounding's squared norm exceeds with a probability of at most 2^-20.
+
+    min(r^2 + D/4 + sqrt(2 ln(1/beta)) (r + sqrt(D)/2), (r + sqrt(D))^2): the second always holds.
+
+    Source: Kairouz, Liu, Steinke 2021, the squared norm bound of their main theorem.
+    """
+    root = math.sqrt(size)
+    likely = radius**2 + size / 4 + _SLACK * (radius + root / 2)
+    return min(likely, (radius + root) ** 2)
+
+
+def largest_radius(squared_norm: int, size: int) -> float:
+    """Return the radius from which rounding leads to ``squared_norm``; 0 where there is none."""
+    root = math.sqrt(size)
+    constant = size / 4 + _SLACK * root / 2 - squared_norm
+    likely = (math.sqrt(max(_SLACK**2 - 4 * constant, 0.0)) - _SLACK) / 2
+    return max(likely, math.sqrt(squared_norm) - root, 0.0) * (1 - _MARGIN)
+
+
+def largest_mu(epsilon: float, delta: float) -> float:
+    """Return a mu whose epsilon at ``delta`` is, with a margin for rounding, ``epsilon``."""
+    return (1 - _MARGIN) / gaussian_sigma(epsilon, delta)
+
+
+@lru_cache(maxsize=1024)
+def shared_gaussian(
+    size: int, mu: float, *, shares: int, clients: int, rounds: int, bits: int
+) -> SharedGaussian:
+    """Return the mechanism on the finest grid whose sums the modulus holds.
+
+    A coordinate of a rotated sum is sub-Gaussian, with variance (n r)^2/D + n/4 + n s^2 at most:
+    all clients alike and as long as they may be, their rounding, their noise. So all coordinates of
+    all rounds are within t times its root but for a probability of 2 D T exp(-t^2/2).
+
+    Args:
+        size: coordinates of a rotated vector, D.
+        mu: of one round, against who sees sums.
+        shares: honest ones in every sum, from 1.
+        clients: in every sum, n.
+        rounds: of the run, T.
+        bits: of the modulus.
+
+    Raises:
+        ConfigError: there is no such grid.
+    """
+    times = math.sqrt(2 * math.log(2 * size * rounds / _WRAPS))
+    for scale_bits in range(MOST_BITS, FEWEST_BITS - 1, -1):
+        variance = 1 << 2 * scale_bits
+        squared_norm = math.floor(mu**2 * (shares * variance - 16) / 4)
+        radius = largest_radius(squared_norm, size)
+        spread = clients * radius * radius * clients / size + clients * (variance + 0.25)
+        fits = times * math.sqrt(spread) + 1 < 2.0 ** (bits - 1)
+        if fits and 1 <= radius <= _LARGEST_RADIUS:
+            return SharedGaussian(radius, squared_norm, scale_bits, bits)
+    raise ConfigError(
+        f"bits = {bits}: no grid is fine enough for vectors of {size} coordinates, and coarse "
+        f"enough for sums of {clients} clients; give more bits (up to {LARGEST_WORD}), a larger "
+        "epsilon, fewer rounds or a smaller model"
+    )

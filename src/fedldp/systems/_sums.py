@@ -1,0 +1,39 @@
+"""What a system says of the secure sum that may carry its reports."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.sides import ClientSide, ServerSide
+    from fedldp.parts.summing import Summing
+
+
+class MaySum(ABC):
+    """The part of a system's configuration that is about secure sums; a problem is ``Problem``."""
+
+    @abstractmethod
+    def client(self, problem: Any, client: int, device: torch.device) -> ClientSide: ...
+
+    @abstractmethod
+    def server(self, problem: Any) -> ServerSide: ...
+
+    def summing(self, problem: Any) -> Summing | None:
+        """Return how reports are summed, where the server step needs no more than their sum."""
+        return None
+
+    @property
+    def always_summed(self) -> bool:
+        """Whether a deployed run must go through a secure sum, for nothing else is meant by it."""
+        return False
+
+    def inner_client(self, problem: Any, client: int, device: torch.device) -> ClientSide:
+        """Return the half of one client whose report a secure sum carries, in one exchange."""
+        return self.client(problem, client, device)
+
+    def inner_server(self, problem: Any) -> ServerSide:
+        """Return the server's half that reads what ``Summing.total`` gives."""
+        return self.server(problem)

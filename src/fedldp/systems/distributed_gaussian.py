@@ -1,0 +1,233 @@
+"""Distributed discrete Gaussian: the noise of central DP, drawn by clients, in a secure sum.
+
+    Broadcast: weights W
+        |
+        v
+    client_step   local SGD from W
+        |         Sensitive weights w
+        v
+    encoder       x = (w - W)/clip, scaled down to norm 1; rotated at random, publicly; whole grid
+        |         steps by conditional random rounding; plus a SHARE of discrete Gaussian noise
+        |         Report: d words (d padded to a power of two), modulo 2^bits
+        v
+    secure sum    of the words modulo 2^bits: nothing else reaches a server that follows it
+        |
+        v
+    server_step   signed, rotated back, clip/(radius n) times it -> W + mean change, next Broadcast
+
+A report by itself has one share of noise, which protects little: that is the server's line. The sum
+has all shares, and what it reveals is the line of the `summing-server`, for which `epsilon` is. In
+a simulation the sum is taken in the server step; a deployment masks the very same words, and is
+always summed.
+
+Where a round has fewer than all clients, they take turns in an order that is drawn once: nobody
+takes part in more than ceil(rounds clients_per_round/num_clients) rounds, which every client
+counts. Nothing is claimed for who takes part being a secret.
+
+Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
+Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
+law of sums of shares, and the modulus follow it. Ours: the noise is solved from the closed form of
+the Gaussian (``accounting.gaussian.shares_mu``), and rounding that is too long is not repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from fedldp.accounting.events import Event
+from fedldp.accounting.guarantees import LEAST_FOR_MU
+from fedldp.accounting.statement import Claim
+from fedldp.errors import ConfigError
+from fedldp.parts.changes import open_many, open_update, whole
+from fedldp.parts.rotation import Rotation, padded_size
+from fedldp.parts.shared_gaussian import (
+    LARGEST_WORD,
+    SMALLEST_WORD,
+    SharedGaussian,
+    largest_mu,
+    shared_gaussian,
+)
+from fedldp.parts.sides import Draw, Draws, Rows, Sender, Senders, ServerSide, State
+from fedldp.parts.summing import Summing
+from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems.settings import NormBound
+from fedldp.wire import Broadcast, Incoming, Report, Reports, Sensitive, Vector
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.local_sgd import LocalSgd
+
+
+class DistributedGaussianConfig(SystemConfig):
+    """Settings of the distributed discrete Gaussian."""
+
+    system: Literal["distributed_gaussian"] = "distributed_gaussian"
+    epsilon: Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)] = Field(
+        description="budget, at delta, of all that a client sends in a run, against a server that "
+        "sees sums only; untrusted_clients of a round give it no noise"
+    )
+    clip: NormBound = Field(1.0, description="L2 norm bound of one update")
+    bits: Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)] = Field(
+        24, description="of the modulus of the sum; a weight travels in as many, in whole bytes"
+    )
+    server_rate: Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)] = Field(
+        1.0, description="factor on the mean change"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> DistributedGaussianConfig:
+        if self.delta < LEAST_FOR_MU:
+            raise ConfigError(f"delta = {self.delta:g}: give at least {LEAST_FOR_MU:g}")
+        return self
+
+    def idle_settings(self) -> Mapping[str, str]:
+        """There are none: the line of sums rests on the untrusted clients."""
+        return {}
+
+    @property
+    def turns(self) -> int:
+        """The most rounds that a client takes part in."""
+        return -(-self.rounds * self.round_size // self.num_clients)
+
+    def turns_of(self, client: int) -> int | None:
+        """Return the rounds for which every client's noise is made."""
+        return self.turns
+
+    def participants(self, round: int, draws: Draws) -> Sequence[int] | None:
+        """Return the next clients in an order that is drawn once; None for all."""
+        if self.round_size == self.num_clients:
+            return None
+        order = draws(0)("turns").generator().permutation(self.num_clients)
+        places = np.arange((round - 1) * self.round_size, round * self.round_size)
+        found: list[int] = np.sort(order[places % self.num_clients]).tolist()
+        return found
+
+    def mechanism(self, problem: Problem) -> SharedGaussian:
+        """Return what clips, rounds, and adds a share of the noise.
+
+        Raises:
+            ConfigError: the modulus cannot hold what ``epsilon`` asks for; the model is too large.
+        """
+        return shared_gaussian(
+            Rotation(self.layout(problem).size, 0).padded,
+            largest_mu(self.epsilon, self.delta) / math.sqrt(self.turns),
+            shares=self.round_size - self.untrusted_clients,
+            clients=self.round_size,
+            rounds=self.rounds,
+            bits=self.bits,
+        )
+
+    def client_encoder(self, problem: Problem, client: int) -> SendShare:
+        """Return the encoder, which is the same for all clients."""
+        return SendShare(self.mechanism(problem), self.layout(problem).size, self.clip)
+
+    def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
+        """Return plain SGD."""
+        return self.sgd(problem, device)
+
+    def server(self, problem: Problem) -> ServerSide:
+        """Return the server that adds up; see the module's diagram."""
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw),
+            aggregate=AddSum(self.mechanism(problem), self.clip * self.server_rate),
+        )
+
+    def summing(self, problem: Problem) -> Summing:
+        """Return how words are added up."""
+        return self.mechanism(problem).summing(padded_size(self.layout(problem).size))
+
+    @property
+    def always_summed(self) -> bool:
+        """A report by itself has one share of the noise."""
+        return True
+
+    @property
+    def epsilon_meaning(self) -> EpsilonMeaning:
+        """All that a client sends in a run, as sums show it; proven."""
+        return EpsilonMeaning("client-run", "proven", "summing-server")
+
+    def claim(self) -> Claim | None:
+        """Return None: the paper's bound, in zCDP, is below what is proven here."""
+        return None
+
+
+@dataclass(frozen=True)
+class SendShare:
+    """The client's encoder: the rotated change of the weights, with a share of noise.
+
+    Attributes:
+        mechanism: of the rotated vector.
+        size: of the model, d.
+        clip: what a change is divided by.
+    """
+
+    mechanism: SharedGaussian
+    size: int
+    clip: float
+
+    def event(self, exchange: int = 0) -> Event:
+        """Return what one report releases to who sees it by itself."""
+        return self.mechanism.event(padded_size(self.size))
+
+    def __call__(
+        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
+    ) -> Report:
+        """Return the report of one client."""
+        change = open_update(update, broadcast, "update").astype(np.float64)
+        rotation = Rotation(self.size, broadcast.round)
+        rotated = self._rotated(change[None], rotation)[0]
+        return Report(
+            round=broadcast.round,
+            size=rotation.padded,
+            payload=self.mechanism.encode(rotated, sender.fresh("mechanism")),
+            chunk=rotation.padded,
+        )
+
+    def many(self, updates: Sensitive[Rows], broadcast: Broadcast, senders: Senders) -> Reports:
+        """Return the reports of several clients, each as it is on its own."""
+        changes = open_many(updates, broadcast).astype(np.float64) - broadcast.weights
+        rotation = Rotation(self.size, broadcast.round)
+        rotated = self._rotated(changes, rotation)
+        return Reports(
+            round=broadcast.round,
+            size=rotation.padded,
+            payloads=self.mechanism.encode_many(rotated, senders.fresh("mechanism")),
+            chunk=rotation.padded,
+        )
+
+    def _rotated(self, changes: NDArray[np.float64], rotation: Rotation) -> NDArray[np.float64]:
+        # Shrunk to norm 1 before, which the rotation is exact for; the mechanism sees to it itself.
+        norms = np.array([math.sqrt(float(np.sum(np.square(row)))) for row in changes])
+        return rotation.forward(changes / np.maximum(norms, self.clip)[:, None])
+
+
+@dataclass(frozen=True)
+class AddSum:
+    """The server step: the mean change from the sum of words, in O(d) memory.
+
+    Attributes:
+        mechanism: of the reports.
+        scale: what a mean vector of norm 1 moves the weights by.
+    """
+
+    mechanism: SharedGaussian
+    scale: float
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state."""
+        rotation = Rotation(state.weights.size, state.round)
+        total = self.mechanism.aggregate(rotation.padded)
+        for report in whole(reports):
+            total.add(report.payload, 1 if report.weight is None else int(report.weight))
+        change = self.scale * rotation.back(total.mean())
+        return state.next(state.weights + change), {}

@@ -1,0 +1,201 @@
+"""Sums of shares of discrete Gaussian noise against exact convolutions of small ones."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import mpmath as mp
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedldp.accounting.budget import cost
+from fedldp.accounting.events import GaussianShare, from_record, to_record
+from fedldp.accounting.gaussian import gaussian_delta, gaussian_epsilon, shares_mu
+from fedldp.accounting.guarantees import DISCRETE, local_guarantees
+from fedldp.accounting.releases import Releases
+from fedldp.accounting.statement import SumInPath, statement
+from fedldp.accounting.summed import summing_guarantees
+from fedldp.errors import ConfigError
+
+SHARE = GaussianShare(squared_distance=4 * 900, variance=64)
+Law = NDArray[np.float64]
+
+
+def one_share(variance: float, reach: int) -> Law:
+    y = np.arange(-reach, reach + 1)
+    weights = np.exp(-(y**2) / (2 * variance))
+    return weights / weights.sum()
+
+
+def convolved(variance: float, shares: int) -> Law:
+    """Return the law of a sum of shares, by adding up products."""
+    single = one_share(variance, math.ceil(14 * math.sqrt(variance)))
+    found = single
+    for _ in range(shares - 1):
+        found = np.convolve(found, single)
+    return found
+
+
+@pytest.mark.parametrize("variance", [1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("shares", [2, 3, 7])
+def test_a_sum_of_shares_is_near_one_discrete_gaussian_by_the_proven_factor(
+    variance: float, shares: int
+) -> None:
+    """For shares so small that floats show the difference; it is there, and within the bound."""
+    law = convolved(variance, shares)
+    whole = one_share(shares * variance, law.size // 2)
+    middle = slice(law.size // 2 - 6, law.size // 2 + 7)
+    off = np.abs(law[middle] / whole[middle] - 1).max()
+    factor = 2.1 * math.exp(-(math.pi**2) * variance)
+    assert off <= ((1 + factor) / (1 - factor)) ** (shares - 1) - 1
+    if variance == 1 and shares == 2:
+        assert off > factor / 10
+
+
+def test_shares_as_small_as_they_may_be_are_near_it_beyond_all_floats() -> None:
+    """Of two, with 700 digits; beyond 700 steps nothing is left of them at that precision."""
+    variance, reach = SHARE.variance, 700
+    with mp.workdps(700):
+        weight = {
+            y: mp.exp(-(mp.mpf(y) ** 2) / (2 * variance)) for y in range(-reach - 30, reach + 31)
+        }
+        ratios = []
+        for y in range(0, 25, 3):
+            summed = mp.fsum(weight[a] * weight[y - a] for a in range(-reach, reach + 1))
+            ratios.append(summed / mp.exp(-(mp.mpf(y) ** 2) / (4 * variance)))
+        off = max(ratios) / min(ratios) - 1
+        assert 0 < off <= 4.3 * mp.exp(-(mp.pi**2) * variance)
+        assert off < mp.mpf(10) ** -272
+
+
+def hockey_stick(law: Law, shift: int, epsilon: float) -> float:
+    p, q = np.pad(law, (0, shift)), np.pad(law, (shift, 0))
+    return max(
+        float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+        for one, other in ((p, q), (q, p))
+    )
+
+
+@pytest.mark.parametrize("shares", [1, 2, 5, 40])
+@pytest.mark.parametrize("shift", [1, 12, 40])
+def test_the_closed_form_bounds_the_exact_delta_of_sums(shares: int, shift: int) -> None:
+    law = convolved(64.0, shares)
+    mu = shares_mu(shift**2, 64, shares)
+    for epsilon in (0.0, 0.1, 0.5, 2.0):
+        exact = hockey_stick(law, shift, epsilon)
+        stated = gaussian_delta(mu, epsilon)
+        assert exact <= stated * (1 + 1e-9) + 1e-13
+        if shares == 40 and exact > 1e-8:
+            assert stated < 1.25 * exact
+
+
+def test_it_bounds_the_exact_delta_in_two_dimensions() -> None:
+    """Differences of (24, 7) steps, of length 25, as the closed form has it for any direction."""
+    law = convolved(64.0, 2)
+    first, second = 24, 7
+    p = np.multiply.outer(np.pad(law, (0, first)), np.pad(law, (0, second)))
+    q = np.multiply.outer(np.pad(law, (first, 0)), np.pad(law, (second, 0)))
+    mu = shares_mu(625, 64, 2)
+    for epsilon in (0.0, 0.5, 2.0, 4.0):
+        exact = float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+        assert exact <= gaussian_delta(mu, epsilon) * (1 + 1e-9) + 1e-13
+
+
+def test_a_modulus_makes_it_no_easier() -> None:
+    law, shift = convolved(64.0, 3), 30
+    size = law.size + shift
+    p, q = np.pad(law, (0, shift)), np.pad(law, (shift, 0))
+    places = np.arange(size) % 64
+    wrapped = [np.bincount(places, each, minlength=64) for each in (p, q)]
+    for epsilon in (0.1, 1.0):
+        exact = np.maximum(wrapped[0] - math.exp(epsilon) * wrapped[1], 0).sum()
+        assert exact <= hockey_stick(law, shift, epsilon) + 1e-13
+        assert exact <= gaussian_delta(shares_mu(shift**2, 64, 3), epsilon)
+
+
+def test_the_mu_of_shares_is_rounded_up_and_falls_with_their_number() -> None:
+    found = [shares_mu(3600, 64, shares) for shares in (1, 2, 10, 1000)]
+    assert found == sorted(found, reverse=True)
+    for mu, shares in zip(found, (1, 2, 10, 1000), strict=True):
+        assert mp.mpf(mu) ** 2 >= mp.mpf(3600) / (64 * shares - 16)
+        assert mu == pytest.approx(60 / math.sqrt(64 * shares - 16), rel=1e-15)
+
+
+@pytest.mark.parametrize(("variance", "shares"), [(63, 1), (64, 0)])
+def test_what_is_not_proven_is_refused(variance: int, shares: int) -> None:
+    with pytest.raises(ConfigError):
+        shares_mu(1, variance, shares)
+
+
+def test_a_share_that_is_too_small_is_no_event() -> None:
+    with pytest.raises(ConfigError, match="variance = 63"):
+        GaussianShare(squared_distance=1, variance=63)
+    assert from_record(to_record(SHARE)) == SHARE
+
+
+# The lines
+
+
+def test_alone_a_share_is_a_report_with_its_own_noise() -> None:
+    (line,) = local_guarantees(Counter({SHARE: 9}), "client-run", 1e-5)
+    mu = 3 * 60 / math.sqrt(48)
+    assert line.epsilon is not None
+    assert line.adversary == "server"
+    assert DISCRETE in line.assumptions
+    assert line.epsilon <= gaussian_epsilon(mu * (1 + 1e-12), 1e-5 * (1 - 1e-12)) * (1 + 1e-12)
+    # The discrete noise's own zCDP, of variance 64 and not 48, may be the smaller one.
+    assert line.epsilon > gaussian_epsilon(3 * 60 / 8, 1e-5)
+
+
+def test_a_ledger_charges_a_share_by_itself() -> None:
+    assert cost(SHARE, "zcdp") == 3600 / 128
+    assert cost(SHARE, "pure") == cost(SHARE, "gdp") == math.inf
+
+
+def test_a_sum_is_protected_by_all_honest_shares() -> None:
+    for summands in (1, 50, 1000):
+        lines = summing_guarantees(Counter({SHARE: 4}), summands=summands, untrusted=3, delta=1e-5)
+        assert [line.unit for line in lines] == ["client-round", "client-run"]
+        for line, rounds in zip(lines, (1, 4), strict=True):
+            mu = math.sqrt(rounds * 3600 / (64 * summands - 16))
+            assert line.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-12)
+            assert line.epsilon is not None
+            assert line.epsilon >= gaussian_epsilon(mu * (1 - 1e-15), 1e-5)
+            assert any(f"{summands} honest clients" in text for text in line.assumptions)
+            assert any("at most 3 participants" in text for text in line.assumptions)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-101])
+def test_there_is_no_line_where_none_is_proven(delta: float) -> None:
+    assert summing_guarantees(Counter({SHARE: 1}), summands=5, untrusted=0, delta=delta) == []
+
+
+def epsilon_of_sums(releases: Releases, summed: SumInPath) -> float:
+    privacy = statement(releases, claim=None, shuffler=None, summed=summed, delta=1e-5)
+    (epsilon,) = (
+        line["epsilon"]
+        for line in privacy["guarantees"]
+        if (line["unit"], line["adversary"]) == ("client-run", "summing-server")
+    )
+    return float(epsilon)
+
+
+def test_a_statement_counts_the_honest_clients_of_the_smallest_sum() -> None:
+    everyone = Releases.planned({SHARE: range(100)}, {1: None, 2: None})
+    fewer = Releases.planned({SHARE: range(100)}, {1: None, 2: range(60)})
+    found = {
+        (name, untrusted): epsilon_of_sums(releases, SumInPath(untrusted_clients=untrusted))
+        for name, releases in (("all", everyone), ("fewer", fewer))
+        for untrusted in (0, 10, 59, 80)
+    }
+
+    def run(summands: int) -> float:
+        return gaussian_epsilon(math.sqrt(2 * 3600 / (64 * summands - 16)), 1e-5)
+
+    for (name, untrusted), epsilon in found.items():
+        there = {"all": 100, "fewer": 60}[name]
+        assert epsilon == pytest.approx(run(max(1, there - untrusted)), rel=1e-12)
+    one_less = SumInPath(untrusted_clients=0, clients_in_sum={1: 100, 2: 99})
+    assert epsilon_of_sums(everyone, one_less) == pytest.approx(run(99), rel=1e-12)

@@ -1,0 +1,156 @@
+"""What is stated of reports that a server sees in sums only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from fedldp.accounting.events import (
+    Event,
+    GaussianReport,
+    InClear,
+    NoData,
+    PureReport,
+    TwoValuedBits,
+)
+from fedldp.accounting.guarantees import FRESH, shuffled_guarantees
+from fedldp.accounting.releases import Releases
+from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
+from fedldp.accounting.summed import sum_assumptions, summing_guarantees
+from fedldp.errors import ConfigError
+
+BITS = TwoValuedBits(epsilon=1.0, coordinates=1000)
+
+
+def lines(
+    event: Event = BITS, rounds: int = 1, clients: int = 100, delta: float = 1e-5, **settings: Any
+) -> dict[str, dict[str, Any]]:
+    """Return the lines against a summing server, by unit."""
+    released = Releases.planned({event: range(clients)}, dict.fromkeys(range(1, rounds + 1)))
+    path = SumInPath(**{"untrusted_clients": 0, **settings})
+    made = statement(released, claim=None, shuffler=None, summed=path, delta=delta)
+    return {g["unit"]: g for g in made["guarantees"] if g["adversary"] == "summing-server"}
+
+
+def test_the_figures_of_the_specification() -> None:
+    # Section 5 of the privacy rules: an ideal shuffler of single bits, n = 100, delta = 1e-5.
+    found = lines()
+    assert found["weight"]["epsilon"] == pytest.approx(0.407817894709581, abs=1e-9)
+    assert found["client-round"]["epsilon"] == pytest.approx(24.32550, rel=1e-4)
+    assert found["client-round"]["lower"] == pytest.approx(19.07265, rel=1e-4)
+    whole = lines(TwoValuedBits(epsilon=1.0, coordinates=21_840))
+    assert whole["client-round"]["epsilon"] == pytest.approx(252.80219, rel=1e-4)
+    assert whole["client-round"]["lower"] == pytest.approx(185.09765, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [BITS, TwoValuedBits(epsilon=0.1, coordinates=40), TwoValuedBits(epsilon=2.0, coordinates=9),
+     TwoValuedBits(epsilon=1.0, coordinates=300, whole=4.0)],
+)  # fmt: skip
+@pytest.mark.parametrize(("rounds", "untrusted"), [(1, 0), (3, 20)])
+def test_they_are_those_of_shuffled_bits(event: TwoValuedBits, rounds: int, untrusted: int) -> None:
+    shuffled = shuffled_guarantees(
+        event, rounds, anonymity_set=100 - untrusted, chunk=1, delta=1e-5
+    )
+    found = lines(event, rounds, untrusted_clients=untrusted)
+    for line in shuffled:
+        for key in ("kind", "epsilon", "delta", "lower", "neighbours"):
+            assert found[line.unit][key] == asdict(line)[key]
+
+
+def test_the_assumptions_name_the_protocol_and_no_shuffler() -> None:
+    for line in lines(untrusted_clients=7).values():
+        words = line["assumptions"]
+        assert FRESH in words
+        assert words[: len(sum_assumptions(93, 7))] == sum_assumptions(93, 7)
+        text = " ".join(words)
+        for part in ("follows the protocol", "roster", "at most 7 participants", "93 honest",
+                     "lies may add anything", "does not depend on the data"):  # fmt: skip
+            assert part in text
+        assert "shuffler" not in text
+
+
+def test_the_number_in_the_sum_counts_and_not_who_released() -> None:
+    fewer = lines(rounds=2, clients_in_sum={1: 60, 2: 60})
+    sixty = lines(rounds=2, clients=60)
+    for unit, line in fewer.items():
+        assert line["epsilon"] == sixty[unit]["epsilon"]
+    uneven = lines(rounds=2, clients_in_sum={1: 100, 2: 60})
+    for unit, line in uneven.items():
+        assert line["epsilon"] == sixty[unit]["epsilon"]
+        assert line["lower"] is None
+    more = lines(rounds=2, clients_in_sum={1: 100, 2: 500})
+    assert more == lines(rounds=2)  # never more than released
+
+
+def test_a_round_whose_sum_nobody_saw_makes_no_line_worse_but_still_counts() -> None:
+    seen, all_of_it = lines(rounds=2, clients_in_sum={1: 100, 2: 0}), lines(rounds=2)
+    assert {unit: line["epsilon"] for unit, line in seen.items()} == {
+        unit: line["epsilon"] for unit, line in all_of_it.items()
+    }
+    assert all(line["lower"] is None for line in seen.values())  # of a round nothing was seen
+    assert lines(clients_in_sum={1: 0}) == {}
+
+
+def test_a_round_of_which_nothing_is_known_is_refused() -> None:
+    with pytest.raises(ConfigError, match="it lacks round 2"):
+        lines(rounds=2, clients_in_sum={1: 100})
+
+
+def test_with_nobody_to_trust_the_lines_are_those_of_each_report() -> None:
+    alone = lines(clients=3, untrusted_clients=3)
+    local = statement(
+        Releases.planned({BITS: range(3)}, {1: None}), claim=None, shuffler=None, delta=1e-5
+    )
+    (known,) = [
+        g["epsilon"]
+        for g in local["guarantees"]
+        if (g["unit"], g["kind"]) == ("client-round", "approximate")
+    ]
+    assert alone["client-round"]["epsilon"] == known
+
+
+@pytest.mark.parametrize(
+    "event", [InClear(what="weights"), PureReport(epsilon=1.0), GaussianReport(rho=0.5, mu=1.0)]
+)
+def test_what_a_sum_does_not_protect_has_no_line(event: Event) -> None:
+    assert lines(event) == {}
+    assert summing_guarantees(Counter({event: 2}), summands=9, untrusted=0, delta=1e-5) == []
+
+
+def test_there_is_no_pure_line() -> None:
+    assert lines(delta=0.0) == {}
+
+
+def test_other_exchanges_release_nothing() -> None:
+    released = Releases({NoData(what="public keys"): []})
+    path = SumInPath(untrusted_clients=0)
+    made = statement(released, claim=None, shuffler=None, summed=path, delta=1e-5)
+    assert {g["adversary"] for g in made["guarantees"]} == {"server"}
+
+
+def test_clients_with_other_events_are_not_taken_for_alike() -> None:
+    other = TwoValuedBits(epsilon=2.0, coordinates=1000)
+    released = Releases.planned({BITS: range(50), other: range(50, 100)}, {1: None})
+    with pytest.raises(ConfigError, match="one kind of report"):
+        statement(
+            released, claim=None, shuffler=None, summed=SumInPath(untrusted_clients=0), delta=1e-5
+        )
+    with pytest.raises(ConfigError, match="one kind of report"):
+        summing_guarantees(Counter({BITS: 1, other: 1}), summands=9, untrusted=0, delta=1e-5)
+
+
+def test_the_local_lines_stay_as_they_are() -> None:
+    released = Releases.planned({BITS: range(100)}, {1: None})
+
+    def stated(**path: Any) -> list[dict[str, Any]]:
+        made = statement(released, claim=None, **{"shuffler": None, **path}, delta=1e-5)
+        return [g for g in made["guarantees"] if g["adversary"] == "server"]
+
+    summed = stated(summed=SumInPath(untrusted_clients=0))
+    shuffler = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
+    assert summed == stated() == stated(shuffler=shuffler)

@@ -1,0 +1,471 @@
+"""Agents and servers as real processes, which can be made to die at an exact place.
+
+    server process --socket--> Courier, or Flower --socket--> Proxy --socket--> agent process
+
+A Proxy keeps all that ever left an agent. A Courier carries bytes as Flower's two apps do, within
+milliseconds, where Flower itself is not what is tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedldp.deployment.frames import LENGTH, ConnectionLost, read_frame, write_frame
+from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
+from fedldp.deployment.sockets import listen
+from fedldp.errors import WireError
+from fedldp.parts.sides import ServerSide, State
+from fedldp.wire import Report, read_answer, read_question
+
+PATIENCE = 120.0
+LIMIT = 1 << 30
+
+Place = tuple[int, int]
+"""A round and an exchange."""
+
+
+def eventually(holds: Callable[[], object], what: str = "", patience: float = PATIENCE) -> None:
+    until = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < until, f"not in {patience:g} s: {what}"
+        time.sleep(0.02)
+
+
+# Processes
+
+
+class Sabotage(Protocol):
+    """Is applied in a process, before the command begins there."""
+
+    def apply(self) -> None: ...
+
+
+class Party:
+    """One process of the command line, started anew as often as it is wanted.
+
+    It forks from a clean process that has imported everything: else a start takes seconds.
+    """
+
+    def __init__(self, log: Path, *arguments: object) -> None:
+        self.log, self._arguments = log, [str(each) for each in arguments]
+        self.process: BaseProcess | None = None
+
+    def start(self, sabotage: Sabotage | None = None) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["pytest", "fedldp.simulation.engine", __name__])
+        given = (self._arguments, str(self.log), sabotage)
+        self.process = context.Process(target=_act, args=given, daemon=True)
+        self.process.start()
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.is_alive()
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        """Return how it ended: a status, or minus a signal."""
+        assert self.process is not None
+        self.process.join(patience)
+        assert self.process.exitcode is not None, f"it hangs: {self.text()[-2000:]}"
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        assert self.process is not None
+        assert self.process.is_alive(), self.text()[-2000:]
+        self.process.kill()
+        assert self.wait() == -signal.SIGKILL
+
+    def end(self) -> None:
+        """Send SIGTERM, as systemd does."""
+        if self.alive:
+            assert self.process is not None
+            self.process.terminate()
+            assert self.wait() == 0, self.text()[-2000:]
+
+    def text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+
+def _act(arguments: list[str], log: str, sabotage: Sabotage | None) -> None:
+    os.setsid()
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(handle, stream)
+    os.close(handle)
+    if sabotage is not None:
+        sabotage.apply()
+    from fedldp.cli import main
+
+    sys.argv = ["fedldp", *arguments]
+    main()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class DiesAtCommit:
+    """At the n-th commit of a ledger's release: before, or after it."""
+
+    number: int
+    after: bool
+
+    def apply(self) -> None:
+        import sqlite3
+
+        number, after, seen = self.number, self.after, [0]
+        connect = sqlite3.connect
+
+        class Dying(sqlite3.Connection):
+            releasing = False
+
+            def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+                if sql == "BEGIN IMMEDIATE":
+                    self.releasing = True
+                seen[0] += self.releasing and sql == "COMMIT"
+                last = self.releasing and sql == "COMMIT" and seen[0] == number
+                if last and not after:
+                    die()
+                done = super().execute(sql, *given)
+                if last:
+                    die()
+                return done
+
+        sqlite3.connect = lambda *given, **named: connect(  # type: ignore[assignment]
+            *given, factory=Dying, **named
+        )
+
+
+@dataclass(frozen=True)
+class DiesAtAnswer:
+    """When its n-th answer is ready: before it leaves, or with some bytes of it on their way."""
+
+    number: int
+    bytes_sent: int
+
+    def apply(self) -> None:
+        from fedldp.deployment import listening
+
+        real, seen = listening.write_frame, [0]
+
+        def write(sock: socket.socket, body: bytes, timeout: float | None = None) -> None:
+            seen[0] += isinstance(read_by_server(body), Answered)
+            if seen[0] == self.number:
+                sock.sendall((LENGTH.pack(len(body)) + body)[: self.bytes_sent])
+                die()
+            real(sock, body, timeout)
+
+        listening.write_frame = write
+
+
+@dataclass(frozen=True)
+class DiesAtEveryFile:
+    """Once for each file that a server replaces: before, or after it is there.
+
+    Attributes:
+        done: a file that has the names of those at which it died.
+        after: it is there.
+    """
+
+    done: Path
+    after: bool
+
+    def apply(self) -> None:
+        from fedldp.deployment import journal, server
+        from fedldp.reporting import record
+
+        real = record.replace_file
+
+        def write(path: Path, content: bytes) -> None:
+            known = self.done.read_text().splitlines() if self.done.exists() else []
+            if str(path) in known:
+                real(path, content)
+                return
+            if self.after:
+                real(path, content)
+            self.done.write_text("\n".join([*known, str(path)]))
+            die()
+
+        for module in (record, journal, server):
+            module.replace_file = write  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class DiskIsFull:
+    """No file can grow beyond so many bytes, from the first write of a file of such a name on.
+
+    Attributes:
+        name: None for from the beginning.
+    """
+
+    limit: int
+    name: str | None = None
+
+    def apply(self) -> None:
+        import resource
+
+        from fedldp.deployment import journal, server
+        from fedldp.reporting import record
+
+        # The log is on another disk.
+        log = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+        assert log.stdin is not None
+        for stream in (1, 2):
+            os.dup2(log.stdin.fileno(), stream)
+
+        def fill() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.limit, resource.RLIM_INFINITY))
+
+        if self.name is None:
+            fill()
+            return
+        real = record.replace_file
+
+        def write(path: Path, content: bytes) -> None:
+            if path.name == self.name:
+                fill()
+            real(path, content)
+
+        for module in (record, journal, server):
+            module.replace_file = write  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class OtherWeights:
+    """A server that begins with other weights than its secret gives."""
+
+    def apply(self) -> None:
+        from fedldp.deployment import server
+
+        real = server.server_side
+
+        def side(*given: Any) -> ServerSide:
+            honest = real(*given)
+
+            def initial(draw: Any) -> State:
+                state = honest.initial(draw)
+                return replace(state, weights=state.weights + np.float32(0.01))
+
+            return replace(honest, initial=initial)
+
+        server.server_side = side
+
+
+@dataclass(frozen=True)
+class ClockJumps:
+    """The wall clock shows something else whenever it is looked at."""
+
+    seconds: float
+
+    def apply(self) -> None:
+        real, looks = time.time, [0]
+
+        def jumping() -> float:
+            looks[0] += 1
+            return real() + self.seconds * (-1) ** looks[0]
+
+        time.time = jumping
+
+
+# What lies between
+
+
+@dataclass
+class Passed:
+    """One question that was put to an agent, and the bytes that came: a part if it died."""
+
+    asked: bytes
+    frame: bytes
+
+    @property
+    def answer(self) -> bytes | None:
+        whole = len(self.frame) >= LENGTH.size
+        whole = whole and len(self.frame) == LENGTH.size + LENGTH.unpack_from(self.frame)[0]
+        return self.frame[LENGTH.size :] if whole else None
+
+
+Call = Callable[[bytes], bytes | None]
+Meddle = Callable[[bytes, Call], bytes | None]
+
+
+class Proxy:
+    """Stands at an agent's socket, and keeps what passes.
+
+    Attributes:
+        target: the agent's socket.
+        passed: all that did.
+        meddle: is given what was asked and what calls the agent, and returns what the pipe gets;
+            None hangs up.
+    """
+
+    def __init__(self, path: Path, target: Path | None = None) -> None:
+        self.path, self.target = path, target
+        self.forget()
+        self._listener = listen(path)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def forget(self) -> None:
+        """Be as new."""
+        self.passed: list[Passed] = []
+        self.meddle: Meddle = lambda asked, call: call(asked)
+
+    def call(self, body: bytes) -> bytes | None:
+        """Return what the agent answers; None where it is not there or dies."""
+        parts = bytearray()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
+            try:
+                agent.connect(str(self.target))
+                write_frame(agent, body, PATIENCE)
+                while part := agent.recv(1 << 20):
+                    parts += part
+            except (OSError, WireError):
+                pass
+        passed = Passed(body, bytes(parts))
+        if parts:
+            self.passed.append(passed)
+        return passed.answer
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed at the end
+            while True:
+                connection, _address = self._listener.accept()
+                threading.Thread(target=self._one, args=(connection,), daemon=True).start()
+
+    def _one(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(WireError, OSError):
+            answer = self.meddle(body := read_frame(connection, LIMIT), self.call)
+            del body
+            if answer is not None:
+                write_frame(connection, answer, PATIENCE)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.path.unlink(missing_ok=True)
+
+
+def place_of(asked: bytes) -> Place | None:
+    """Return what a server asks for; None for a greeting, and what is none of its messages."""
+    with contextlib.suppress(WireError):
+        message = read_by_site(asked)
+        if isinstance(message, Ask):
+            question = read_question(message.question)
+            return question.broadcast.round, question.exchange
+    return None
+
+
+def reports(proxy: Proxy) -> dict[Place, set[bytes]]:
+    """Return the different reports that left an agent whole, by place."""
+    found: dict[Place, set[bytes]] = {}
+    for passed in list(proxy.passed):
+        message = read_by_server(passed.answer) if passed.answer else None
+        if isinstance(message, Answered):
+            _run, exchange, content = read_answer(message.answer)
+            if isinstance(content, Report):
+                found.setdefault((content.round, exchange), set()).add(message.answer)
+    return found
+
+
+Deliver = Callable[[int, bytes, bytes | None], Sequence[bytes | None]]
+
+
+@dataclass
+class Courier:
+    """Carries what Flower carries, in threads: see ``flower_app``.
+
+    Attributes:
+        server: the server's socket.
+        sites: those of the agents, or of what stands before them.
+        deliver: is given a site, what was asked and what was answered, and returns what comes in,
+            None for Flower's error.
+        patience: seconds for an agent to come back.
+    """
+
+    server: Path
+    sites: list[Path]
+    deliver: Deliver = lambda site, asked, answer: [answer]
+    patience: float = 5.0
+    _over: threading.Event = field(default_factory=threading.Event)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Courier:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self._over.set()
+        self._thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+                try:
+                    server.connect(str(self.server))
+                    self._carry(server)
+                except (OSError, ConnectionLost):
+                    self._over.wait(0.02)
+
+    def _carry(self, server: socket.socket) -> None:
+        server.settimeout(PATIENCE)
+        while not self._over.is_set():
+            frame = read_frame(server, LIMIT, PATIENCE)
+            if frame[:1] == b"E":
+                return
+            if frame[:1] == b"N":
+                nodes = [100 + site for site in range(len(self.sites))]
+                self._write(server, b"N" + struct.pack(f">{len(nodes)}Q", *nodes))
+                continue
+            tag, node, _ttl = struct.unpack(">8sQI", frame[1:21])
+            given = (server, tag, node - 100, frame[21:])
+            threading.Thread(target=self._pass_on, args=given, daemon=True).start()
+
+    def _pass_on(self, server: socket.socket, tag: bytes, site: int, body: bytes) -> None:
+        for answer in self.deliver(site, body, self._ask(site, body)):
+            failed = answer is None
+            with contextlib.suppress(OSError, ConnectionLost):
+                self._write(server, b"F" + tag + bytes(4) if failed else b"R" + tag + answer)
+
+    def _ask(self, site: int, body: bytes) -> bytes:
+        until = time.monotonic() + self.patience
+        while time.monotonic() < until and not self._over.is_set():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
+                try:
+                    agent.connect(str(self.sites[site]))
+                    write_frame(agent, body, PATIENCE)
+                    return read_frame(agent, LIMIT, PATIENCE)
+                except (OSError, WireError):
+                    time.sleep(0.05)
+        return b""
+
+    def _write(self, server: socket.socket, body: bytes) -> None:
+        with self._writing:
+            write_frame(server, body, PATIENCE)
+
+
+@contextlib.contextmanager
+def proxies_at(paths: Sequence[Path]) -> Iterator[list[Proxy]]:
+    found = [Proxy(path) for path in paths]
+    try:
+        yield found
+    finally:
+        for proxy in found:
+            proxy.close()

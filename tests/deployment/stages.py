@@ -1,0 +1,160 @@
+"""A world whose parties are real processes, and what must hold for it whatever was killed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from real_processes import Courier, Party, Place, Proxy, proxies_at, reports
+from safetensors.numpy import load_file
+from worlds import World, make_world
+
+from fedldp.deployment.sites import RELEASED_TWICE
+from fedldp.simulation.engine import simulate
+
+
+def small_world(folder: Path, *settings: str, **given: Any) -> World:
+    """Return a world whose rounds take no time, with sockets where processes may have them."""
+    settings = ("num_examples=150", "local_epochs=1", *settings)
+    return make_world(folder, *settings, policy={"socket": "run/site.sock"}, **given)
+
+
+class Stage:
+    """Agents, a server, and the proxies before the agents.
+
+    Attributes:
+        world: of the run.
+        proxies: one before each agent.
+        socket: of the server.
+    """
+
+    def __init__(self, world: World, proxies: Sequence[Proxy], socket: Path) -> None:
+        self.world, self.proxies, self.socket = world, proxies, socket
+        self.run = world.folder / "server"
+        (world.folder / "run.agreement").write_bytes(world.agreement.to_bytes())
+        test = world.inputs.dataset.test
+        np.savez(world.folder / "test.npz", features=test.features, labels=test.labels)
+        self.agents = [
+            Party(
+                world.folder / f"agent-{index}.log",
+                *("deploy", "site", policy.key.parent / "site.toml", "--test-keys"),
+            )
+            for index, policy in enumerate(world.policies)
+        ]
+        for proxy, policy in zip(proxies, world.policies, strict=True):
+            proxy.forget()
+            proxy.target = policy.socket
+        self.server = self.another_server("server", socket)
+
+    def another_server(self, name: str, socket: Path) -> Party:
+        """Return a server of the same agreement, with a folder of its own."""
+        folder = self.world.folder
+        return Party(
+            folder / f"{name}.log",
+            *("deploy", "server", folder / name, folder / "run.agreement", "--json"),
+            *("--test", folder / "test.npz", "--socket", socket),
+        )
+
+    def start(self) -> None:
+        for agent in self.agents:
+            if not agent.alive:
+                agent.start()
+        self.server.start()
+
+    def close(self) -> None:
+        """End all as systemd does; nothing may be left of it."""
+        for party in (*self.agents, self.server):
+            party.end()
+        assert not any(party.alive for party in (*self.agents, self.server))
+        assert list(self.world.folder.rglob("*.sock")) == []
+
+    def kill(self) -> None:
+        """End whatever is left, where a test failed."""
+        for party in (*self.agents, self.server):
+            if party.alive:
+                party.kill()
+
+    # What must hold
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the records of the rounds that are complete, by the server's folder."""
+        file = self.run / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def places(self, rounds: Sequence[int]) -> list[Place]:
+        exchanges = 1 if self.world.agreement.channel == "named" else 4
+        return [(round, exchange) for round in rounds for exchange in range(exchanges)]
+
+    def assert_ledger(self, site: int, rounds: Sequence[int], lost: int = 0) -> None:
+        """Check that a site paid for some rounds, each once, and gave one answer for each place.
+
+        Where an older copy of it was restored, ``lost`` rounds were charged besides, and what left
+        before is in no ledger.
+        """
+        ledger, agreement = self.world.ledger(site), self.world.agreement
+        entries = ledger.verify()
+        found = [(e.round, e.exchange) for e in entries if e.run == agreement.run]
+        assert found == self.places(rounds)
+        price, _run = self.world.policies[site].costs(agreement)
+        assert price > 0
+        assert math.isclose(sum(entry.cost for entry in entries), (len(rounds) + lost) * price)
+        given = reports(self.proxies[site])
+        assert all(len(each) == 1 for each in given.values())
+        assert lost or given.keys() <= set(found)
+        self._assert_parts(self.proxies[site])
+
+    def _assert_parts(self, proxy: Proxy) -> None:
+        """Check that what left in part is the beginning of what left whole."""
+        for part in (passed for passed in proxy.passed if passed.answer is None):
+            whole = [p.frame for p in proxy.passed if p.asked == part.asked and p.answer]
+            assert whole
+            assert all(frame.startswith(part.frame) for frame in whole)
+
+    def assert_whole(self, weights: dict[str, NDArray[np.float32]] | None) -> None:
+        """Check a run that all sites took part in, in all its rounds, to the last bit."""
+        rounds = range(1, self.world.config.rounds + 1)
+        for site in range(len(self.agents)):
+            self.assert_ledger(site, rounds)
+            assert set(reports(self.proxies[site])) == set(self.places(rounds))
+        assert [record["round"] for record in self.rounds()] == list(rounds)
+        assert all(record["clients"] == len(self.agents) for record in self.rounds())
+        assert RELEASED_TWICE not in self.server.text()
+        assert "Traceback" not in "".join(p.text() for p in (*self.agents, self.server))
+        if weights is not None:
+            found = load_file(self.run / "model.safetensors")
+            assert found.keys() == weights.keys()
+            for name, expected in weights.items():
+                assert found[name].tobytes() == expected.tobytes()
+
+
+@contextmanager
+def staged(world: World, **given: Any) -> Iterator[tuple[Stage, Courier]]:
+    """Give a stage whose bytes a courier carries, and end all of it."""
+    paths = [world.folder / "proxies" / f"{index}.sock" for index in range(len(world.policies))]
+    socket = world.folder / "server.sock.d" / "server.sock"
+    with proxies_at(paths) as proxies, Courier(socket, paths, **given) as courier:
+        stage = Stage(world, proxies, socket)
+        try:
+            yield stage, courier
+            for proxy in proxies:
+                proxy.close()
+            stage.close()
+        finally:
+            stage.kill()
+
+
+_EXPECTED: dict[str, dict[str, NDArray[np.float32]]] = {}
+
+
+def expected(world: World) -> dict[str, NDArray[np.float32]]:
+    """Return the weights that a simulation of the world's configuration ends with."""
+    name = world.config.model_dump_json()
+    if name not in _EXPECTED:
+        _EXPECTED[name] = simulate(world.config).weights
+    return _EXPECTED[name]

@@ -1,0 +1,327 @@
+"""Each row of the table of failures that one process can show: nothing is released twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import FakePipe, World, asks, bits, make_world
+
+from fedldp.deployment import sites
+from fedldp.deployment.journal import Journal
+from fedldp.deployment.messages import (
+    Answered,
+    Ask,
+    read_by_server,
+    read_by_site,
+)
+from fedldp.errors import RunError
+from fedldp.reporting import record
+from fedldp.simulation.engine import simulate
+from fedldp.wire import Report, read_answer
+
+CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
+Body = bytes | None
+Meddle = Callable[[int, bytes, Body], list[Body]]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in fedldp catches it."""
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+
+
+def whole(world: World) -> list[tuple[int, int]]:
+    exchanges = range(1 if world.agreement.channel == "named" else 4)
+    return [(round, exchange) for round in (1, 2) for exchange in exchanges]
+
+
+def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
+    """Check the ledgers, and that no site ever gave two reports in one place."""
+    for index in range(len(world.policies)):
+        assert world.releases(index) == whole(world)
+    given: dict[tuple[int, int, int], set[bytes]] = {}
+    for node, _asked, answer in [] if pipe is None else pipe.seen:
+        message = read_by_server(answer) if answer else None
+        if isinstance(message, Answered):
+            _run, exchange, content = read_answer(message.answer)
+            if isinstance(content, Report):
+                place = node, content.round, exchange
+                given.setdefault(place, set()).add(message.answer)
+    assert all(len(each) == 1 for each in given.values())
+
+
+# Agents
+
+
+AGENT = """
+import os, sys
+from pathlib import Path
+from fedldp.accounting import sqlite_ledger
+from fedldp.deployment.policy import read_policy
+from fedldp.deployment.site import Agent
+
+when, folder = sys.argv[1], Path(sys.argv[2])
+agent = Agent(read_policy(folder / "site.toml"), test_keys=True)
+real = agent._ledger.release
+
+def release(*given, **named):
+    *others, make = given
+    def make_and_die():
+        make()
+        os._exit(9)
+    if when == "before":
+        return real(*others, make_and_die, **named)
+    real(*given, **named)
+    os._exit(9)
+
+agent._ledger.release = release
+agent.answer((folder / "asked").read_bytes())
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_same(
+    tmp_path: Path, when: str, expected: dict[str, bytes]
+) -> None:
+    world = make_world(tmp_path)
+    pipe = world.pipe()
+    pipe.agents[100], asked = None, list[bytes]()
+    agents = dict(pipe.agents)
+    pipe.agents[100] = lambda body: asked.append(body) or b""  # type: ignore[func-returns-value]
+    pipe.meddle = _reach(world, 100)
+    with pytest.raises(Killed):
+        world.serve(pipe)
+    (body,) = [body for node, body, _ in pipe.seen if node == 100 and asks(body)]
+    folder = world.policies[0].key.parent
+    (folder / "asked").write_bytes(body)
+    done = subprocess.run([sys.executable, "-c", AGENT, when, folder], env=os.environ, check=False)
+    assert done.returncode == 9
+    paid = [] if when == "before" else [(1, 0)]
+    assert world.releases(0) == paid
+    entries = world.ledger(0).releases()
+    agents[100] = world.agent(0).answer
+    again = FakePipe(agents)
+    assert bits(world.serve(again)) == expected
+    assert_each_once(world, again)
+    assert world.ledger(0).releases()[: len(entries)] == entries
+
+
+def _reach(world: World, node: int) -> Meddle:
+    """Return a meddler that answers a node's greeting, and ends all where it is asked."""
+
+    def meddle(there: int, asked: bytes, answer: Body) -> list[Body]:
+        if there != node:
+            return [answer]
+        if asks(asked):
+            raise Killed
+        return [world.agent(node - 100).answer(asked)]
+
+    return meddle
+
+
+# Messages
+
+
+def once(change: Meddle) -> Meddle:
+    """Return a meddler that changes the first answer of every place, and lets the rest pass."""
+    seen: set[tuple[int, bytes]] = set()
+
+    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+        message = read_by_site(asked)  # a greeting differs each time, and a question never
+        place = node, message.question if isinstance(message, Ask) else b""
+        if place in seen:
+            return [answer]
+        seen.add(place)
+        return change(node, asked, answer)
+
+    return meddle
+
+
+def lost(node: int, asked: bytes, answer: Body) -> list[Body]:
+    return [None]
+
+
+def empty(node: int, asked: bytes, answer: Body) -> list[Body]:
+    return [b""]
+
+
+def twice(node: int, asked: bytes, answer: Body) -> list[Body]:
+    return [answer, answer]
+
+
+def garbage(node: int, asked: bytes, answer: Body) -> list[Body]:
+    return [bytes(range(256)), answer]
+
+
+def cut(node: int, asked: bytes, answer: Body) -> list[Body]:
+    assert answer
+    return [answer[:-1], answer[: len(answer) // 2]]
+
+
+@CHANNELS
+@pytest.mark.parametrize("change", [lost, empty, twice, garbage], ids=lambda c: c.__name__)
+def test_what_is_lost_or_repeated_is_asked_again_and_counted_once(
+    tmp_path: Path, channel: str, change: Meddle, expected: dict[str, bytes]
+) -> None:
+    world = make_world(tmp_path, channel=channel)
+    pipe = world.pipe(meddle=once(change))
+    assert bits(world.serve(pipe)) == expected
+    assert_each_once(world, pipe)
+
+
+def test_late_reordered_and_foreign_answers_are_not_counted(
+    tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    world, kept = make_world(tmp_path), list[bytes]()
+
+    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+        if not isinstance(read_by_site(asked), Ask):
+            return [answer]
+        assert answer
+        kept.append(answer)
+        late = [each for each in kept if each is not answer and asks(asked, round=2)]
+        return [*late[:3], answer, *reversed(late)]
+
+    pipe = world.pipe(meddle=meddle)
+    assert bits(world.serve(pipe)) == expected
+    assert_each_once(world, pipe)
+
+
+class Reordered(FakePipe):
+    """Gives what came in last to first, one at a time."""
+
+    def take(self, timeout: float) -> list[tuple[int, Body]]:
+        return [self._ready.pop()] if self._ready else []
+
+
+@CHANNELS
+def test_the_order_of_answers_is_no_matter(
+    tmp_path: Path, channel: str, expected: dict[str, bytes]
+) -> None:
+    world = make_world(tmp_path, channel=channel)
+    assert bits(world.serve(Reordered(world.pipe().agents))) == expected
+
+
+# The server
+
+
+@pytest.mark.parametrize(
+    ("channel", "round", "exchange", "answered"),
+    [("named", 1, 0, 2), ("named", 2, 0, 0), *(("sum", 1, e, 2) for e in range(4)),
+     ("sum", 1, 3, 0), ("sum", 2, 0, 0)],
+)  # fmt: skip
+def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not_been(
+    tmp_path: Path,
+    channel: str,
+    round: int,
+    exchange: int,
+    answered: int,
+    expected: dict[str, bytes],
+) -> None:
+    world, asked_before = make_world(tmp_path, channel=channel), list[bytes]()
+
+    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+        if asks(asked, round, exchange):
+            asked_before.append(read_by_site(asked).question)  # type: ignore[union-attr]
+            if len(asked_before) > answered:
+                raise Killed
+        return [answer]
+
+    pipe = world.pipe(meddle=meddle)
+    with pytest.raises(Killed):
+        world.serve(pipe)
+    again = FakePipe(pipe.agents, seen=pipe.seen)
+    assert bits(world.serve(again)) == expected
+    assert_each_once(world, again)
+    later = {read_by_site(a).question for _, a, _ in again.seen if asks(a, round, exchange)}  # type: ignore[union-attr]
+    assert later == set(asked_before)
+    assert not list((world.folder / "server" / "journal").glob("round-*"))
+
+
+def killing(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, *, nth: int, late: bool) -> Any:
+    real, count = getattr(owner, name), [0]
+
+    def call(*given: Any, **named: Any) -> Any:
+        count[0] += 1
+        if count[0] == nth and not late:
+            raise Killed
+        done = real(*given, **named)
+        if count[0] == nth:
+            raise Killed
+        return done
+
+    monkeypatch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize(
+    ("channel", "owner", "name", "nth", "late"),
+    [
+        ("named", Journal, "ask", 2, False),
+        ("sum", Journal, "ask", 4, True),
+        ("sum", Journal, "close", 3, False),
+        ("sum", Journal, "close", 3, True),
+        ("sum", record.RunFolder, "write_round", 1, False),
+        ("named", record.RunFolder, "write_metrics", 1, False),
+        ("sum", record.RunFolder, "write_round", 1, True),
+        ("named", record.RunFolder, "write_round", 2, True),
+        ("sum", Journal, "forget_before", 1, False),
+        ("named", record.RunFolder, "write_model", 1, False),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_a_server_killed_as_it_writes_goes_on(
+    tmp_path: Path, channel: str, owner: Any, name: str, nth: int, late: bool,
+    monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes],
+) -> None:  # fmt: skip
+    world = make_world(tmp_path, channel=channel)
+    pipe = world.pipe()
+    with monkeypatch.context() as patch:
+        killing(owner, name, patch, nth=nth, late=late)
+        with pytest.raises(Killed):
+            world.serve(pipe)
+    assert bits(world.serve(FakePipe(pipe.agents, seen=pipe.seen))) == expected
+    assert_each_once(world, pipe)
+    folder = world.folder / "server"
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
+    assert not list((folder / "journal").glob("round-*"))
+
+
+@CHANNELS
+@pytest.mark.parametrize("nth", [1, 2, 3, 5])
+def test_a_full_disk_at_the_server_stops_it_in_one_line_and_it_goes_on(
+    tmp_path: Path, channel: str, nth: int,
+    monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes],
+) -> None:  # fmt: skip
+    world = make_world(tmp_path, channel=channel)
+    pipe, real, left = world.pipe(), os.fsync, [nth * 8]
+
+    def full(handle: int) -> None:
+        if "/server" in os.readlink(f"/proc/self/fd/{handle}"):
+            left[0] -= 1
+            if left[0] <= 0:
+                raise OSError(28, "No space left on device")
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RunError) as found:
+            world.serve(pipe)
+    assert "\n" not in str(found.value)
+    assert "No space left on device" in str(found.value)
+    assert bits(world.serve(FakePipe(pipe.agents, seen=pipe.seen))) == expected
+    assert_each_once(world, pipe)

@@ -1,0 +1,209 @@
+"""The real Flower: bytes go through, killed processes come back, and none is left at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fedldp.deployment.frames import read_frame, write_frame
+from fedldp.deployment.loopback import Loopback
+from fedldp.deployment.pipe import FlowerPipe
+from fedldp.deployment.sockets import listen
+from fedldp.errors import RunError, WireError
+
+PATIENCE = 150.0
+
+
+class Echo:
+    """An agent that answers with its name and the question; ``holds`` makes it wait."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.asked: list[bytes] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self._listener = listen(path)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed at the end
+            while True:
+                connection, _address = self._listener.accept()
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(WireError):
+            body = read_frame(connection, 1 << 30)
+            self.asked.append(body)
+            self.go_on.wait()
+            write_frame(connection, self.path.stem.encode() + body)
+
+    def hold(self) -> None:
+        self.asked.clear()
+        self.go_on.clear()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture
+def echoes(tmp_path: Path) -> Iterator[list[Echo]]:
+    agents = [Echo(tmp_path / "agents" / f"{index}.sock") for index in range(2)]
+    yield agents
+    for agent in agents:
+        agent.close()
+
+
+def eventually(holds: Callable[[], bool], patience: float = PATIENCE) -> None:
+    until = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def take(pipe: FlowerPipe, count: int) -> dict[int, bytes | None]:
+    found: list[tuple[int, bytes | None]] = []
+    until = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < until:
+        found += pipe.take(1)
+    assert len(found) == count
+    return dict(found)
+
+
+def rounds(pipe: FlowerPipe, loop: Loopback, count: int, body: bytes) -> None:
+    eventually(lambda: len(pipe.nodes(10)) == 2)
+    for _ in range(count):
+        tags = [pipe.ask(node, body, 300) for node in loop.node_ids]
+        assert take(pipe, 2) == {tags[0]: b"0" + body, tags[1]: b"1" + body}
+
+
+def run_app(pipe: FlowerPipe, loop: Loopback) -> None:
+    loop.run_app()
+    assert pipe.wait_connected(PATIENCE)
+
+
+def of_folder(folder: Path) -> list[str]:
+    """Return the command lines of the processes that name a folder in any way."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            line = (entry / "cmdline").read_bytes()
+            if os.fsencode(folder) in line + (entry / "environ").read_bytes():
+                found.append(line.decode("utf-8", "replace"))
+    return found
+
+
+@pytest.mark.slow
+def test_bytes_go_through_and_what_is_killed_comes_back(tmp_path: Path, echoes: list[Echo]) -> None:
+    folder = tmp_path / "flower"
+    with (
+        FlowerPipe(tmp_path / "server" / "pipe.sock") as pipe,
+        Loopback(folder, [echo.path for echo in echoes], pipe.path) as loop,
+    ):
+        loop.start()
+        run_app(pipe, loop)
+        assert sorted(pipe.nodes(10)) == sorted(loop.node_ids)
+        rounds(pipe, loop, 3, os.urandom(2_000_000))
+
+        # A ClientApp and a SuperNode die while they wait for their agents.
+        for echo in echoes:
+            echo.hold()
+        tags = [pipe.ask(node, b"held", 300) for node in loop.node_ids]
+        eventually(lambda: all(echo.asked for echo in echoes))
+        loop.kill("clientapp-0")
+        loop.kill("supernode-1")
+        assert take(pipe, 2) == dict.fromkeys(tags)
+        for echo in echoes:
+            echo.go_on.set()
+        loop.restart("supernode-1")
+        rounds(pipe, loop, 1, b"after the ClientApp and the SuperNode")
+
+        # The ServerApp dies: what is under way fails at once, and another run goes on.
+        echoes[0].hold()
+        tag = pipe.ask(loop.node_ids[0], b"held", 300)
+        eventually(lambda: bool(echoes[0].asked))
+        loop.kill("serverapp")
+        assert take(pipe, 1) == {tag: None}
+        echoes[0].go_on.set()
+        run_app(pipe, loop)
+        rounds(pipe, loop, 1, b"after the ServerApp")
+
+        # So does the SuperLink, with it the ServerApp; the nodes come back by themselves.
+        loop.kill("superlink")
+        eventually(lambda: not pipe.connected)
+        loop.restart("superlink")
+        run_app(pipe, loop)
+        rounds(pipe, loop, 1, b"after the SuperLink")
+
+        # An agent that is gone: an empty answer, and no error.
+        echoes[1].close()
+        tag = pipe.ask(loop.node_ids[1], b"nobody", 300)
+        assert take(pipe, 1) == {tag: b""}
+
+        pipe.end()
+        eventually(lambda: "serverapp" not in loop.processes())
+        assert of_folder(folder)
+        with pytest.raises(RunError, match="no process 'serverapp' to kill: there are super"):
+            loop.kill("serverapp")
+    assert loop.processes() == {}
+    assert of_folder(folder) == []
+    logs = b"".join(log.read_bytes() for log in folder.glob("*.log"))
+    assert b"after the" not in logs
+
+
+BEGIN = """
+import sys, time
+from pathlib import Path
+from fedldp.deployment.loopback import Loopback
+folder = Path(sys.argv[1])
+with Loopback(folder / "flower", [folder / "a"], folder / "b") as loop:
+    loop.start()
+    print("up", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_all_of_it(tmp_path: Path, end: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGIN, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        assert len(of_folder(tmp_path)) >= 4
+        process.send_signal(end)
+        time.sleep(0.05)
+        process.send_signal(end)  # the impatient press twice
+        assert process.wait(30) != 0
+    assert of_folder(tmp_path) == []
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        Loopback(tmp_path, [], tmp_path / "s") as loop,
+        pytest.raises(RunError, match="is not empty: name a new one"),
+    ):
+        loop.start()
+
+
+def test_only_what_it_starts_can_be_restarted(tmp_path: Path) -> None:
+    with Loopback(tmp_path, [], tmp_path / "s") as loop:
+        with pytest.raises(RunError, match="cannot restart 'clientapp-0': superlink or"):
+            loop.restart("clientapp-0")
+        assert loop.processes() == {}

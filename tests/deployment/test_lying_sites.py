@@ -1,0 +1,124 @@
+"""Sites that lie: none is counted as another, stops the others, or is read as it likes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import FakePipe, asks, bits, make_world
+
+from fedldp.deployment import sites
+from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
+from fedldp.errors import FedldpError, RunError
+from fedldp.simulation.engine import simulate
+from fedldp.wire import Report, pack_answer, read_answer
+
+Body = bytes | None
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+
+
+@pytest.fixture(scope="module")
+def absent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the weights of a round without the second site."""
+    world = make_world(tmp_path_factory.mktemp("absent"), "rounds=1", quorum=2, deadline=1.0)
+    pipe = world.pipe()
+    pipe.agents[101] = None
+    return bits(world.serve(pipe))
+
+
+def test_a_second_and_different_answer_is_noticed_and_the_first_counts(
+    tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(tmp_path)
+
+    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+        if node != 101 or not asks(asked):
+            return [answer]
+        return [answer, other_bits(answer)]
+
+    assert bits(world.serve(world.pipe(meddle=meddle))) == expected
+    assert "site-1 gave another answer to a question that it had answered" in caplog.text
+
+
+def other_bits(answer: Body, **changes: Any) -> bytes:
+    message = read_by_server(answer or b"")
+    assert isinstance(message, Answered)
+    run, exchange, content = read_answer(message.answer)
+    assert isinstance(content, Report)
+    flipped = bytes([content.payload[0] ^ 0xFF]) + content.payload[1:]
+    report = Report(**{**vars(content), "payload": flipped, **changes})
+    return pack(Answered(message.receipt, pack_answer(report, run=run, exchange=exchange)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"client": 0},
+        {"size": 649, "chunk": 649},
+        {"size": 1 << 40},
+        {"payload": b""},
+        {"payload": b"\xff" * 83},
+        {"payload": b"\xff" * 100_000},
+        {"chunk": 1},
+        {"weight": 1e300},
+        {"epsilon": 1e-6},  # which would count for a million
+    ],
+    ids=lambda changes: repr(changes)[:25],
+)
+def test_a_site_that_sends_what_no_site_sends_is_left_out_and_stops_nobody(
+    tmp_path: Path, changes: dict[str, Any], absent: dict[str, bytes]
+) -> None:
+    world = make_world(tmp_path, "rounds=1", quorum=2, deadline=1.0)
+
+    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+        return [other_bits(answer, **changes) if node == 101 and asks(asked) else answer]
+
+    try:
+        served = world.serve(world.pipe(meddle=meddle))
+    except FedldpError as error:
+        pytest.fail(f"one site stopped the run: {error}")
+    assert bits(served) == absent
+
+
+def test_a_node_that_is_no_site_gets_nothing_and_is_not_counted(
+    tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(tmp_path)
+    agent = world.agent(1)
+
+    def pretends(body: bytes) -> bytes:
+        answer = bytearray(agent.answer(body))
+        if not isinstance(read_by_site(body), Ask):
+            answer[-40] ^= 1  # of the signature
+        return bytes(answer)
+
+    pipe = world.pipe()
+    pipe.agents = {7: pretends, **pipe.agents}
+    assert bits(world.serve(pipe)) == expected
+    assert not [1 for node, asked, _ in pipe.seen if node == 7 and asks(asked)]
+    assert "node 7: says it is site-1, and did not sign for that" in caplog.text
+
+
+def test_an_old_signature_does_not_serve_again(tmp_path: Path) -> None:
+    world, agents = make_world(tmp_path, "rounds=1", deadline=1.0), list[bytes]()
+    pipe = world.pipe()
+    world.serve(pipe)
+    for _node, asked, answer in pipe.seen:
+        if _node == 101 and not isinstance(read_by_site(asked), Ask):
+            agents.append(answer or b"")
+    other = FakePipe({**world.pipe().agents, 101: lambda body: agents[0]})
+    shutil.rmtree(world.folder / "server")
+    with pytest.raises(RunError, match="site-1 did not answer"):
+        world.serve(other)

@@ -1,0 +1,68 @@
+"""`fedldp deploy demo` as a user types it: what it prints, how it ends, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_loopback import eventually, of_folder
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 400
+SMALL = ("--set", "num_examples=150", "--set", "local_epochs=1", "--rounds", "2")
+Start = Callable[..., Any]
+
+
+def nothing_is_left(folder: Path) -> None:
+    eventually(lambda: not of_folder(folder), 20)
+    assert list(folder.glob("fedldp-*")) == []
+
+
+@pytest.mark.parametrize(("channel", "more"), [("named", ["--kill"]), ("sum", [])], ids=str)
+def test_a_demo_ends_as_its_simulation(
+    fedldp_process: Start, tmp_path: Path, channel: str, more: list[str]
+) -> None:
+    command = fedldp_process(
+        *("deploy", "demo", "--sites", 3, "--channel", channel, *SMALL, *more, "--json")
+    )
+    out, _ = command.process.communicate(timeout=PATIENCE)
+    assert command.process.returncode == 0, command.errors()
+    document = json.loads(out)
+    keys = {"accuracy", "rounds", "privacy", "ledgers", "equal_to_simulation", "events"}
+    assert keys <= document.keys()
+    assert document["rounds"] == 2
+    assert document["equal_to_simulation"] is True
+    assert 0 < document["accuracy"] < 1
+    assert {"claim", "guarantees", "warnings"} == document["privacy"].keys()
+    adversaries = {each["adversary"] for each in document["privacy"]["guarantees"]}
+    assert adversaries == {"server"} | ({"summing-server"} if channel == "sum" else set())
+    assert [each["site"] for each in document["ledgers"]] == ["site-0", "site-1", "site-2"]
+    for ledger in document["ledgers"]:
+        assert {"site", "entries", "spent"} <= ledger.keys()
+        assert ledger["entries"] == 2
+        assert ledger["spent"] > 0
+    events = document["events"]
+    assert events == [line for line in command.errors().splitlines() if line in events]
+    assert "the server saw no site give two different answers to one question" in events
+    if more:
+        assert {"killed agent-0", "killed server"} <= set(events)
+    nothing_is_left(tmp_path)
+
+
+def test_ctrl_c_ends_all_that_it_started(fedldp_process: Start, tmp_path: Path) -> None:
+    command = fedldp_process("deploy", "demo", *SMALL)
+    command.wait_until(lambda: "started the server's app" in command.errors())
+    assert len(of_folder(tmp_path)) > 8
+    command.interrupt()
+    try:
+        command.process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        pytest.fail(command.errors())
+    assert command.process.returncode not in (0, 2)
+    assert "Traceback" not in command.errors()
+    nothing_is_left(tmp_path)

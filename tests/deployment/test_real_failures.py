@@ -1,0 +1,327 @@
+"""The table of failures, with real processes and SIGKILL: nothing is released twice or unpaid.
+
+A courier carries the bytes here; ``test_real_flower.py`` has the rows that are Flower's own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from real_processes import (
+    Call,
+    ClockJumps,
+    DiesAtAnswer,
+    DiesAtCommit,
+    DiesAtEveryFile,
+    DiskIsFull,
+    OtherWeights,
+    Party,
+    Place,
+    Sabotage,
+    eventually,
+    place_of,
+    reports,
+)
+from stages import Stage, expected, small_world, staged
+
+pytestmark = pytest.mark.slow
+
+CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
+PATIENT = 300.0
+"""Seconds of a deadline that nothing here reaches."""
+
+
+# Agents
+
+
+def dies(stage: Stage, site: int, sabotages: list[Sabotage]) -> None:
+    """Let an agent die of one thing after the other, and start it as it is at last."""
+    for sabotage in sabotages:
+        stage.agents[site].start(sabotage)
+        assert stage.agents[site].wait() == -9
+    stage.agents[site].start()
+
+
+@CHANNELS
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_an_agent_dies_at_every_commit(tmp_path: Path, channel: str, after: bool) -> None:
+    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
+    commits = 2 if channel == "named" else 8
+    with staged(world) as (stage, _courier):
+        for agent in stage.agents[1:]:
+            agent.start()
+        stage.server.start()
+        # After a commit it is dead in the next exchange's; before one, in the same one's.
+        numbers = [1] * commits if after else [1, *[2] * (commits - 1)]
+        dies(stage, 0, [DiesAtCommit(number, after) for number in numbers])
+        assert stage.server.wait() == 0
+        stage.assert_whole(expected(world))
+        again = "answered again, with the same bytes and at no cost"
+        assert stage.agents[0].text().count(again) == (commits if after else 0)
+        asked = [place_of(passed.asked) for passed in stage.proxies[0].passed]
+        assert sorted(filter(None, asked)) == stage.places([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("channel", "sent"), [("named", 0), ("named", 1), ("named", 8), ("sum", 0), ("sum", 100)]
+)
+def test_an_agent_dies_while_it_answers(tmp_path: Path, channel: str, sent: int) -> None:
+    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
+    answers = 2 if channel == "named" else 8
+    with staged(world) as (stage, _courier):
+        for agent in stage.agents[1:]:
+            agent.start()
+        stage.server.start()
+        # Asked again it has an answer at once, and dies at the one after that.
+        dies(stage, 0, [DiesAtAnswer(1, sent), *[DiesAtAnswer(2, sent)] * (answers - 1)])
+        assert stage.server.wait() == 0
+        stage.assert_whole(expected(world))
+        parts = [passed for passed in stage.proxies[0].passed if passed.answer is None]
+        assert len(parts) == (answers if sent else 0)
+
+
+def test_the_disk_of_a_site_is_full(tmp_path: Path) -> None:
+    world = small_world(tmp_path, deadline=PATIENT)
+    world.agent(0)  # makes its ledger
+    with staged(world) as (stage, _courier):
+        for agent in stage.agents[1:]:
+            agent.start()
+        stage.agents[0].start(DiskIsFull(4096))
+        stage.server.start()
+        assert stage.server.wait() == 2
+        assert "site-0 refused: ledger" in stage.server.text().splitlines()[-1]
+        stage.agents[0].end()
+        stage.assert_ledger(0, [])
+        assert reports(stage.proxies[0]) == {}
+        eventually(lambda: "ledger.sqlite: disk I/O error" in stage.agents[0].text())
+        stage.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole(expected(world))
+
+
+def test_the_ledger_of_a_site_is_an_older_copy(tmp_path: Path) -> None:
+    world = small_world(tmp_path, "rounds=4", deadline=PATIENT, quorum=2)
+    ledger = world.policies[0].ledger
+    world.agent(0)  # makes it
+    copy = shutil.copy(ledger, tmp_path / "copy")
+    asked, go_on = threading.Event(), threading.Event()
+
+    def wait(body: bytes, call: Call) -> bytes | None:
+        if place_of(body) == (2, 0):
+            asked.set()
+            go_on.wait()
+        return call(body)
+
+    def dead(body: bytes, call: Call) -> bytes | None:
+        return None if place_of(body) == (2, 0) else call(body)
+
+    with staged(world) as (stage, _courier):
+        stage.proxies[1].meddle = wait
+        for agent in stage.agents:
+            agent.start()
+        stage.proxies[0].meddle = dead
+        stage.server.start()
+        assert asked.wait(PATIENT)  # so round 1 is complete
+        stage.agents[0].kill()
+        shutil.copy(copy, ledger)
+        stage.agents[0].start()
+        stage.proxies[0].meddle = lambda body, call: call(body)
+        eventually(lambda: "does not know. If it was restored" in stage.agents[0].text())
+        assert world.releases(0) == []
+        stage.agents[0].end()
+        policy = ledger.parent / "site.toml"
+        told = Party(tmp_path / "told.log", "deploy", "restored", policy, "--yes")
+        told.start()
+        assert told.wait() == 0
+        assert "4 rounds charged as lost; it goes on" in told.text()
+        stage.agents[0].start()
+        go_on.set()
+        assert stage.server.wait() == 0
+        # Four rounds are charged as lost, though it was one, and two are taken part in.
+        stage.assert_ledger(0, [3, 4], lost=4)
+        assert [record["clients"] for record in stage.rounds()] == [3, 2, 3, 3]
+        for site in (1, 2):
+            stage.assert_ledger(site, [1, 2, 3, 4])
+
+
+def test_clocks_jump(tmp_path: Path) -> None:
+    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
+    with staged(world) as (stage, _courier):
+        for agent in stage.agents:
+            agent.start(ClockJumps(1e9))
+        stage.server.start(ClockJumps(-1e8))
+        assert stage.server.wait() == 0
+        stage.assert_whole(expected(world))
+
+
+# The server
+
+
+@CHANNELS
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_the_server_dies_at_every_file_that_it_writes(
+    tmp_path: Path, channel: str, after: bool
+) -> None:
+    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
+    done = tmp_path / "done"
+    with staged(world) as (stage, _courier):
+        for agent in stage.agents:
+            agent.start()
+        deaths = 0
+        stage.server.start(DiesAtEveryFile(done, after))
+        while stage.server.wait() == -9:
+            deaths += 1
+            stage.server.start(DiesAtEveryFile(done, after))
+        assert stage.server.wait() == 0, stage.server.text()[-2000:]
+        stage.assert_whole(expected(world))
+        names = {str(Path(name).relative_to(tmp_path)) for name in done.read_text().splitlines()}
+        assert deaths == len(names)
+        journal = {f"round-{r}/{e}.question" for r, e in stage.places([1, 2])}
+        if channel == "sum":
+            journal |= {f"round-{r}/{e}.answers" for r, e in stage.places([1, 2])}
+        assert {f"server/journal/{name}" for name in journal} <= names
+        others = {"checkpoint", "metrics.jsonl", "receipts.json", "privacy.json", "summary.json"}
+        assert {f"server/{name}" for name in others} <= names
+
+
+@pytest.mark.parametrize("name", ["0.question", "2.answers", "checkpoint", "summary.json"])
+def test_the_disk_of_the_server_is_full(tmp_path: Path, name: str) -> None:
+    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
+    with staged(world) as (stage, _courier):
+        for agent in stage.agents:
+            agent.start()
+        stage.server.start(DiskIsFull(256, name))
+        assert stage.server.wait() == 2
+        stage.server.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole(expected(world))
+
+
+@CHANNELS
+def test_a_server_that_asks_otherwise_for_the_same_round(tmp_path: Path, channel: str) -> None:
+    """Two broadcasts for one round, under the one agreement: sites answer the first alone."""
+    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
+
+    def stops(asked: bytes, call: Call) -> bytes | None:
+        answer = call(asked)
+        return None if place_of(asked) == (1, 0) else answer
+
+    with staged(world) as (stage, _courier):
+        for proxy in stage.proxies:
+            proxy.meddle = stops
+        for agent in stage.agents:
+            agent.start()
+        stage.server.start()
+        eventually(lambda: all(reports(proxy) for proxy in stage.proxies))
+        stage.server.kill()
+        for proxy in stage.proxies:
+            proxy.meddle = lambda asked, call: call(asked)
+        other = stage.another_server("other", stage.socket)
+        other.start(OtherWeights())
+        assert other.wait() == 2
+        assert "site-0 refused: asked-otherwise" in other.text().splitlines()[-1]
+        stage.server.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole(expected(world))
+
+
+# Messages
+
+
+@CHANNELS
+def test_messages_that_are_lost_repeated_or_late(tmp_path: Path, channel: str) -> None:
+    """Each is lost once; what comes then is doubled, and asked of the agent twice."""
+    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
+    lost = set()
+
+    def deliver(site: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
+        key = site, asked
+        if place_of(asked) is not None and key not in lost:
+            lost.add(key)
+            return [None]
+        return [answer, answer, b"garbage"]
+
+    with staged(world, deliver=deliver) as (stage, _courier):
+        for proxy in stage.proxies:
+            proxy.meddle = lambda asked, call: (call(asked), call(asked))[1]
+        stage.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole(expected(world))
+        assert len(lost) == len(stage.places([1, 2])) * 3
+
+
+def test_a_site_slower_than_the_deadline(tmp_path: Path) -> None:
+    """It paid, and its answer comes in the next round: it is not added there."""
+    world = small_world(tmp_path, "rounds=3", deadline=4, quorum=2)
+    late = threading.Event()
+
+    def slow(asked: bytes, call: Call) -> bytes | None:
+        answer = call(asked)
+        if place_of(asked) == (1, 0):
+            late.wait(60)
+        return answer
+
+    def next_round(asked: bytes, call: Call) -> bytes | None:
+        if place_of(asked) == (2, 0):
+            late.set()
+            time.sleep(0.5)
+        return call(asked)
+
+    with staged(world) as (stage, _courier):
+        stage.proxies[0].meddle, stage.proxies[1].meddle = slow, next_round
+        stage.start()
+        assert stage.server.wait() == 0
+        assert [record["clients"] for record in stage.rounds()] == [2, 3, 3]
+        for site in range(3):
+            stage.assert_ledger(site, [1, 2, 3])
+
+
+def test_garbage_stops_no_round(tmp_path: Path) -> None:
+    """Fifty a second: noise, cut frames, lengths without end, connections that say nothing."""
+    world = small_world(tmp_path, "rounds=4", channel="sum", deadline=PATIENT)
+    over, sent, asked = threading.Event(), [0], list[Place]()
+    garbage = [
+        bytes(8) + b"x",
+        (1 << 60).to_bytes(8, "big"),
+        (100).to_bytes(8, "big") + b"cut",
+        (12).to_bytes(8, "big") + b"fedldp-site\x01",
+        (76).to_bytes(8, "big") + b"fedldp-site\x01" + bytes(64),
+        (4000).to_bytes(8, "big") + bytes(range(250)) * 16,
+        b"",
+    ]
+
+    with staged(world) as (stage, _courier):
+
+        def flood() -> None:
+            while not over.wait(0.02):
+                for policy in world.policies:
+                    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
+                        try:
+                            agent.connect(str(policy.socket))
+                            agent.sendall(garbage[sent[0] % len(garbage)])
+                            sent[0] += 1
+                        except OSError:
+                            pass
+
+        flooding = threading.Thread(target=flood, daemon=True)
+        stage.proxies[0].meddle = lambda body, call: (asked.append(place_of(body)), call(body))[1]
+        for agent in stage.agents:
+            agent.start()
+        eventually(lambda: all(policy.socket.exists() for policy in world.policies))
+        flooding.start()
+        eventually(lambda: sent[0] > 30)
+        stage.server.start()
+        assert stage.server.wait() == 0
+        over.set()
+        flooding.join()
+        stage.assert_whole(expected(world))
+        seconds = sum(record["seconds"] for record in stage.rounds())
+        assert sent[0] > 30
+        assert seconds < PATIENT / 4
+        for agent in stage.agents:
+            assert agent.text().count("malformed") <= 2  # a minute's at most

@@ -1,0 +1,140 @@
+"""The table of failures where Flower's own processes die, on one SuperLink and three SuperNodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from real_processes import Call, Meddle, Proxy, eventually, place_of, proxies_at, reports
+from stages import Stage, expected, small_world
+from worlds import World
+
+from fedldp.deployment.loopback import Loopback
+
+pytestmark = pytest.mark.slow
+
+PATIENT = 600.0
+
+
+class Theatre:
+    """One Flower on which one world after the other is played."""
+
+    def __init__(self, folder: Path, flower: Loopback, proxies: list[Proxy]) -> None:
+        self.socket, self.flower, self.proxies = folder / "server" / "server.sock", flower, proxies
+
+    @contextmanager
+    def plays(self, world: World) -> Iterator[Stage]:
+        """Start a world's agents, server and Flower app, and end them."""
+        stage = Stage(world, self.proxies, self.socket)
+        try:
+            stage.start()
+            eventually(self.socket.exists, "the server's socket")
+            self.flower.run_app()
+            yield stage
+            stage.close()
+            eventually(lambda: "serverapp" not in self.flower.processes(), "the app's end")
+        finally:
+            stage.kill()
+
+
+@pytest.fixture(scope="module")
+def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
+    folder = tmp_path_factory.mktemp("flower")
+    paths = [folder / "proxies" / f"{index}.sock" for index in range(3)]
+    server = folder / "server" / "server.sock"
+    with proxies_at(paths) as proxies:
+        with Loopback(folder / "flower", paths, server) as flower:
+            flower.start()
+            yield Theatre(folder, flower, proxies)
+        assert flower.processes() == {}
+
+
+class Holds:
+    """Keeps what is asked in one place from an agent, until it is let go."""
+
+    def __init__(self, round: int, exchange: int = 0) -> None:
+        self.place = round, exchange
+        self.came, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, asked: bytes, call: Call) -> bytes | None:
+        if place_of(asked) == self.place:
+            self.came.set()
+            self.go_on.wait(PATIENT)
+        return call(asked)
+
+
+def in_order(*meddles: Meddle) -> Meddle:
+    """Return what meddles as all of them do, one after the other."""
+
+    def meddle(asked: bytes, call: Call) -> bytes | None:
+        for each in meddles:
+            call = partial(each, call=call)
+        return call(asked)
+
+    return meddle
+
+
+def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
+    theatre: Theatre, tmp_path: Path
+) -> None:
+    """The server, a ServerApp, and the SuperLink, in three of a secure sum's exchanges."""
+    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
+    holds = [Holds(1, 1), Holds(1, 3), Holds(2, 1)]
+    with theatre.plays(world) as stage:
+        theatre.proxies[1].meddle = in_order(*holds)
+
+        # kill -9 of the server: the app ends, and another goes on where it was.
+        assert holds[0].came.wait(PATIENT)
+        stage.server.kill()
+        eventually(lambda: "serverapp" not in theatre.flower.processes())
+        holds[0].go_on.set()
+        stage.server.start()
+        theatre.flower.run_app()
+
+        # kill -9 of the ServerApp.
+        assert holds[1].came.wait(PATIENT)
+        theatre.flower.kill("serverapp")
+        holds[1].go_on.set()
+        theatre.flower.run_app()
+
+        # kill -9 of the SuperLink: a new run of Flower, the same run folder.
+        assert holds[2].came.wait(PATIENT)
+        theatre.flower.kill("superlink")
+        holds[2].go_on.set()
+        theatre.flower.restart("superlink")
+        theatre.flower.run_app()
+
+        assert stage.server.wait(PATIENT) == 0
+        stage.assert_whole(expected(world))
+
+
+def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
+    theatre: Theatre, tmp_path: Path
+) -> None:
+    """One site is enough here: the round ends at its deadline, and both are back later."""
+    world = small_world(tmp_path, "rounds=6", deadline=40, quorum=1)
+    client, node = Holds(1), Holds(1)
+    with theatre.plays(world) as stage:
+        theatre.proxies[0].meddle, theatre.proxies[1].meddle = client, node
+        assert client.came.wait(PATIENT)
+        assert node.came.wait(PATIENT)
+        theatre.flower.kill("clientapp-0")
+        theatre.flower.kill("supernode-1")
+        client.go_on.set()  # the agents answer nobody, and have paid
+        node.go_on.set()
+        theatre.flower.restart("supernode-1")
+        assert stage.server.wait(PATIENT) == 0
+        counted = [record["clients"] for record in stage.rounds()]
+        assert counted[0] == 1
+        assert counted[-1] == 3
+        taken = [sorted(round for round, _ in reports(proxy)) for proxy in theatre.proxies]
+        assert taken[2] == [1, 2, 3, 4, 5, 6]
+        for site, rounds in enumerate(taken):
+            stage.assert_ledger(site, rounds)
+            assert {1, 6} <= set(rounds)
+        for number, clients in enumerate(counted, start=1):
+            assert clients <= sum(number in rounds for rounds in taken)

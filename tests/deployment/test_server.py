@@ -1,0 +1,307 @@
+"""Whole runs of a server and its sites in one process: what they give, and what they may say."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import FakePipe, World, bits, make_world
+
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.statement import SIMULATED, SumInPath
+from fedldp.deployment import sites
+from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
+from fedldp.deployment.server import Served, Server
+from fedldp.deployment.statement import stated
+from fedldp.errors import ConfigError, RunError
+from fedldp.simulation.engine import simulate
+from fedldp.wire import Report, pack_answer, read_answer, read_question
+
+CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
+EXCHANGES = {"named": [0], "sum": [0, 1, 2, 3]}
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+
+
+@pytest.fixture(scope="module", params=["named", "sum"])
+def seeded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[World, Served]:
+    world = make_world(tmp_path_factory.mktemp(request.param), channel=request.param)
+    return world, world.serve()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("fedavg-quickstart", []),
+        ("nbafl-digits", []),
+        ("cldp-fed-digits", []),
+        ("priority-digits", []),
+        ("priority-public-digits", []),
+        ("personalized-mnist-fig2-low", ["dataset=digits"]),
+        ("central-dp-digits-median", []),
+        ("ldpfl-cifar10", ["dataset=digits"]),
+        ("quickstart", ["mechanism=piecewise"]),
+        ("quickstart", ["send=update"]),
+        ("quickstart", ["clients_per_round=2"]),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_every_deployable_system_equals_its_simulation(
+    tmp_path: Path, recipe: str, settings: list[str]
+) -> None:
+    world = make_world(
+        tmp_path,
+        "rounds=1",
+        "clients_per_round=3",
+        *settings,
+        recipe=recipe,
+        quorum=2,
+        deadline=2.0,
+        policy={"allow_in_clear": True, "budget": {"kind": "zcdp", "limit": float("inf")}},
+    )
+    served, expected = world.serve().weights, simulate(world.config).weights
+    assert served.keys() == expected.keys()
+    for name, weights in served.items():  # a simulation trains clients together, to rounding
+        np.testing.assert_allclose(weights, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def summing(privacy: dict[str, Any]) -> list[dict[str, Any]]:
+    return [line for line in privacy["guarantees"] if line["adversary"] == "summing-server"]
+
+
+def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
+    seeded: tuple[World, Served], simulated: dict[str, bytes]
+) -> None:
+    assert bits(seeded[1]) == simulated
+
+
+def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[World, Served]) -> None:
+    world, _served = seeded
+    for index in range(3):
+        exchanges = EXCHANGES[world.agreement.channel]
+        assert world.releases(index) == [(r, e) for r in (1, 2) for e in exchanges]
+        (event,) = world.agreement.events
+        paid = [e for e in world.ledger(index).releases() if e.cost]
+        assert [e.event for e in paid] == [event, event]
+        assert world.ledger(index).spent() <= world.policies[index].costs(world.agreement)[1]
+
+
+def test_a_run_from_a_seed_says_that_it_protects_nothing(seeded: tuple[World, Served]) -> None:
+    world, served = seeded
+    assert SIMULATED in served.privacy["warnings"]
+    assert bool(summing(served.privacy)) == (world.agreement.channel == "sum")
+
+
+def test_the_folder_holds_the_run_and_no_report_of_a_complete_round(
+    seeded: tuple[World, Served],
+) -> None:
+    folder = seeded[1].run_dir
+    assert not list((folder / "journal").glob("round-*"))
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
+    assert json.loads((folder / "privacy.json").read_text()) == seeded[1].privacy
+    assert json.loads((folder / "summary.json").read_text())["privacy"] == seeded[1].privacy
+
+
+@CHANNELS
+def test_with_real_keys_two_runs_differ_and_nothing_is_said_to_be_simulated(
+    tmp_path: Path, channel: str, simulated: dict[str, bytes]
+) -> None:
+    runs = []
+    for name in ("one", "other"):
+        world = make_world(tmp_path / name, "rounds=1", channel=channel, seeded=False)
+        runs.append(world.serve())
+        assert world.agreement.run not in {r.agreement.run for r in runs[:-1]}
+    assert bits(runs[0]) != bits(runs[1])
+    assert simulated not in (bits(runs[0]), bits(runs[1]))
+    for served in runs:
+        assert SIMULATED not in served.privacy["warnings"]
+        assert served.privacy["guarantees"]
+        for line in served.privacy["guarantees"]:
+            assert IDEALISED not in line["assumptions"]
+
+
+def gone_from(exchange: int, index: int) -> Any:
+    """Return a meddler for a site that is gone for good from an exchange of each round on."""
+
+    def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
+        message = read_by_site(asked)
+        if node != 100 + index or not isinstance(message, Ask):
+            return [answer]
+        return [None if read_question(message.question).exchange >= exchange else answer]
+
+    return meddle
+
+
+@pytest.mark.parametrize(("exchange", "in_sum"), [(0, 2), (1, 2), (2, 2), (3, 3)])
+def test_a_sum_is_said_to_hold_those_who_are_in_it(
+    tmp_path: Path, exchange: int, in_sum: int
+) -> None:
+    world = make_world(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
+    served = world.serve(world.pipe(meddle=gone_from(exchange, 2)))
+    words = f"{in_sum} honest clients in the sum of every round"
+    lines = summing(served.privacy)
+    assert lines
+    assert all(any(words in each for each in line["assumptions"]) for line in lines)
+    # And again from what is on the disk.
+    assert world.server().privacy == served.privacy
+    agreed = {line["unit"]: line["epsilon"] for line in summing(dict(world.agreement.statement))}
+    assert all(line["epsilon"] <= agreed[line["unit"]] for line in lines)
+
+
+def test_untrusted_clients_are_taken_off_those_in_the_sum(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "rounds=1", channel="sum")
+    server = world.server()
+    server.serve(world.pipe(), lambda record: None)
+    releases = server._ledger.releases(world.agreement.run)
+    lines = {}
+    for untrusted, in_sum in ((0, 3), (1, 3), (0, 2)):
+        path = SumInPath(untrusted_clients=untrusted, clients_in_sum={1: in_sum})
+        found = stated(world.agreement.config, releases, summed=path, simulated=False)
+        lines[untrusted, in_sum] = {line["unit"]: line["epsilon"] for line in summing(found)}
+    assert lines[1, 3] == lines[0, 2]
+    assert all(lines[0, 3][unit] < lines[0, 2][unit] for unit in lines[0, 3])
+
+
+def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) -> None:
+    # The server's lines are about a server that does not follow the protocol.
+    world = make_world(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
+    server = world.server()
+    server.serve(world.pipe(meddle=gone_from(3, 2)), lambda record: None)
+    counted = server._ledger.releases(world.agreement.run)
+    (event,) = world.agreement.events
+    assert set(counted.crowds()[event].values()) == {3}
+
+
+def test_too_few_sites_end_a_run_in_one_line_that_says_who_and_it_goes_on(
+    tmp_path: Path, simulated: dict[str, bytes]
+) -> None:
+    world = make_world(tmp_path, deadline=1.0)
+    pipe = world.pipe()
+    pipe.agents[101] = None
+    with pytest.raises(RunError) as found:
+        world.serve(pipe)
+    line = str(found.value)
+    assert "\n" not in line
+    assert "2 of 3 sites took part" in line
+    assert "site-1 did not answer" in line
+    assert bits(world.serve()) == simulated
+
+
+def test_a_site_that_has_not_accepted_is_named(tmp_path: Path) -> None:
+    world = make_world(tmp_path, deadline=1.0)
+    pipe = world.pipe()
+    for path in world.policies[2].accepted.iterdir():
+        path.unlink()
+    pipe.agents[102] = world.agent(2).answer
+    with pytest.raises(RunError, match="site-2 did not answer"):
+        world.serve(pipe)
+    assert world.releases(2) == []
+
+
+def test_a_finished_run_is_shown_again_and_asks_nobody(seeded: tuple[World, Served]) -> None:
+    world, served = seeded
+    again = world.serve(FakePipe({}))
+    assert bits(again) == bits(served)
+    assert again.privacy == served.privacy
+
+
+def test_a_folder_of_another_agreement_is_refused(
+    seeded: tuple[World, Served], tmp_path: Path
+) -> None:
+    world, _served = seeded
+    other = make_world(tmp_path / "other")
+    with pytest.raises(RunError, match="it is of another agreement"):
+        Server(world.folder / "server", other.agreement.to_bytes(), None)
+
+
+def test_an_agreement_that_promises_less_than_holds_is_refused(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    document = json.loads(world.agreement.to_bytes())
+    document["statement"]["guarantees"][0]["epsilon"] *= 0.99
+    with pytest.raises(ConfigError, match="its statement is another"):
+        Server(tmp_path / "server", json.dumps(document).encode(), None)
+    assert not (tmp_path / "server").exists()
+
+
+def test_one_lying_site_moves_a_weight_by_2rk_over_n_at_most(tmp_path: Path) -> None:
+    """Replace all of one site's bits: the two decoded values are 2 r K apart, and n share them."""
+    ends = []
+    for name, turned in (("ones", 0xFF), ("zeros", 0x00)):
+        world = make_world(tmp_path / name, "rounds=1")
+
+        def meddle(
+            node: int, asked: bytes, answer: bytes | None, turned: int = turned
+        ) -> list[bytes | None]:
+            content = read_by_server(answer or b"")
+            if node != 100 or not isinstance(content, Answered):
+                return [answer]
+            run, exchange, report = read_answer(content.answer)
+            assert isinstance(report, Report)
+            size = len(report.payload)
+            last = 0xFF << (8 * size - report.size) & 0xFF  # spare bits stay zero
+            payload = bytes([turned] * (size - 1) + [turned & last])
+            lie = Report(**{**vars(report), "payload": payload})
+            return [pack(Answered(content.receipt, pack_answer(lie, run=run, exchange=exchange)))]
+
+        served = world.serve(world.pipe(meddle=meddle))
+        ends.append(np.concatenate([w.ravel() for w in served.weights.values()]))
+    config = world.agreement.config.model_dump()
+    factor = 1 / np.tanh(config["epsilon"] / 2)  # K = (e^eps + 1) / (e^eps - 1)
+    bound = 2 * config["range_radius"] * factor / 3
+    moved = np.abs(ends[0].astype(np.float64) - ends[1])
+    assert moved.max() <= bound * (1 + 1e-6)
+    assert moved.min() >= bound * (1 - 1e-3)  # it is reached: the bound is exact
+
+
+@CHANNELS
+def test_no_log_holds_what_was_sent_or_trained_on(
+    tmp_path: Path, channel: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    world = make_world(tmp_path, "rounds=1", channel=channel, seeded=False)
+    pipe = world.pipe()
+    served = world.serve(pipe)
+    logged = "\n".join(f"{r.getMessage()} {r.args!r}" for r in caplog.records)
+    assert "released one report" in logged
+    secrets = [
+        world.policies[0].key.read_bytes(),
+        (world.policies[0].state / "secret").read_bytes(),
+    ]
+    for _node, asked, answer in pipe.seen:
+        secrets += [each[-24:] for each in (asked, answer) if each]
+    for weights in served.weights.values():
+        secrets.append(weights.tobytes()[:16])
+        assert all(f"{float(w):.4f}" not in logged for w in weights.ravel() if abs(w) > 1e-3)
+    for secret in secrets:
+        assert secret.hex() not in logged
+        assert repr(secret)[2:-1] not in logged
+        assert repr(list(secret))[1:-1] not in logged
+    examples = np.load(world.policies[0].data)
+    for row in examples["features"][:20].reshape(20, -1):
+        assert str(row[10:14].tolist())[1:-1] not in logged
+
+
+def test_clocks_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                         simulated: dict[str, bytes]) -> None:  # fmt: skip
+    """No decision looks at the time of day, which goes backwards and forwards by years here."""
+    import time
+
+    jumps = iter([1e9, 0.0, 4e9] * 100_000)
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    monkeypatch.setattr(time, "time_ns", lambda: int(next(jumps)) * 10**9)
+    assert bits(make_world(tmp_path).serve()) == simulated

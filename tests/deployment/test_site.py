@@ -1,0 +1,444 @@
+"""The site agent against servers that lie, its own disk, and noise on its socket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import World, bits, make_world
+
+from fedldp.accounting.ledger import LedgerUnusable
+from fedldp.bounding import Ranges
+from fedldp.deployment import sites
+from fedldp.deployment.frames import LENGTH, read_frame, write_frame
+from fedldp.deployment.listening import Listening
+from fedldp.deployment.messages import (
+    NO_RECEIPT,
+    Answered,
+    Ask,
+    Hello,
+    Present,
+    Stranger,
+    pack,
+    read_by_server,
+)
+from fedldp.deployment.restored import charge_lost
+from fedldp.deployment.site import Agent
+from fedldp.errors import ConfigError, FedldpError
+from fedldp.wire import (
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    pack_question,
+    read_answer,
+)
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path, seeded=False)
+
+
+def question_of(world: World, round: int = 1, **changes: Any) -> bytes:
+    layout = world.agreement.layout
+    weights, count = np.zeros(layout.size, np.float32), len(layout.sizes)
+    ranges = Ranges(np.zeros(count), np.ones(count), layout.sizes)
+    found: Any = {"round": round, "weights": weights, "ranges": ranges, "public": {}}
+    question = {"run": world.agreement.run, "exchange": 0}
+    for name, value in changes.items():
+        (question if name in question else found)[name] = value
+    return pack_question(Question(**question, broadcast=Broadcast(**found)))
+
+
+def ask_bytes(world: World, question: bytes, receipt: bytes = NO_RECEIPT) -> bytes:
+    return pack(Ask(world.agreement.digest, receipt, question))
+
+
+def ask(agent: Agent, world: World, question: bytes, receipt: bytes = NO_RECEIPT) -> Answered:
+    answer = read_by_server(agent.answer(ask_bytes(world, question, receipt)))
+    assert isinstance(answer, Answered)
+    return answer
+
+
+def content(answer: Answered) -> Any:
+    return read_answer(answer.answer)[2]
+
+
+# Servers that lie
+
+
+def test_it_answers_what_was_agreed_and_again_the_same_at_no_cost(world: World) -> None:
+    agent = world.agent(0)
+    first = ask(agent, world, question_of(world))
+    spent = world.ledger(0).spent()
+    assert isinstance(content(first), Report)
+    assert spent > 0
+    assert ask(agent, world, question_of(world)).answer == first.answer
+    assert ask(world.agent(0), world, question_of(world)).answer == first.answer
+    assert world.ledger(0).spent() == spent
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"run": "0" * 32}, Reason.UNKNOWN_RUN),
+        ({"round": 3}, Reason.WRONG_ROUND),
+        ({"round": 1 << 60}, Reason.WRONG_ROUND),
+        ({"exchange": 1}, Reason.WRONG_ROUND),
+        ({"weights": np.zeros(3, np.float32), "ranges": None}, Reason.OUT_OF_RANGE),
+        ({"ranges": None}, Reason.POLICY),
+        ({"weights": np.full(650, 3e38, np.float32)}, Reason.OUT_OF_RANGE),
+        (
+            {"ranges": Ranges(np.zeros(2), np.ones(2), (1, 649))},
+            Reason.OUT_OF_RANGE,
+        ),
+        ({"public": {"x": np.full(2, 1e300)}}, Reason.OUT_OF_RANGE),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_was_not_agreed_is_refused_and_nothing_is_paid(
+    world: World, changes: dict[str, Any], reason: Reason
+) -> None:
+    agent = world.agent(0)
+    refusal = content(ask(agent, world, question_of(world, **changes)))
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == reason
+    assert world.releases(0) == []
+
+
+def test_questions_that_no_server_packs_are_refused(world: World) -> None:
+    agent, good = world.agent(0), question_of(world)
+    nan = np.frombuffer(good, np.uint8).copy()
+    at = good.index(np.zeros(100, np.float32).tobytes())
+    nan[at : at + 4] = np.frombuffer(np.float32(np.nan).tobytes(), np.uint8)
+    zero = good.replace((1).to_bytes(8, "little"), bytes(8), 1)
+    for body in (nan.tobytes(), zero, good[:-1], good + b"\0", b"x"):
+        assert content(ask(agent, world, body)) == Refusal(0, Reason.MALFORMED)
+    assert world.releases(0) == []
+
+
+def test_there_is_one_broadcast_for_a_round_and_no_way_back(world: World) -> None:
+    agent = world.agent(0)
+    ask(agent, world, question_of(world))
+    other = np.ones(world.agreement.layout.size, np.float32)
+    again = content(ask(agent, world, question_of(world, weights=other)))
+    assert again.reason == Reason.ASKED_OTHERWISE
+    ask(agent, world, question_of(world, 2))
+    assert content(ask(agent, world, question_of(world))).reason in Reason
+    assert isinstance(content(ask(agent, world, question_of(world))), Refusal)
+    assert world.releases(0) == [(1, 0), (2, 0)]
+
+
+def test_other_agreements_are_strangers_also_of_the_same_run(world: World) -> None:
+    agent = world.agent(0)
+    config = world.agreement.config.changed(epsilon=9.0)
+    other = replace(world.agreement, config=config)
+    assert other.digest != world.agreement.digest
+    for digest in (other.digest, bytes(32)):
+        for body in (Ask(digest, NO_RECEIPT, question_of(world)), Hello(digest, bytes(32))):
+            assert isinstance(read_by_server(agent.answer(pack(body))), Stranger)
+    for body in (b"", b"x", bytes(10_000), pack(Stranger()), agent.answer(b"")):
+        assert isinstance(read_by_server(agent.answer(body)), Stranger)
+    assert world.releases(0) == []
+
+
+def test_it_never_pays_more_than_its_budget(tmp_path: Path) -> None:
+    world = make_world(tmp_path, policy={"budget": {"kind": "zcdp", "limit": 400.0}})
+    agent = world.agent(0)
+    assert isinstance(content(ask(agent, world, question_of(world))), Report)
+    refusal = content(ask(agent, world, question_of(world, 2)))
+    assert refusal == Refusal(2, Reason.OVER_BUDGET)
+    assert world.releases(0) == [(1, 0)]
+
+
+def test_agreements_from_a_seed_are_for_the_demo_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(tmp_path)
+    agent = Agent(world.policies[0])
+    body = pack(Ask(world.agreement.digest, NO_RECEIPT, question_of(world)))
+    assert isinstance(read_by_server(agent.answer(body)), Stranger)
+    assert "which protects nothing" in caplog.text
+    assert world.releases(0) == []
+
+
+# Its disk
+
+
+def test_a_full_disk_releases_nothing_and_the_ledger_stays_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, connect = world.agent(0), sqlite3.connect
+
+    class Full(sqlite3.Connection):
+        def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+            if sql == "COMMIT":
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(sql, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", lambda *a, **n: connect(*a, factory=Full, **n))
+        refused = ask(agent, world, question_of(world))
+    assert content(refused) == Refusal(1, Reason.LEDGER)
+    assert world.releases(0) == []
+    assert isinstance(content(ask(agent, world, question_of(world))), Report)
+
+
+def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = world.agent(0)
+    receipt = ask(agent, world, question_of(world)).receipt
+    world.policies[0].ledger.write_bytes(b"not a database, for a hundred bytes and more" * 9)
+    for _ in range(20):
+        answer = ask(agent, world, question_of(world, 2), receipt)
+        assert content(answer) == Refusal(2, Reason.LEDGER)
+        assert answer.receipt == receipt
+    body = pack(Hello(world.agreement.digest, bytes(32)))
+    assert isinstance(read_by_server(agent.answer(body)), Stranger)
+    assert len(caplog.records) < 10
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_older_ledger_is_refused_until_told_and_then_charged(
+    tmp_path: Path, before: int
+) -> None:
+    world = make_world(tmp_path, "rounds=4", seeded=False)
+    ledger, copy = world.policies[0].ledger, tmp_path / "copy"
+    agent, receipt = world.agent(0), NO_RECEIPT
+    for round in (1, 2):
+        if round == before + 1:
+            shutil.copy(ledger, copy)
+        receipt = ask(agent, world, question_of(world, round), receipt).receipt
+    shutil.copy(copy, ledger)
+    agent = world.agent(0)
+    for round in (3, 3, 4):  # and the server goes on to show what it saw
+        answer = ask(agent, world, question_of(world, round), receipt)
+        assert content(answer) == Refusal(round, Reason.LEDGER)
+        receipt = answer.receipt
+    assert len(world.releases(0)) == before
+    (lost,) = charge_lost(world.policies[0])
+    turns = world.agreement.turns
+    assert (lost.rounds, lost.paid) == (turns - before, True)
+    cost = world.policies[0].costs(world.agreement)[0]
+    assert world.ledger(0).spent() == pytest.approx(turns * cost)
+    agent = world.agent(0)
+    # One receipt alone may pass: here it is another than the server's.
+    assert isinstance(content(ask(agent, world, question_of(world, 3), bytes(31) + b"1")), Report)
+    answer = ask(agent, world, question_of(world, 4), receipt)
+    assert content(answer) == Refusal(4, Reason.LEDGER)
+
+
+def test_after_the_lost_rounds_are_charged_the_run_goes_on(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "rounds=4")
+    ledger, copy = world.policies[0].ledger, tmp_path / "copy"
+    agent, receipt = world.agent(0), NO_RECEIPT
+    for round in (1, 2):
+        receipt = ask(agent, world, question_of(world, round), receipt).receipt
+        if round == 1:
+            shutil.copy(ledger, copy)
+    shutil.copy(copy, ledger)
+    charge_lost(world.policies[0])
+    agent, cost = world.agent(0), world.policies[0].costs(world.agreement)[0]
+    answer = ask(agent, world, question_of(world, 3), receipt)
+    assert isinstance(content(answer), Report)
+    # One known, three that may be lost, and one since: never fewer than the three that were.
+    assert world.ledger(0).spent() == pytest.approx(5 * cost)
+
+
+def test_what_an_older_ledger_cannot_pay_ends_the_run_here(tmp_path: Path) -> None:
+    world = make_world(tmp_path, policy={"budget": {"kind": "zcdp", "limit": 400.0}})
+    ledger, copy = world.policies[0].ledger, tmp_path / "copy"
+    agent = world.agent(0)
+    shutil.copy(ledger, copy)
+    receipt = ask(agent, world, question_of(world)).receipt
+    shutil.copy(copy, ledger)
+    (lost,) = charge_lost(world.policies[0])
+    assert not lost.paid
+    assert world.ledger(0).spent() > 0
+    answer = world.agent(0).answer(ask_bytes(world, question_of(world, 2), receipt))
+    assert isinstance(read_by_server(answer), Stranger)
+
+
+def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    ask(world.agent(0), world, question_of(world))
+    world.policies[0].ledger.unlink()
+    with pytest.raises(LedgerUnusable, match="is gone; restore it"):
+        world.agent(0)
+
+
+def test_an_agreement_that_is_taken_back_is_answered_no_more(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    agent = world.agent(0)
+    ask(agent, world, question_of(world))
+    world.policies[0].accepted_as(world.agreement.digest).unlink()
+    answer = agent.answer(ask_bytes(world, question_of(world, 2)))
+    assert isinstance(read_by_server(answer), Stranger)
+    assert len(world.releases(0)) == 1
+
+
+def test_a_whole_run_goes_on_without_a_site_that_has_an_older_ledger(tmp_path: Path) -> None:
+    world = make_world(tmp_path, quorum=2, deadline=2.0)
+    pipe, ledger, copy = world.pipe(), world.policies[0].ledger, tmp_path / "copy"
+    shutil.copy(ledger, copy)
+    server = world.server()
+    served = server.serve(pipe, lambda record: shutil.copy(copy, ledger))
+    assert [r.refused for r in served.rounds] == [{}, {"ledger": 1}]
+    assert bits(served)
+
+
+def test_what_an_agent_makes_is_its_owners_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o077)  # as ``running`` sets it
+    try:
+        ask(world.agent(0), world, question_of(world))
+    finally:
+        os.umask(before)
+    policy = world.policies[0]
+    made = [policy.ledger, policy.state, *policy.state.rglob("*")]
+    assert len(made) > 3
+    for path in made:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_data_of_another_shape_is_refused_in_one_line(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    features = np.zeros((5, 1, 9, 9), np.float32)
+    np.savez(world.policies[0].data, features=features, labels=np.arange(5))
+    agent = world.agent(0)
+    body = pack(Hello(world.agreement.digest, bytes(32)))
+    assert isinstance(read_by_server(agent.answer(body)), Stranger)
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
+    assert "\n" not in line
+    assert "data" in line
+
+
+def test_examples_of_no_agreed_class_are_left_out(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    features, labels = np.zeros((5, 1, 8, 8), np.float32), np.array([0, 1, 10, 3, 4])
+    np.savez(world.policies[0].data, features=features, labels=labels)
+    assert isinstance(content(ask(world.agent(0), world, question_of(world))), Report)
+    assert "1 of 5 examples are left out" in caplog.text
+
+
+# Its socket
+
+
+@pytest.fixture
+def listening(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("run")
+    folder.chmod(0o700)
+    agent, stop = world.agent(0), threading.Event()
+    place = folder / "site.sock"
+    try:
+        server = Listening(place, None, agent.answer, lambda: agent.largest_message)
+    except ConfigError as error:  # others may write in a folder above the tests' own
+        pytest.skip(str(error))
+    thread = threading.Thread(target=server.serve, args=(stop,))
+    thread.start()
+    yield place
+    stop.set()
+    thread.join()
+    assert not place.exists()
+
+
+def say(place: Path, body: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        one.connect(str(place))
+        write_frame(one, body, 20.0)
+        return read_frame(one, 1 << 30, 20.0)
+
+
+def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
+    world: World, listening: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    stop, sent = threading.Event(), [0]
+    digest, rng = world.agreement.digest, np.random.default_rng(0)
+
+    def shout() -> None:
+        while not stop.wait(0.02):
+            sent[0] += 1
+            odd = [
+                pack(Ask(digest, NO_RECEIPT, question_of(world, 2, ranges=None))),
+                rng.bytes(100),
+                pack(Hello(rng.bytes(32), bytes(32))),
+                pack(Ask(digest, NO_RECEIPT, question_of(world, 10 + sent[0]))),
+                pack(Ask(digest, NO_RECEIPT, rng.bytes(300))),
+            ][sent[0] % 5]
+            say(listening, odd)
+
+    shouter = threading.Thread(target=shout)
+    shouter.start()
+    try:
+        for round in (1, 2):
+            time.sleep(0.4)
+            body = pack(Ask(digest, NO_RECEIPT, question_of(world, round)))
+            answer = read_by_server(say(listening, body))
+            assert isinstance(answer, Answered)
+            assert isinstance(content(answer), Report)
+    finally:
+        stop.set()
+        shouter.join()
+    assert sent[0] >= 20
+    assert len(caplog.records) <= 10, caplog.text
+
+
+def test_a_message_over_the_limit_is_refused_before_it_is_read(listening: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        one.connect(str(listening))
+        one.sendall(LENGTH.pack(1 << 40))
+        one.settimeout(10.0)
+        assert one.recv(1) == b""
+
+
+def test_only_the_owner_may_connect(listening: Path) -> None:
+    assert listening.stat().st_mode & 0o777 == 0o600
+    assert listening.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_it_signs_for_its_own_place_alone(world: World) -> None:
+    found = read_by_server(world.agent(1).answer(pack(Hello(world.agreement.digest, bytes(32)))))
+    assert isinstance(found, Present)
+    assert found.index == 1
+
+
+def test_an_unwritable_state_folder_is_refused_in_one_line(world: World) -> None:
+    policy = world.policies[0].model_copy(update={"state": world.policies[0].data / "below"})
+    with pytest.raises(FedldpError) as found:
+        Agent(policy)
+    assert "\n" not in str(found.value)
+
+
+def test_without_its_secret_a_site_that_released_something_does_not_begin_anew(
+    world: World,
+) -> None:
+    world.serve()
+    (world.policies[0].state / "secret").unlink()
+    with pytest.raises(FedldpError, match="secret is gone") as refused:
+        world.agent(0)
+    assert "\n" not in str(refused.value)
+    assert not (world.policies[0].state / "secret").exists()

@@ -1,0 +1,219 @@
+"""What a site's policy refuses: before anything of the agreement's is imported, in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import World, make_world, write_policy
+
+from fedldp.accounting.events import InClear
+from fedldp.deployment.agreement import Agreement, read_agreement
+from fedldp.deployment.policy import (
+    SitePolicy,
+    accepted_agreement,
+    own_place,
+    read_policy,
+    write_accepted,
+)
+from fedldp.errors import ConfigError, FedldpError, PrivacyError
+
+COUNTS = {"kind": "zcdp", "limit": math.inf}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), seeded=False)
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("summed"), channel="sum", seeded=False)
+
+
+def one_line(error: BaseException, *parts: str) -> None:
+    assert isinstance(error, FedldpError)
+    assert "\n" not in str(error)
+    for part in parts:
+        assert part in str(error)
+
+
+def refused(place: Path, agreement: Agreement, *parts: str, **terms: Any) -> None:
+    with pytest.raises(PrivacyError) as found:
+        write_policy(place, **terms).check(agreement)
+    one_line(found.value, *parts)
+
+
+def test_what_the_policy_does_not_name_is_refused(
+    world: World, summed: World, tmp_path: Path
+) -> None:
+    for terms, parts in (
+        ({"channels": ["sum"]}, ("channels = sum", "has named", "add it to channels")),
+        ({"channels": []}, ("channels = none", "has named")),
+        ({"systems": ["nbafl"]}, ("systems = nbafl", "has ldp_fl", "add it to systems")),
+        ({"models": ["mlp"]}, ("models = mlp", "has logistic", "add it to models")),
+    ):
+        refused(tmp_path, world.agreement, *parts, **terms)
+    refused(tmp_path, summed.agreement, "channels = named", "has sum", channels=["named"])
+    write_policy(tmp_path, channels=["sum"]).check(summed.agreement)
+
+
+def test_a_release_and_a_run_may_not_cost_more_than_said(world: World, tmp_path: Path) -> None:
+    release, run = world.policies[0].costs(world.agreement)
+    assert run == pytest.approx(2 * release)
+    write_policy(tmp_path, largest={"release": release, "run": run}).check(world.agreement)
+    for name, cost in (("release", release), ("run", run)):
+        less = {name: math.nextafter(cost, 0.0)}
+        refused(tmp_path, world.agreement, f"largest.{name} = ", "zcdp", largest=less)
+
+
+@pytest.mark.parametrize("recipe", ["fedavg-quickstart", "secure-aggregation-digits"])
+def test_what_leaves_in_clear_must_be_allowed_and_costs_without_end(
+    tmp_path: Path, recipe: str
+) -> None:
+    channel = "sum" if recipe.startswith("secure") else "named"
+    allow = {"allow_in_clear": True, "budget": COUNTS}
+    settings = ["dropout=0"] if channel == "sum" else []
+    world = make_world(
+        tmp_path, "rounds=1", *settings, recipe=recipe, channel=channel, policy=allow, seeded=False
+    )
+    refused(tmp_path, world.agreement, "allow_in_clear = false", world.config.name())
+    refused(tmp_path, world.agreement, "allow_in_clear", budget=COUNTS)
+    world.serve()
+    for index in range(3):
+        costs = [e.cost for e in world.ledger(index).releases() if isinstance(e.event, InClear)]
+        assert costs == [math.inf]
+
+
+def policy_of(folder: Path, **terms: Any) -> SitePolicy:
+    return write_policy(folder, **terms)
+
+
+@pytest.mark.parametrize(
+    ("terms", "parts"),
+    [
+        ({"allow_in_clear": True}, ("allow_in_clear = true", "budget.limit = inf")),
+        ({"largest": {"release": math.nan}}, ("largest.release",)),
+        ({"largest": {"run": -1.0}}, ("largest.run",)),
+        ({"budget": {"kind": "zcdp", "limit": math.nan}}, ("budget.limit",)),
+        ({"budget": {"kind": "best", "limit": 1.0}}, ("budget.kind", "best")),
+        ({"budget": {}}, ("limit",)),
+        ({"channels": ["mixed"]}, ("channels",)),
+        ({"systemz": ["ldp_fl"]}, ("systemz",)),
+        ({"data": 7}, ("data",)),
+        ({"device": "tpu"}, ("device",)),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_policy_that_says_no_sense_is_refused(
+    tmp_path: Path, terms: dict[str, Any], parts: tuple[str, ...]
+) -> None:
+    with pytest.raises(ConfigError) as found:
+        policy_of(tmp_path, **terms)
+    one_line(found.value, "policy ", "site.toml", *parts)
+
+
+def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    for content in (None, b"\xff\xfe", b"data = ", b"[" * 5000, b""):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ConfigError) as found:
+            read_policy(path)
+        one_line(found.value, "policy ")
+
+
+def test_paths_are_relative_to_the_policys_folder(world: World) -> None:
+    policy = world.policies[1]
+    assert policy.data == policy.key.parent / "data.npz"
+    assert policy.ledger.is_absolute()
+
+
+def test_a_model_of_ones_own_is_refused_before_it_is_imported(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil_model.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+        "from torch import nn\n"
+        "def net(shape, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    document = json.loads(world.agreement.to_bytes())
+    document["config"]["model"] = "evil_model:net"
+    path = tmp_path / "evil.agreement"
+    path.write_text(json.dumps(document))
+    found = read_agreement(path)
+    assert found.digest
+    refused(tmp_path, found, "models = ", "evil_model:net")
+    assert "evil_model" not in sys.modules
+    assert not (tmp_path / "ran").exists()
+    # Where it is named it may be used, and the statement is still compared.
+    write_policy(tmp_path, models=["evil_model:net"]).check(found)
+    assert (tmp_path / "ran").exists()
+
+
+# What was accepted
+
+
+def test_an_agreement_that_promises_less_than_holds_is_not_accepted(world: World) -> None:
+    statement = json.loads(json.dumps(world.agreement.statement))
+    for line in statement["guarantees"]:
+        line["epsilon"] *= 0.9
+    with pytest.raises(ConfigError) as found:
+        world.policies[0].check(replace(world.agreement, statement=statement))
+    one_line(found.value, "its statement is another")
+
+
+def test_what_is_accepted_is_its_owners_only_and_read_as_it_was(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        world = make_world(tmp_path, seeded=False)
+    finally:
+        os.umask(before)
+    policy = world.policies[0]
+    path = policy.accepted_as(world.agreement.digest)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert policy.state.stat().st_mode & 0o777 == 0o700
+    found = accepted_agreement(policy, world.agreement.digest)
+    assert found is not None
+    assert found.digest == world.agreement.digest
+    assert accepted_agreement(policy, bytes(32)) is None
+    path.write_text(path.read_text().replace('"quorum": 3', '"quorum": 2'))
+    with pytest.raises(ConfigError) as error:
+        accepted_agreement(policy, world.agreement.digest)
+    one_line(error.value, "it was changed since it was accepted; accept it anew")
+    write_accepted(policy, world.agreement)  # which mends it
+    assert accepted_agreement(policy, world.agreement.digest) is not None
+    path.write_bytes(b"{")
+    with pytest.raises(ConfigError) as error:
+        accepted_agreement(policy, world.agreement.digest)
+    one_line(error.value, "it is damaged")
+    write_accepted(policy, world.agreement)
+    assert accepted_agreement(policy, world.agreement.digest) is not None
+
+
+def test_two_agreements_of_one_run_are_not_accepted(world: World) -> None:
+    other = replace(world.agreement, deadline_seconds=77.0)
+    with pytest.raises(ConfigError) as found:
+        write_accepted(world.policies[0], other)
+    one_line(found.value, f"run {world.agreement.run}", "refuse this one")
+
+
+def test_a_policy_that_became_stricter_holds_for_what_was_accepted(world: World) -> None:
+    stricter = world.policies[2].model_copy(update={"channels": ("sum",)})
+    with pytest.raises(PrivacyError):
+        accepted_agreement(stricter, world.agreement.digest)
+
+
+def test_a_site_that_is_not_in_the_roster_is_told(world: World) -> None:
+    assert own_place(world.agreement, world.agreement.sites[1].key) == 1
+    with pytest.raises(ConfigError) as found:
+        own_place(world.agreement, "0" * 64)
+    one_line(found.value, "key: it is none of the agreement's roster")

@@ -1,0 +1,99 @@
+"""Where a socket may be, and what is refused."""
+
+from __future__ import annotations
+
+import grp
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from fedldp.deployment.sockets import listen
+from fedldp.errors import ConfigError
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_it_is_its_owners_alone_and_can_be_reached(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.sock"
+    with listen(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        assert mode(path) == 0o600
+        assert mode(path.parent) == 0o700
+        other.connect(str(path))
+
+
+def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.sock"
+    listen(path).close()
+    assert path.exists()
+    with listen(path):
+        assert mode(path) == 0o600
+
+
+def test_a_living_process_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.sock"
+    with listen(path), pytest.raises(ConfigError, match="another process listens at"):
+        listen(path)
+
+
+def test_neither_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.sock"
+    path.parent.mkdir(mode=0o700)
+    path.write_text("precious")
+    with pytest.raises(ConfigError, match="is there and no socket: remove it"):
+        listen(path)
+    assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize("open_to", [0o770, 0o750, 0o711, 0o701, 0o777])
+def test_a_folder_open_to_others_is_refused(tmp_path: Path, open_to: int) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    folder.chmod(open_to)
+    with pytest.raises(ConfigError, match=f"open to others .mode {open_to:04o}.: chmod 0700 it"):
+        listen(folder / "a.sock")
+
+
+def test_so_is_one_that_others_could_replace(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    above.chmod(0o777)
+    (above / "run").mkdir(mode=0o700)
+    with pytest.raises(ConfigError, match="others could replace the socket's folder"):
+        listen(above / "run" / "a.sock")
+    above.chmod(0o1777)  # as /tmp is: there nobody replaces what is another's
+    listen(above / "run" / "a.sock").close()
+
+
+def test_a_link_into_an_open_folder_is_refused_too(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    real.chmod(0o777)
+    (tmp_path / "link").symlink_to(real)
+    with pytest.raises(ConfigError, match="open to others"):
+        listen(tmp_path / "link" / "a.sock")
+
+
+def test_a_group_may_be_let_in(tmp_path: Path) -> None:
+    group = grp.getgrgid(os.getegid()).gr_name
+    folder = tmp_path / "run"
+    folder.mkdir()
+    folder.chmod(0o710)
+    os.chown(folder, -1, os.getegid())
+    with listen(folder / "a.sock", group=group):
+        assert mode(folder / "a.sock") == 0o660
+    for open_to in (0o730, 0o711):
+        folder.chmod(open_to)
+        with pytest.raises(ConfigError, match="chmod 0710 it, and chgrp it"):
+            listen(folder / "b.sock", group=group)
+    with pytest.raises(ConfigError, match="there is no group 'nobody-has-this'"):
+        listen(folder / "b.sock", group="nobody-has-this")
+
+
+def test_a_path_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="more than 107 bytes: choose a shorter one"):
+        listen(tmp_path / ("x" * 100) / "a.sock")

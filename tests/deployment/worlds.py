@@ -1,0 +1,167 @@
+"""A server and its sites in one process: the pipe between them is a list of function calls."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.identity import make_identity, read_public
+from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
+from fedldp.deployment.server import Served, Server
+from fedldp.deployment.site import Agent
+from fedldp.settings import resolve
+from fedldp.simulation.inputs import Inputs
+from fedldp.systems.base import SystemConfig
+from fedldp.wire import read_question
+
+Body = bytes | None
+
+SMALL = ("num_examples=150", "local_epochs=1")
+
+
+@dataclass
+class FakePipe:
+    """Calls agents; ``meddle`` may lose, change or repeat what passes.
+
+    Attributes:
+        agents: by node, as they are at the time of a call; None for one that is gone.
+        meddle: is given a node, what was asked and what was answered, and returns what comes in.
+        connected: whether the pipe is there.
+        seen: every (node, asked, answered).
+    """
+
+    agents: dict[int, Callable[[bytes], bytes] | None]
+    meddle: Callable[[int, bytes, Body], list[Body]] = lambda node, asked, answer: [answer]
+    connected: bool = True
+    seen: list[tuple[int, bytes, Body]] = field(default_factory=list)
+    _tag: int = 0
+    _ready: deque[tuple[int, Body]] = field(default_factory=deque)
+
+    def nodes(self, timeout: float) -> list[int]:
+        return list(self.agents)
+
+    def ask(self, node: int, body: bytes, ttl: int) -> int:
+        self._tag += 1
+        agent = self.agents.get(node)
+        answer = None if agent is None else agent(body)
+        self.seen.append((node, body, answer))
+        self._ready.extend((self._tag, each) for each in self.meddle(node, body, answer))
+        return self._tag
+
+    def take(self, timeout: float) -> list[tuple[int, Body]]:
+        if not self._ready:
+            time.sleep(min(timeout, 0.02))
+        found = list(self._ready)
+        self._ready.clear()
+        return found
+
+
+@dataclass
+class World:
+    """A run's agreement, its sites' policies, and the folder that all of it is in."""
+
+    folder: Path
+    config: SystemConfig
+    agreement: Agreement
+    policies: list[SitePolicy]
+    inputs: Inputs
+
+    def agent(self, index: int, **given: Any) -> Agent:
+        return Agent(self.policies[index], test_keys=True, **given)
+
+    def pipe(self, **given: Any) -> FakePipe:
+        agents = {100 + i: self.agent(i).answer for i in range(len(self.policies))}
+        return FakePipe(agents, **given)
+
+    def server(self) -> Server:
+        return Server(self.folder / "server", self.agreement.to_bytes(), self.inputs.dataset.test)
+
+    def serve(self, pipe: FakePipe | None = None) -> Served:
+        """Run a new server on the folder to its end."""
+        return self.server().serve(self.pipe() if pipe is None else pipe, lambda record: None)
+
+    def releases(self, index: int) -> list[tuple[int, int]]:
+        """Return round and exchange of all that a site released of the run."""
+        return [(e.round, e.exchange) for e in self.ledger(index).verify()]
+
+    def ledger(self, index: int) -> SqliteLedger:
+        return SqliteLedger(self.policies[index].ledger)
+
+
+def asks(asked: bytes, round: int = 1, exchange: int = 0) -> bool:
+    message = read_by_site(asked)
+    if not isinstance(message, Ask):
+        return False
+    question = read_question(message.question)
+    return (question.broadcast.round, question.exchange) == (round, exchange)
+
+
+def bits(served: Any) -> dict[str, bytes]:
+    """Return final weights by name, as bytes: equal where they are bit for bit."""
+    return {name: weights.tobytes() for name, weights in served.weights.items()}
+
+
+def make_world(
+    folder: Path,
+    *settings: str,
+    recipe: str = "quickstart",
+    sites: int = 3,
+    channel: Any = "named",
+    seeded: bool = True,
+    quorum: int | None = None,
+    deadline: float = 5.0,
+    policy: dict[str, Any] | None = None,
+) -> World:
+    """Return a world whose sites have the shares that a simulation's clients have."""
+    config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
+    inputs = Inputs.of(config.changed(standardise=False), None, None)
+    roster = {}
+    for index in range(sites):
+        place = folder / f"site-{index}"
+        make_identity(place / "site.key", place / "site.pub")
+        roster[f"site-{index}"] = read_public(place / "site.pub")
+    agreement = agree(
+        config,
+        inputs.problem,
+        roster,
+        channel=channel,
+        quorum=sites if quorum is None else quorum,
+        deadline_seconds=deadline,
+        test_seed=config.seed if seeded else None,
+    )
+    policies = []
+    for index in range(sites):
+        place, own = folder / f"site-{index}", inputs.members[index]
+        train = inputs.dataset.train
+        np.savez(place / "data.npz", features=train.features[own], labels=train.labels[own])
+        policies.append(write_policy(place, **(policy or {})))
+        write_accepted(policies[-1], agreement)
+    return World(folder, config, agreement, policies, inputs)
+
+
+def write_policy(place: Path, **changes: Any) -> SitePolicy:
+    """Write a site's policy, with some of its settings changed, and read it."""
+    terms: dict[str, Any] = {
+        "data": "data.npz",
+        "key": "site.key",
+        "ledger": "ledger.sqlite",
+        "state": "state",
+        "socket": "site.sock",
+        "budget": {"kind": "zcdp", "limit": 1e9},
+        **changes,
+    }
+    (place / "site.toml").write_text(tomli_w.dumps(terms))
+    assert tomllib.loads((place / "site.toml").read_text())
+    return read_policy(place / "site.toml")

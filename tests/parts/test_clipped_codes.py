@@ -1,0 +1,61 @@
+"""Fixed-point codes of what a secure sum adds."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.parts.clipped_codes import ClippedCodes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"clip": 0.0}, {"clip": -1.0}, {"clip": math.nan}, {"clip": math.inf}, {"clip": 1e10},
+     {"bits": 1}, {"bits": 53}],
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused_in_one_line(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        ClippedCodes(**{"clip": 1.0, "bits": 16, **change})
+    assert re.search("^clip|^code_bits", str(refusal.value))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("values", [np.array([math.nan]), np.array([math.inf]), np.array([1])])
+def test_what_is_no_finite_float_is_refused(values: Any) -> None:
+    with pytest.raises(PrivacyError):
+        ClippedCodes(clip=1.0, bits=16).encode(values)
+
+
+@given(bits=st.integers(2, 52), clients=st.integers(2, 5000))
+def test_a_sum_of_the_largest_codes_fits_exactly(bits: int, clients: int) -> None:
+    codes = ClippedCodes(clip=1.0, bits=bits)
+    if clients > 1 << 64 - bits:
+        with pytest.raises(ConfigError, match="does not fit into 64 bits; give at most"):
+            codes.sum_bits(clients)
+    else:
+        assert clients * codes.largest < 1 << (codes.sum_bits(clients) - 1)
+
+
+@given(
+    clip=st.floats(1e-9, 1e9),
+    bits=st.integers(2, 52),
+    ratios=st.lists(st.floats(-3, 3), min_size=1, max_size=5),
+)
+def test_codes_are_the_nearest_and_clipped(clip: float, bits: int, ratios: list[float]) -> None:
+    coding = ClippedCodes(clip=clip, bits=bits)
+    values: NDArray[np.float64] = np.array(ratios) * clip
+    codes = coding.encode(values)
+    assert (np.abs(codes) <= coding.largest).all()
+    half_step = clip / coding.largest / 2
+    error = np.abs(coding.decode(codes) - np.clip(values, -clip, clip))
+    assert (error <= half_step * (1 + 1e-9) + clip * 1e-15).all()
+    assert coding.encode(np.full(len(ratios), clip)).tolist() == [coding.largest] * len(ratios)
+    assert coding.encode(-values).tolist() == (-codes).tolist()

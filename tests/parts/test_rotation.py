@@ -1,0 +1,60 @@
+"""The public random rotation against its matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import hadamard
+
+from fedldp.errors import ConfigError
+from fedldp.parts.rotation import Rotation, padded_size
+
+SIZES = [1, 2, 3, 31, 64, 650, 1025]
+
+
+def unit_rows(count: int, size: int) -> np.ndarray:
+    rows = np.random.default_rng(size).normal(size=(count, size))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_it_is_hadamards_matrix_after_signs(size: int) -> None:
+    rotation, rows = Rotation(size, 3), unit_rows(4, size)
+    padded = padded_size(size)
+    assert rotation.padded == padded >= size > padded // 2
+    found = rotation.forward(rows)
+    signs = np.sign(rotation.forward(np.eye(size))[:, 0])  # H's first column is all ones
+    expected = (rows * signs) @ hadamard(padded)[:size] / np.sqrt(padded)
+    np.testing.assert_allclose(found, expected, atol=1e-11)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-11)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_it_is_undone(size: int) -> None:
+    rotation, rows = Rotation(size, 8), unit_rows(3, size)
+    for row, turned in zip(rows, rotation.forward(rows), strict=True):
+        np.testing.assert_allclose(rotation.back(turned), row, atol=1e-11)
+
+
+def test_a_vector_among_others_gives_the_same_bits_as_alone() -> None:
+    rotation, rows = Rotation(650, 1), unit_rows(37, 650)
+    together = rotation.forward(rows)
+    for row, found in zip(rows, together, strict=True):
+        np.testing.assert_array_equal(rotation.forward(row[None])[0], found)
+
+
+def test_what_lies_in_one_coordinate_is_spread_over_all() -> None:
+    spread = Rotation(650, 1).forward(np.eye(650))
+    np.testing.assert_allclose(np.abs(spread), 1 / 32, rtol=1e-9)
+
+
+def test_rounds_have_rotations_of_their_own_that_everyone_knows() -> None:
+    row = unit_rows(1, 650)
+    one, again, other = (Rotation(650, number).forward(row) for number in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert abs(float((one * other).sum())) < 0.3
+
+
+def test_a_vector_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot be rotated"):
+        Rotation((1 << 26) + 1, 1)

@@ -1,0 +1,274 @@
+"""Clipping, rounding, a share of noise and the modulus, each against plain integers."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedldp.accounting.gaussian import gaussian_epsilon, shares_mu
+from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.mechanisms import MechanismSettings
+from fedldp.parts.shared_gaussian import (
+    SharedGaussian,
+    largest_mu,
+    largest_radius,
+    largest_squared_norm,
+    shared_gaussian,
+)
+from fedldp.randomness import Stream
+
+SIZE = 64
+
+
+class Noiseless(SharedGaussian):
+    """What is rounded, before noise."""
+
+    def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
+        return np.zeros(size, np.int64)
+
+
+def fresh(number: int = 0, *, simulated: bool = False) -> Stream:
+    return Stream(number.to_bytes(32, "little"), simulated=simulated)
+
+
+def rounding(radius: float, size: int = SIZE, bits: int = 32) -> Noiseless:
+    return Noiseless(radius, math.floor(largest_squared_norm(radius, size)), 3, bits)
+
+
+def decoded(mechanism: SharedGaussian, payload: bytes) -> NDArray[np.int64]:
+    total = mechanism.aggregate(len(payload) // mechanism.word_bytes)
+    total.add(payload)
+    return total.total()
+
+
+# The norm bound
+
+
+vectors = st.one_of(
+    st.lists(st.floats(-1e300, 1e300), min_size=SIZE, max_size=SIZE),
+    st.lists(st.sampled_from([0.0, 1e-300, 0.5, -0.5, 1.0, 1e150]), min_size=SIZE, max_size=SIZE),
+    st.lists(st.floats(-1, 1, width=32), min_size=SIZE, max_size=SIZE),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(vectors, st.sampled_from([1.0, 2.5, 17.0, 1e3, 1e6]), st.integers(0, 99))
+def test_no_rounded_vector_is_longer_than_what_is_charged(
+    values: list[float], radius: float, number: int
+) -> None:
+    mechanism = rounding(radius)
+    whole = decoded(mechanism, mechanism.encode(np.array(values) / 1e150, fresh(number)))
+    assert sum(int(v) ** 2 for v in whole) <= mechanism.squared_norm
+    assert mechanism.event(SIZE).squared_distance == 4 * mechanism.squared_norm
+
+
+def test_a_rounding_that_would_be_too_long_is_made_towards_zero() -> None:
+    """Every coordinate lies in the middle of a step, and there is next to no room."""
+    values = np.full(SIZE, 1 / math.sqrt(SIZE))
+    tight = Noiseless(12.0, 145, 3, 32)  # 64 times 1.5^2 is 144, and 64 times 1 is 64
+    rounded = [decoded(tight, tight.encode(values, fresh(number))) for number in range(20)]
+    assert any((whole == 1).all() for whole in rounded)
+    assert all((whole**2).sum() <= 145 for whole in rounded)
+
+
+def test_what_is_charged_suffices_nearly_always_and_rounding_is_right_on_average() -> None:
+    values = np.full(SIZE, 1 / math.sqrt(SIZE))
+    mechanism = rounding(20.0)
+    total = np.zeros(SIZE)
+    for number in range(4000):
+        whole = decoded(mechanism, mechanism.encode(values, fresh(number)))
+        assert set(whole) <= {2, 3}
+        total += whole
+    assert not np.any(np.abs(total / 4000 - 2.5) > 6 * 0.5 / math.sqrt(4000))
+
+
+@pytest.mark.parametrize("size", [1, 64, 32768])
+@pytest.mark.parametrize("radius", [1.0, 30.0, 3e3, 1e7])
+def test_the_radius_and_its_bound_are_each_others_inverse(radius: float, size: int) -> None:
+    squared = math.floor(largest_squared_norm(radius, size)) + 1
+    found = largest_radius(squared, size)
+    assert found == pytest.approx(radius, rel=1e-3, abs=0.6)
+    assert largest_squared_norm(found, size) <= squared
+    assert squared > radius**2
+
+
+def test_long_vectors_are_shrunk_and_short_ones_are_not() -> None:
+    mechanism = rounding(1e5)
+    values = np.random.default_rng(0).normal(size=SIZE)
+    values /= np.linalg.norm(values)
+    for factor, kept in ((0.5, 0.5), (1.0, 1.0), (7.0, 1.0), (1e200, 1.0)):
+        whole = decoded(mechanism, mechanism.encode(values * factor, fresh()))
+        np.testing.assert_allclose(whole / 1e5, values * kept, atol=1.01e-5)
+        np.testing.assert_allclose(mechanism.bound(values * factor), values * kept, rtol=1e-12)
+
+
+# The noise of sums
+
+
+def exact_law(scale_bits: int, shares: int) -> NDArray[np.float64]:
+    reach = 12 << scale_bits
+    single = np.exp(-(np.arange(-reach, reach + 1) ** 2) / 2 / 4**scale_bits)
+    single /= single.sum()
+    law = single
+    for _ in range(shares - 1):
+        law = np.convolve(law, single)
+    return law
+
+
+@pytest.mark.parametrize("shares", [1, 2, 5])
+def test_sums_of_reports_have_the_law_of_exact_convolution(shares: int) -> None:
+    """A chi square over the values that a sum can have, of drawn shares as in deployment."""
+    size = 20_000
+    mechanism = SharedGaussian(1.0, 10**6, 3, 16)
+    total = mechanism.aggregate(size)
+    for number in range(shares):
+        total.add(mechanism.encode(np.zeros(size), fresh(number + 1)))
+    law = exact_law(3, shares)
+    middle, edge = law.size // 2, math.ceil(2.5 * 8 * math.sqrt(shares))
+    inside = law[middle - edge : middle + edge + 1]
+    found = np.bincount(np.clip(total.total(), -edge - 1, edge + 1) + edge + 1)
+    expected = np.array([(1 - inside.sum()) / 2, *inside, (1 - inside.sum()) / 2]) * size
+    assert stats.chisquare(found, expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_a_simulation_has_noise_of_the_same_deviation(simulated: bool) -> None:
+    mechanism = SharedGaussian(1.0, 10**6, 6, 24)
+    noise = decoded(mechanism, mechanism.encode(np.zeros(100_000), fresh(5, simulated=simulated)))
+    assert noise.std() == pytest.approx(64, rel=0.01)
+    assert abs(noise.mean()) < 1
+
+
+# Words and the modulus
+
+
+@pytest.mark.parametrize(
+    ("bits", "word_bytes"), [(8, 1), (11, 2), (16, 2), (20, 3), (24, 3), (32, 4)]
+)
+def test_words_travel_in_whole_bytes_and_add_up_modulo(bits: int, word_bytes: int) -> None:
+    mechanism = SharedGaussian(1.0, 10**6, 3, bits)
+    generator = np.random.default_rng(bits)
+    values = generator.integers(-(2**40), 2**40, (5, 100))
+    total = mechanism.aggregate(100)
+    for row in values:
+        payload = mechanism.pack(row)
+        assert len(payload) == 100 * word_bytes == mechanism.payload_bits(100) // 8
+        np.testing.assert_array_equal(mechanism.unpack(payload), row % 2**bits)
+        total.add(payload)
+    signed = (values.sum(axis=0) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+    np.testing.assert_array_equal(total.total(), signed)
+
+
+def test_a_sum_counts_clients_whether_they_come_one_by_one_or_summed() -> None:
+    mechanism = SharedGaussian(100.0, 11_000, 3, 16)
+    values = np.full(SIZE, 0.1)
+    payloads = [mechanism.encode(values, fresh(number)) for number in range(9)]
+    one_by_one, summed = mechanism.aggregate(SIZE), mechanism.aggregate(SIZE)
+    for payload in payloads:
+        one_by_one.add(payload)
+    words = sum(mechanism.unpack(payload).astype(np.int64) for payload in payloads)
+    summed.add(mechanism.pack(np.asarray(words)), clients=9)
+    np.testing.assert_array_equal(one_by_one.mean(), summed.mean())
+    with pytest.raises(RunError, match="different models"):
+        summed.add(payloads[0][:-1])
+    with pytest.raises(RunError, match="no report"):
+        mechanism.aggregate(SIZE).mean()
+
+
+def test_many_vectors_are_encoded_as_each_alone() -> None:
+    values = np.random.default_rng(0).normal(size=(7, SIZE))
+    for mechanism in SharedGaussian.examples():
+        block = mechanism.encode_many(values, [fresh(number) for number in range(7)])
+        for number, row in enumerate(values):
+            assert block[number].tobytes() == mechanism.encode(row, fresh(number))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(value: float) -> None:
+    with pytest.raises(PrivacyError):
+        rounding(10.0).encode(np.array([0.0, value]), fresh())
+
+
+# Calibration
+
+
+@pytest.mark.parametrize("shares", [1, 99, 10_000])
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 3.0])
+@pytest.mark.parametrize("size", [1024, 32768])
+def test_the_noise_meets_its_mu_and_wastes_next_to_nothing(
+    size: int, mu: float, shares: int
+) -> None:
+    if mu == 1e-3 and shares == 1:
+        return  # so much noise beside the clip that the grid would be finer than 2^16 steps
+    found = shared_gaussian(size, mu, shares=shares, clients=shares, rounds=10, bits=32)
+    event = found.event(size)
+    reached = shares_mu(event.squared_distance, event.variance, shares)
+    assert mu * 0.999 < reached <= mu
+    # The noise of the sum over the clip, beside that of the continuous mechanism.
+    noise = math.sqrt(shares) * 2**found.scale_bits / found.radius
+    assert 2 / mu <= noise < 1.1 * 2 / mu
+
+
+def test_the_grid_is_the_finest_that_the_modulus_holds() -> None:
+    by_bits = [
+        shared_gaussian(8192, 0.1, shares=100, clients=100, rounds=10, bits=bits).scale_bits
+        for bits in (16, 20, 24, 28)
+    ]
+    assert by_bits == sorted(by_bits)
+    assert by_bits[0] < by_bits[1]
+
+
+def test_sums_do_not_wrap_at_the_worst() -> None:
+    """All clients alike and as long as they may be: rotated, with all of their noise."""
+    from fedldp.parts.rotation import Rotation
+
+    clients, size = 50, 1000
+    mechanism = shared_gaussian(1024, 0.5, shares=50, clients=clients, rounds=1, bits=14)
+    values = Rotation(size, 1).forward(np.eye(size)[:1])[0]
+    total = mechanism.aggregate(1024)
+    for number in range(clients):
+        total.add(mechanism.encode(values, fresh(number)))
+    off = total.mean() - values
+    assert np.abs(off).max() < 6 * 2**mechanism.scale_bits / mechanism.radius / math.sqrt(clients)
+
+
+def test_a_modulus_that_is_too_small_is_refused() -> None:
+    with pytest.raises(ConfigError, match="bits = 8"):
+        shared_gaussian(8192, 0.1, shares=100, clients=100, rounds=10, bits=8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ((0.5, 10, 3, 16), "radius"),
+        ((10.0, 100, 3, 16), "squared_norm"),
+        ((10.0, 200, 2, 16), "scale_bits"),
+        ((10.0, 200, 3, 33), "bits"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    settings: tuple[float, int, int, int], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        SharedGaussian(*settings)
+
+
+def test_from_settings_one_share_alone_protects_its_client() -> None:
+    settings = MechanismSettings(epsilon=2.0, delta=1e-5, clip=1.0, size=650)
+    event = SharedGaussian.from_settings(settings).event(1024)
+    mu = shares_mu(event.squared_distance, event.variance, 1)
+    assert 1.99 < gaussian_epsilon(mu, 1e-5) <= 2.0
+    assert Fraction(event.squared_distance, event.variance) > 0
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.1, 8.0, 1e4])
+def test_the_largest_mu_has_the_budgets_epsilon(epsilon: float) -> None:
+    found = gaussian_epsilon(largest_mu(epsilon, 1e-5), 1e-5)
+    assert epsilon * (1 - 1e-6) < found < epsilon

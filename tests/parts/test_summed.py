@@ -1,0 +1,350 @@
+"""A secure sum as a channel: any fitting system's reports, through runtimes with ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from halves import CPU, RUN, runtime_of
+from safetensors.numpy import load_file
+from secure_sums import make_roster, private_of
+
+import fedldp
+from fedldp.accounting.events import NoData
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.client.keys import SecretKeys, SimulationKeys
+from fedldp.client.runtime import ClientRuntime
+from fedldp.data import Examples
+from fedldp.errors import ConfigError, PrivacyError
+from fedldp.parts.secure_sum_identities import Identity, Roster
+from fedldp.parts.summed_client import Phase, summed_client
+from fedldp.parts.summed_server import SumOfRound, summed_server
+from fedldp.parts.summing import Summing, counts_of_bits
+from fedldp.server.keys import draws_of_seed
+from fedldp.server.loop import Loop, Round
+from fedldp.simulation.inputs import Inputs
+from fedldp.systems import SystemConfig
+from fedldp.transport import Delivery
+from fedldp.wire import (
+    Counted,
+    Question,
+    Refusal,
+    Report,
+    Sensitive,
+    pack_question,
+    read_answer_to,
+)
+
+N = 6
+Meddle = Callable[[int, Question, Report | Refusal], Report | Refusal | None]
+
+
+def config(**settings: Any) -> SystemConfig:
+    return fedldp.recipe(
+        "quickstart", **{"num_clients": N, "rounds": 2, "local_epochs": 1, **settings}
+    )
+
+
+@dataclass
+class Channel:
+    """A whole run of sites whose reports go through the secure sum; each is made anew every time.
+
+    Attributes:
+        config: the configuration.
+        folder: where the sites keep what they keep.
+        roster: where keys are certified.
+        secret: whether the sites have keys of their own, not those of a simulation.
+        meddle: changes an answer on its way, or loses it.
+    """
+
+    config: SystemConfig
+    folder: Path
+    roster: Roster | None = None
+    secret: bool = False
+    meddle: Meddle = lambda client, question, answer: answer
+    heard: list[SumOfRound] = field(default_factory=list)
+    records: list[Round] = field(default_factory=list)
+    refusals: list[Exception] = field(default_factory=list)
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+
+    def __post_init__(self) -> None:
+        self.inputs = Inputs.of(self.config, None, None)
+        summing = self.config.summing(self.inputs.problem)
+        assert summing is not None
+        self.summing = summing
+        self.setup = summing.setup(N, 4, 1)
+
+    def site(self, index: int) -> ClientRuntime:
+        problem = self.inputs.problem
+        identity = None
+        if self.roster is not None:
+            identity = Identity(roster=self.roster, index=index, private=private_of(index))
+        side = summed_client(
+            self.config.inner_client(problem, index, CPU), self.summing, self.setup,
+            identity,
+        )  # fmt: skip
+        rows, train = self.inputs.members[index], self.inputs.dataset.train
+        keys = (
+            SecretKeys(bytes([index]) * 32, RUN)
+            if self.secret
+            else SimulationKeys(self.config.seed, index)
+        )
+        made = runtime_of(
+            self.config, problem, side, keys, self.folder / str(index), self.ledger.of(index),
+            index, Examples(train.features[rows], train.labels[rows]), self.refusals.append,
+        )  # fmt: skip
+        return replace(made, policy=replace(made.policy, exchanges=side.exchanges))
+
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        message = pack_question(question)
+        for index in clients:
+            answer = read_answer_to(question, self.site(index).answer(message))
+            assert isinstance(answer, Report | Refusal)
+            passed = self.meddle(index, question, answer)
+            if passed is not None:
+                yield index, passed
+
+    def run(self) -> np.ndarray[Any, Any]:
+        server = summed_server(
+            self.config.inner_server(self.inputs.problem), self.summing, self.setup,
+            roster=self.roster, heard=self.heard.append,
+        )  # fmt: skip
+        draws = draws_of_seed(self.config.seed)
+        loop = Loop(
+            run=RUN, server=server, rounds=self.config.rounds, participants=lambda round: range(N),
+            transport=self, draws=draws, evaluate=lambda broadcast: (0.5, 1.0),
+        )  # fmt: skip
+        first = server.initial(draws(0))
+        return loop.go(first, lambda state, record: self.records.append(record)).weights
+
+
+def simulated(made: SystemConfig) -> np.ndarray[Any, Any]:
+    return np.concatenate([w.ravel() for w in fedldp.run(made).weights.values()])
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"mechanism": "sign"}, {"mechanism": "two_point_l1", "send": "update"}]
+)
+@pytest.mark.parametrize("certified", [False, True])
+def test_the_weights_are_those_of_the_simulation_bit_for_bit(
+    settings: dict[str, Any], certified: bool, tmp_path: Path
+) -> None:
+    channel = Channel(
+        config(**settings), tmp_path, roster=make_roster(range(N), RUN) if certified else None
+    )
+    assert channel.run().tobytes() == simulated(channel.config).tobytes()
+    assert [record.metrics["clients_in_sum"] for record in channel.records] == [N, N]
+
+
+def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
+    tmp_path: Path,
+) -> None:
+    """Batches are so large that a simulation trains one by one, as sites do."""
+    settings = {"num_clients": N, "rounds": 2, "local_epochs": 1, "batch_size": 40}
+    channel = Channel(fedldp.recipe("distributed-gaussian-digits", **settings), tmp_path)
+    assert channel.run().tobytes() == simulated(channel.config).tobytes()
+    released = channel.ledger.releases(RUN)
+    assert list(released.events) == [channel.site(0).side.encoder.event(Phase.MASKED_INPUT)]
+    assert [(s.round, s.clients, s.complete, s.dropped) for s in channel.heard] == [
+        (round, tuple(range(N)), complete, {}) for round in (1, 2) for complete in (False, True)
+    ]
+
+
+def test_secure_aggregation_is_the_same_through_the_channel(tmp_path: Path) -> None:
+    made = fedldp.recipe("secure-aggregation-digits", num_clients=N, rounds=2, dropout=0.0)
+    channel = Channel(made, tmp_path, roster=make_roster(range(N), RUN))
+    assert made.always_summed
+    assert channel.run().tobytes() == simulated(made).tobytes()
+
+
+def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) -> None:
+    channel = Channel(config(), tmp_path)
+    encoder = channel.config.client_encoder(channel.inputs.problem, 0)
+    side = channel.site(0).side
+    events = [side.encoder.event(phase) for phase in Phase]
+    assert events[Phase.MASKED_INPUT] == encoder.event()
+    assert all(
+        isinstance(event, NoData)
+        for phase, event in zip(Phase, events, strict=True)
+        if phase is not Phase.MASKED_INPUT
+    )
+    channel.run()
+    assert channel.ledger.releases(RUN).histories() == [{encoder.event(): 2}]
+
+
+def test_who_falls_silent_in_any_exchange_is_left_out(tmp_path: Path) -> None:
+    for phase in Phase:
+
+        def lose(
+            client: int, question: Question, answer: Report | Refusal, phase: Phase = phase
+        ) -> Report | Refusal | None:
+            return None if client == 2 and question.exchange == phase else answer
+
+        channel = Channel(config(rounds=1), tmp_path / phase.name, meddle=lose)
+        channel.run()
+        inside = phase is Phase.UNMASK
+        assert channel.heard[-1].clients == tuple(u for u in range(N) if inside or u != 2)
+        assert channel.heard[-1].complete
+
+
+def test_a_total_is_the_sum_of_the_reports_of_those_in_it(tmp_path: Path) -> None:
+    """What the sum is of, is what the same clients would send by name."""
+    made = config(rounds=1)
+    channel = Channel(made, tmp_path, meddle=lambda u, q, a: None if u == 3 else a)
+    seen: list[Counted] = []
+    total = channel.summing.total
+
+    def kept(*given: Any) -> Any:
+        seen.append(total(*given))
+        return seen[-1]
+
+    channel.summing = replace(channel.summing, total=kept)
+    channel.run()
+    ones = np.zeros(channel.summing.size, np.int64)
+    for index in (0, 1, 2, 4, 5):
+        (path,) = (tmp_path / str(index)).rglob("sum-input.safetensors")
+        ones += load_file(path)["words"]
+    assert seen[0].ones.tolist() == ones.tolist()
+    assert seen[0].reports == 5
+
+
+@pytest.mark.parametrize("lost", [Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK])
+def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_know(
+    lost: Phase, tmp_path: Path
+) -> None:
+    def lose(client: int, question: Question, answer: Any) -> Any:
+        first = question.broadcast.round == 1
+        return None if first and client > 2 and question.exchange == lost else answer
+
+    channel = Channel(config(), tmp_path, meddle=lose)
+    channel.run()
+    first = [outcome for outcome in channel.heard if outcome.round == 1]
+    assert not any(outcome.complete for outcome in first)
+    known = tuple(range(N)) if lost is Phase.UNMASK else ()
+    assert {outcome.clients for outcome in first} == {known}
+    assert [r.metrics["clients_in_sum"] for r in channel.records] == [0, N]
+
+
+def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: Path) -> None:
+    def garbage(client: int, question: Question, answer: Any) -> Any:
+        if client == 5 and question.exchange == Phase.SHARE_KEYS and isinstance(answer, Report):
+            return replace(answer, payload=answer.payload[:13] + bytes(len(answer.payload) - 13))
+        return answer
+
+    channel = Channel(config(rounds=3), tmp_path, meddle=garbage)
+    channel.run()
+    outcomes = [outcome for outcome in channel.heard if outcome.complete]
+    assert [(outcome.round, outcome.clients) for outcome in outcomes] == [
+        (2, (0, 1, 2, 3, 4)), (3, (0, 1, 2, 3, 4)),
+    ]  # fmt: skip
+
+
+def test_what_a_liar_adds_stays_within_what_so_many_reports_can_count(tmp_path: Path) -> None:
+    def add(client: int, question: Question, answer: Any) -> Any:
+        if client == 5 and question.exchange == Phase.MASKED_INPUT:
+            words = np.frombuffer(answer.payload[13:], np.uint8) ^ 7
+            return replace(answer, payload=answer.payload[:13] + words.tobytes())
+        return answer
+
+    channel = Channel(config(rounds=1), tmp_path, meddle=add)
+    assert np.isfinite(channel.run()).all()
+    assert channel.heard[-1].complete
+
+
+def test_a_report_in_another_clients_name_is_no_report(tmp_path: Path) -> None:
+    def rename(client: int, question: Question, answer: Any) -> Any:
+        return replace(answer, client=None) if client == 4 else answer
+
+    channel = Channel(config(rounds=1), tmp_path, meddle=rename)
+    channel.run()
+    assert channel.heard[-1].clients == (0, 1, 2, 3, 5)
+    assert channel.heard[-1].dropped == {"unnamed": 1}
+
+
+def test_a_site_that_is_not_certified_is_left_out(tmp_path: Path) -> None:
+    def unsigned(client: int, question: Question, answer: Any) -> Any:
+        if client == 1 and question.exchange == Phase.ADVERTISE:
+            return replace(answer, payload=answer.payload[:-1] + bytes([answer.payload[-1] ^ 1]))
+        return answer
+
+    channel = Channel(
+        config(rounds=1), tmp_path, roster=make_roster(range(N), RUN), meddle=unsigned
+    )
+    channel.run()
+    assert channel.heard[-1].clients == (0, 2, 3, 4, 5)
+    assert channel.heard[-1].dropped == {"uncertified": 1}
+
+
+def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
+    """Its mechanism's noise is fresh every time: only what it keeps makes it the same."""
+    channel = Channel(config(rounds=1), tmp_path, secret=True)
+    asked: list[Question] = []
+
+    def note(client: int, question: Question, answer: Any) -> Any:
+        if client == 0 and question.exchange == Phase.MASKED_INPUT:
+            asked.append(question)
+        return answer
+
+    channel.meddle = note
+    channel.run()
+    runtime = channel.site(0)
+    channel.ledger = MemoryLedger()  # the answer was never recorded: the site trains again
+    (question,) = asked
+    sent = {runtime.answer(pack_question(question))}
+    for weights in (0.25, -0.5):
+        update = np.full(channel.summing.size, weights, np.float32)
+        pending = channel.site(0).prepare(pack_question(question))
+        assert not isinstance(pending, bytes)
+        sent.add(channel.site(0).finish(pending, Sensitive(update)))
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "fits"),
+    [
+        ("quickstart", {}, True),
+        ("quickstart", {"epsilon": [1.0, 2.0], "num_clients": 2}, False),
+        ("quickstart", {"mechanism": "laplace"}, False),
+        ("secure-aggregation-digits", {}, True),
+        ("fedavg-quickstart", {}, False),
+        ("personalized-sound-digits", {"report": "sign"}, False),
+    ],
+)
+def test_which_systems_can_be_summed(name: str, settings: dict[str, Any], fits: bool) -> None:
+    made = fedldp.recipe(name, **settings)
+    problem = Inputs.of(made, None, None).problem
+    assert (made.summing(problem) is not None) == fits
+    assert made.always_summed == (made.system == "secure_aggregation")
+
+
+@pytest.mark.parametrize(("most", "bits"), [(2, 2), (255, 8), (256, 9), (65_535, 16)])
+def test_counts_of_up_to_255_bits_cost_a_byte(most: int, bits: int) -> None:
+    summing = counts_of_bits(12, most)
+    assert summing.bits == bits
+    report = Report(round=1, size=12, payload=bytes([0b10110001, 0b01011111]), chunk=12)
+    assert summing.words(report).tolist() == [1, 0, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1]
+    with pytest.raises(PrivacyError, match="3 bytes is not 12 bits"):
+        summing.words(replace(report, payload=bytes(3)))
+    total = summing.total(3, np.array([most] * 12, summing.setup(most, None).dtype), most - 1)
+    assert isinstance(total, Counted)
+    assert total.ones.tolist() == [most - 1] * 12
+
+
+@pytest.mark.parametrize(("n", "u", "t"), [(2, 0, 2), (10, 0, 7), (10, 4, 8), (9, 7, 9)])
+def test_the_threshold_where_none_is_given(n: int, u: int, t: int) -> None:
+    assert counts_of_bits(3, n).setup(n, None, u).threshold == t
+
+
+def test_only_a_system_of_one_exchange_is_wrapped(tmp_path: Path) -> None:
+    channel = Channel(config(), tmp_path)
+    setup, summing = channel.setup, channel.summing
+    with pytest.raises(ConfigError, match="one exchange"):
+        summed_client(channel.site(0).side, summing, setup)
+    once = summed_server(channel.config.inner_server(channel.inputs.problem), summing, setup)
+    with pytest.raises(ConfigError, match="one exchange"):
+        summed_server(once, summing, setup)
+    assert isinstance(summing, Summing)

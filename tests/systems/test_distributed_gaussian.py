@@ -1,0 +1,300 @@
+"""The distributed discrete Gaussian: what a round does, and what its sums and reports reveal."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Halves, sender_of
+from documents import check_run, document
+
+import fedldp
+from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.errors import ConfigError, RunError
+from fedldp.parts.sides import Senders, State, publish_weights
+from fedldp.randomness import Stream
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.participation import participants
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem
+from fedldp.systems.settings import ClientBudget
+from fedldp.wire import Report, Sensitive
+
+PROBLEM = Problem((1, 8, 8), 10, 1437)
+START = np.linspace(-1, 1, 650).astype(np.float32)
+
+
+def config_of(**settings: Any) -> Any:
+    return fedldp.recipe("distributed-gaussian-digits", **settings)
+
+
+def lines(config: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (line["unit"], line["adversary"]): line
+        for line in plan(config, PROBLEM).privacy["guarantees"]
+    }
+
+
+def epsilon_of_run(config: Any, adversary: str = "summing-server") -> float:
+    return float(lines(config)["client-run", adversary]["epsilon"])
+
+
+def reports_of(both: Halves, updates: np.ndarray, *, start: np.ndarray = START) -> list[Report]:
+    told = publish_weights(State(weights=start))
+    return [
+        both.encode((start + update).astype(np.float32), told, sender_of(1, index))
+        for index, update in enumerate(updates)
+    ]
+
+
+def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
+    """Return what a round adds to the weights, given each client's change of them."""
+    both = Halves(config_of(num_clients=len(updates), **settings), PROBLEM)
+    following, _ = both.aggregate(reports_of(both, updates), State(weights=START))
+    return following.weights - START.astype(np.float64)
+
+
+def some_updates(count: int, norm: float) -> np.ndarray:
+    drawn = np.random.default_rng(0).normal(size=(count, 650))
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True) * norm
+
+
+# A round
+
+
+def test_with_a_huge_budget_a_round_adds_the_mean_of_the_clipped_changes() -> None:
+    updates = some_updates(5, 0.8) * np.array([0.5, 1, 1, 1, 10])[:, None]
+    clipped = some_updates(5, 0.8) * np.array([0.5, 1, 1, 1, 1.25])[:, None]
+    found = one_round(updates, epsilon=1e4, clip=1.0, rounds=1, bits=32)
+    np.testing.assert_allclose(found, clipped.mean(axis=0), atol=0.02)
+
+
+def test_the_noise_of_a_round_is_what_the_sum_needs_and_no_more() -> None:
+    clients, rounds, clip = 200, 10, 0.5
+    updates = np.repeat(some_updates(1, 0.3), clients, axis=0)
+    found = one_round(updates, epsilon=4.0, clip=clip, rounds=rounds)
+    (mu,) = (m for m in [_mu_at(4.0)])
+    deviation = 2 * clip * math.sqrt(rounds) / mu / clients
+    error = found - updates[0]
+    assert np.std(error) == pytest.approx(deviation, rel=0.12)
+    assert abs(error @ updates[0] / 0.3) < 4 * deviation
+
+
+def _mu_at(epsilon: float) -> float:
+    low, high = 1e-3, 10.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_epsilon(middle, 1e-5) < epsilon else (low, middle)
+    return low
+
+
+def test_a_rate_of_the_server_scales_the_mean_change() -> None:
+    updates = some_updates(4, 0.1)
+    once, half = (one_round(updates, server_rate=rate) for rate in (1.0, 0.5))
+    np.testing.assert_allclose(half, once / 2, atol=1e-6)
+
+
+def test_a_sum_gives_what_its_reports_give_one_by_one() -> None:
+    both = Halves(config_of(num_clients=6), PROBLEM)
+    summing = both.config.summing(PROBLEM)
+    assert summing is not None
+    assert both.config.always_summed
+    reports = reports_of(both, some_updates(6, 0.3))
+    words = sum(summing.words(report).astype(np.uint64) for report in reports)
+    summed = summing.total(1, np.asarray(words) % 2**summing.bits, 6)
+    start = State(weights=START)
+    np.testing.assert_array_equal(
+        both.aggregate(reports, start)[0].weights, both.aggregate([summed], start)[0].weights
+    )
+    with pytest.raises(RunError, match="no report"):
+        both.aggregate([])
+
+
+def test_many_reports_are_each_that_of_the_client_alone() -> None:
+    both = Halves(config_of(), PROBLEM)
+    told = publish_weights(State(weights=START))
+    trained = (START + some_updates(9, 2.0) * np.linspace(0, 1, 9)[:, None]).astype(np.float32)
+    trained[4, 17] = np.nan
+    trained[5] = 3e38
+
+    def fresh(purpose: str) -> list[Stream]:
+        return [sender_of(1, index).fresh(purpose) for index in range(9)]
+
+    together = both.encoder().many(  # type: ignore[attr-defined]
+        Sensitive(trained.copy()), told, Senders(indices=range(9), fresh=fresh)
+    )
+    for index, report in enumerate(together):
+        assert report == both.encode(trained[index], told, sender_of(1, index))
+
+
+def test_an_update_that_is_not_finite_is_a_change_of_nothing_with_all_its_noise() -> None:
+    both = Halves(config_of(), PROBLEM)
+    told = publish_weights(State(weights=START))
+    spoilt = START.copy()
+    spoilt[3] = np.inf
+    reports = [both.encode(each, told, sender_of(1, 0)) for each in (spoilt, None, START)]
+    assert reports[0] == reports[1] == reports[2]
+    words = both.config.mechanism(PROBLEM).unpack(reports[0].payload)  # type: ignore[attr-defined]
+    assert len(set(words.tolist())) > 500
+
+
+# What it costs
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 8.0, 100.0])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"untrusted_clients": 99, "bits": 32},
+        {"untrusted_clients": 30},
+        {"clients_per_round": 40, "rounds": 7},
+        {"clients_per_round": 33, "rounds": 100, "delta": 1e-9},
+    ],
+)
+def test_epsilon_is_what_a_run_costs_against_who_sees_sums(
+    epsilon: float, settings: dict[str, Any]
+) -> None:
+    found = epsilon_of_run(config_of(epsilon=epsilon, **settings))
+    assert epsilon * (1 - 1e-6) < found <= epsilon
+
+
+def test_who_sees_single_reports_learns_nearly_all() -> None:
+    config = config_of(epsilon=2.0)
+    local = epsilon_of_run(config, "server")
+    mu = _mu_at(2.0) * math.sqrt(100)
+    assert local == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=0.01)
+    assert local > 30
+
+
+def test_untrusted_clients_lower_the_summands_and_so_raise_the_noise_of_the_others() -> None:
+    trusting, wary = config_of(), config_of(untrusted_clients=50)
+    radii = [config.mechanism(PROBLEM).radius for config in (trusting, wary)]
+    scales = [config.mechanism(PROBLEM).scale_bits for config in (trusting, wary)]
+    noise = [2**scale / radius for scale, radius in zip(scales, radii, strict=True)]
+    assert noise[1] / noise[0] == pytest.approx(math.sqrt(2), rel=0.01)
+    line = lines(wary)["client-run", "summing-server"]
+    assert line["epsilon"] == pytest.approx(8.0)
+    assert any("at most 50 participants" in text for text in line["assumptions"])
+    assert any("50 honest clients" in text for text in line["assumptions"])
+    assert any("client that lies" in text for text in line["assumptions"])
+
+
+def test_where_fewer_answer_the_sum_protects_less() -> None:
+    """Budgets that refuse leave sums with fewer shares, which the plan counts."""
+    config = config_of(clients_per_round=60, rounds=2)
+    event = config.mechanism(PROBLEM).event(1024)
+    once = event.squared_distance / (2 * event.variance)
+    limited = config.changed(client_budget=ClientBudget(kind="zcdp", limit=1.5 * once))
+    # Of the 60 of the second round 20 were in the first, and refuse.
+    expected = gaussian_epsilon(_mu_at(8.0) / math.sqrt(2) * math.sqrt(60 / 40), 1e-5)
+    assert epsilon_of_run(limited) == pytest.approx(expected, rel=1e-5)
+    result = simulate(limited)
+    assert [record.clients for record in result.rounds] == [60, 40]
+    assert result.privacy == plan(limited, PROBLEM).privacy
+
+
+@pytest.mark.parametrize("adversary", ["summing-server", "server"])
+def test_a_target_is_met(adversary: str) -> None:
+    target = {"unit": "client-run", "adversary": adversary, "epsilon": 300.0, "delta": 1e-6}
+    planned = plan(config_of(target=target), PROBLEM)
+    found = [
+        line["epsilon"]
+        for line in planned.privacy["guarantees"]
+        if (line["unit"], line["adversary"], line["delta"]) == ("client-run", adversary, 1e-6)
+    ]
+    assert 299.99 < found[0] <= 300.0
+
+
+def test_a_target_for_one_round_is_met_by_more_noise_than_the_runs() -> None:
+    target = {"unit": "client-round", "adversary": "summing-server", "epsilon": 1.0}
+    solved = plan(config_of(target=target), PROBLEM).config
+    assert 0.999 < lines(solved)["client-round", "summing-server"]["epsilon"] <= 1.0
+
+
+def test_clients_take_turns_that_all_of_them_can_count() -> None:
+    config = config_of(num_clients=10, clients_per_round=4, rounds=7, epsilon=50.0)
+    draws = draws_of_seed(3)
+    times = np.zeros(10, int)
+    for round in range(1, 8):
+        there = list(participants(config, round, draws))
+        assert there == sorted(set(there))
+        assert len(there) == 4
+        times[there] += 1
+    assert set(times) == {2, 3}
+    assert config.turns == config.turns_of(0) == 3
+    assert any(
+        "at most 3 rounds" in text
+        for text in lines(config)["client-run", "summing-server"]["assumptions"]
+    )
+
+
+def test_all_lines_are_for_the_noise_of_deployment() -> None:
+    for line in lines(config_of()).values():
+        assert any("discrete Gaussian noise" in text for text in line["assumptions"])
+        assert not any("idealised" in text for text in line["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"bits": 8, "num_clients": 1000}, "bits = 8"),
+        ({"epsilon": 1e-4, "num_clients": 2, "rounds": 1000}, "bits = 24"),
+        ({"delta": 1e-200}, "delta = 1e-200"),
+        ({"bits": 33}, "bits = 33"),
+        ({"clip": 0.0}, "clip = 0"),
+        ({"untrusted_clients": 100}, "untrusted_clients = 100"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as caught:
+        plan(config_of(**settings), PROBLEM)
+    assert "\n" not in str(caught.value)
+
+
+def test_epsilon_is_said_to_be_about_sums() -> None:
+    assert config_of().epsilon_in_words() == (
+        "epsilon 8 per client-run against a summing-server (proven)"
+    )
+
+
+# As a user meets it
+
+
+def test_account_and_run_tell_of_sums_in_plain_words(
+    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = fedldp_command("account", "distributed-gaussian-digits", "--set", "epsilon=2")
+    assert told.status == 0
+    assert "epsilon 2 per client-run against a summing-server" in " ".join(told.out.split())
+    assert "A server that sees only sums learns up to" in " ".join(told.out.split())
+    run = fedldp_command(
+        "run",
+        "distributed-gaussian-digits",
+        "--rounds",
+        2,
+        "--set",
+        "untrusted_clients=20",
+        "--json",
+    )
+    assert run.status == 0
+    found = document(run.out)
+    check_run(found, 2)
+    assert found["rounds"][0]["uplink_bits_per_client"] == 24 * 1024
+    (line,) = (
+        line
+        for line in found["privacy"]["guarantees"]
+        if (line["unit"], line["adversary"]) == ("client-run", "summing-server")
+    )
+    assert 7.99 < line["epsilon"] <= 8
+    assert found["final"]["accuracy"] > 0.5
+
+
+def test_a_modulus_that_is_too_small_is_one_line_for_the_user(fedldp_command: Any) -> None:
+    outcome = fedldp_command("account", "distributed-gaussian-mnist", "--set", "bits=10")
+    assert "bits = 10" in outcome.assert_refused()

@@ -1,0 +1,269 @@
+"""``fedldp deploy`` as a user types it: keys, agreement, acceptance, checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from documents import document
+
+from fedldp.accounting.budget import Budget
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.accounting.statement import SIMULATED
+
+FILES = ["hospital.key", "hospital.pub", "hospital-node", "hospital-node.pub"]
+
+POLICY = """
+data = "examples.npz"
+key = "keys/hospital.key"
+ledger = "ledger.sqlite"
+state = "state"
+socket = "run/site.sock"
+{terms}
+
+[budget]
+kind = "zcdp"
+limit = 2000.0
+
+[largest]
+run = {run}
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+
+
+@pytest.fixture
+def keys(fedldp_command: Any) -> list[str]:
+    """Make the keys of three sites, and return how ``agree`` is told of them."""
+    for name in ("hospital", "clinic", "practice"):
+        assert fedldp_command("deploy", "keys", "keys", "--site", name).status == 0
+    return [
+        part
+        for name in ("hospital", "clinic", "practice")
+        for part in ("--site", f"{name}=keys/{name}.pub")
+    ]
+
+
+@pytest.fixture
+def agreed(fedldp_command: Any, keys: list[str]) -> Any:
+    """Return how to agree: with more arguments, to run.agreement."""
+
+    def agree(*more: str, channel: str = "sum") -> Any:
+        set_ = ("--set", "rounds=2")
+        return fedldp_command("deploy", "agree", "quickstart", "-o", "run.agreement", *keys,
+                              "--channel", channel, *set_, *more)  # fmt: skip
+
+    return agree
+
+
+def site(terms: str = "", run: str = "1000.0") -> None:
+    """Write a site's policy and its data."""
+    Path("site.toml").write_text(POLICY.format(terms=terms, run=run))
+    rng = np.random.default_rng(0)
+    features = rng.random((20, 1, 8, 8)).astype(np.float32)
+    np.savez("examples.npz", features=features, labels=rng.integers(0, 10, 20))
+    Path("examples.npz").chmod(0o600)
+
+
+def test_keys_of_a_site_are_its_owners_and_never_replaced(fedldp_command: Any) -> None:
+    outcome = fedldp_command("deploy", "keys", "keys", "--site", "hospital")
+    assert outcome.status == 0
+    assert "hospital.pub" in outcome.out
+    modes = [Path("keys", name).stat().st_mode & 0o777 for name in FILES]
+    assert modes == [0o600, 0o644, 0o600, 0o644]
+    assert len(Path("keys/hospital.pub").read_text().strip()) == 64
+    private = Path("keys/hospital.key").read_bytes()
+    assert b"PRIVATE KEY" in private
+    assert private.decode() not in outcome.out
+    line = fedldp_command("deploy", "keys", "keys", "--site", "hospital").assert_refused()
+    assert "is there already" in line
+    assert Path("keys/hospital.key").read_bytes() == private
+
+
+def test_certificates_of_a_server(fedldp_command: Any) -> None:
+    command = ("deploy", "keys", "tls", "--server", "localhost", "--server", "127.0.0.1")
+    assert fedldp_command(*command).status == 0
+    for name, mode in (("ca.key", 0o600), ("server.key", 0o600), ("ca.pem", 0o644)):
+        assert Path("tls", name).stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize("given", [(), ("--site", "a", "--server", "b")])
+def test_keys_are_of_a_site_or_of_a_server(fedldp_command: Any, given: tuple[str, ...]) -> None:
+    assert "--site" in fedldp_command("deploy", "keys", "keys", *given).assert_refused()
+
+
+def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: Any) -> None:
+    outcome = agreed()
+    assert outcome.status == 0
+    for part in (
+        "hospital (key ",
+        "clinic (key ",
+        "practice (key ",
+        "channel    sum",
+        "digest",
+        "summing-server",
+    ):
+        assert part in outcome.out
+    found = document(Path("run.agreement").read_text())
+    assert found["statement"]["guarantees"]
+    assert SIMULATED not in found["statement"]["warnings"]
+    assert [each["name"] for each in found["sites"]] == ["hospital", "clinic", "practice"]
+    assert found["test_seed"] is None
+    assert "is there already" in agreed().assert_refused()
+
+
+def test_agree_with_json_prints_one_document(agreed: Any) -> None:
+    outcome = agreed("--json", channel="named")
+    assert outcome.status == 0
+    found = document(outcome.out)
+    assert len(found.pop("digest")) == 64
+    assert found == document(Path("run.agreement").read_text())
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        (("--channel", "mixed"), "channel = mixed"),
+        (("--quorum", "9"), "quorum = 9"),
+        (("--quorum", "1"), "give more than half"),
+        (("--deadline", "nan"), "deadline_seconds = nan"),
+        (("--deadline", "0"), "deadline_seconds = 0"),
+        (("--site", "hospital=keys/hospital.pub"), "write each site once"),
+        (("--site", "other"), "NAME=FILE"),
+        (("--site", "other=keys/none.pub"), "none.pub"),
+        (("--site", "other=keys/clinic.key"), "clinic.key"),
+        (("--site", "other=keys/clinic.pub"), "two have the key"),
+        (("--set", "shuffle=true"), "shuffle = true"),
+        (("--set", "epsilon=-1"), "epsilon = -1"),
+        (("--input-shape", "1xx8"), "input_shape = 1xx8"),
+        (("--input-shape", "1x8x8", "--classes", "1", "--examples", "9"), "classes = 1"),
+        (("--input-shape", "1x8x8", "--classes", "3", "--examples", "0"), "examples = 0"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_agreed_on_is_refused_in_one_line(
+    agreed: Any, more: tuple[str, ...], part: str
+) -> None:
+    assert part in agreed(*more).assert_refused()
+    assert not Path("run.agreement").exists()
+
+
+def test_a_site_sees_statement_and_cost_before_it_accepts(
+    agreed: Any, fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert agreed().status == 0
+    site()
+    accepted = Path("state/accepted")
+    for answer, status in (("n\n", 1), ("y\n", 0)):
+        monkeypatch.setattr("sys.stdin", open_text(answer))
+        outcome = fedldp_command("deploy", "accept", "run.agreement")
+        assert outcome.status == status
+        for part in ("epsilon", "cost here  rho", "is left", "hospital, number 0 of 3"):
+            assert part in outcome.out
+        assert bool(list(accepted.glob("*"))) == (status == 0)
+    (file,) = accepted.iterdir()
+    found = document(file.read_text())
+    assert found == document(Path("run.agreement").read_text())
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert Path("state").stat().st_mode & 0o777 == 0o700
+    assert Path("ledger.sqlite").stat().st_mode & 0o777 == 0o600
+    assert SqliteLedger("ledger.sqlite").releases() == []
+
+
+def open_text(text: str) -> Any:
+    import io
+
+    return io.StringIO(text)
+
+
+def test_what_the_policy_does_not_allow_is_not_accepted(agreed: Any, fedldp_command: Any) -> None:
+    assert agreed().status == 0
+    accept = ("deploy", "accept", "run.agreement", "--yes")
+    assert "site.toml" in fedldp_command(*accept).assert_refused()
+    for terms, run, part in (
+        ('channels = ["named"]', "1000.0", "channels = named"),
+        ('systems = ["fedavg"]', "1000.0", "systems = fedavg"),
+        ("", "1.0", "largest.run = 1"),
+        ('key = "none"', "1000.0", "this is no TOML"),
+        ("allow_in_clear = true", "1000.0", "budget.limit = inf"),
+    ):
+        site(terms, run)
+        assert part in fedldp_command(*accept).assert_refused()
+    site()
+    changed = json.loads(Path("run.agreement").read_text())
+    changed["statement"]["guarantees"][0]["epsilon"] /= 2
+    Path("run.agreement").write_text(json.dumps(changed))
+    assert "its statement is another" in fedldp_command(*accept).assert_refused()
+    changed["test_seed"] = 0
+    Path("run.agreement").write_text(json.dumps(changed))
+    assert "draws all randomness from a seed" in fedldp_command(*accept).assert_refused()
+    Path("keys/hospital.key").chmod(0o644)
+    assert not Path("state").exists()
+
+
+def test_checks_say_what_is_in_order_and_what_is_not(agreed: Any, fedldp_command: Any) -> None:
+    assert agreed().status == 0
+    site()
+    assert fedldp_command("deploy", "accept", "run.agreement", "--yes").status == 0
+    outcome = fedldp_command("deploy", "site", "site.toml", "--check")
+    assert outcome.status == 0, outcome
+    assert "NOT OK" not in outcome.out
+    assert "20 examples of shape (1, 8, 8)" in outcome.out
+    assert "rho 2000 is left" in outcome.out
+    assert "as hospital" in outcome.out
+    Path("keys/hospital.key").chmod(0o644)
+    Path("examples.npz").chmod(0o644)
+    outcome = fedldp_command("deploy", "site", "site.toml", "--check")
+    assert outcome.status == 2
+    assert outcome.out.count("others may read it") >= 2
+    assert "Traceback" not in outcome.out + outcome.err
+
+
+def test_checks_of_a_server(agreed: Any, fedldp_command: Any) -> None:
+    check = ("deploy", "server", "served", "run.agreement", "--check")
+    assert fedldp_command(*check).status == 2
+    assert agreed().status == 0
+    outcome = fedldp_command(*check)
+    assert outcome.status == 0
+    assert "served: not there yet" in outcome.out
+    assert not Path("served").exists()
+    Path("bad.pem").write_text("none")
+    outcome = fedldp_command(*check, "--certificate", "bad.pem")
+    assert outcome.status == 2
+    assert "NOT OK" in outcome.out
+
+
+def test_an_agent_that_cannot_start_says_why_in_one_line(fedldp_command: Any, agreed: Any) -> None:
+    assert "none.toml" in fedldp_command("deploy", "site", "none.toml").assert_refused()
+    assert agreed().status == 0
+    site()
+    Path("examples.npz").unlink()
+    Path("run").mkdir(mode=0o700)
+    code = "import sys; from fedldp.cli import main; sys.argv[0] = 'fedldp'; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "deploy", "site", "site.toml"],
+        capture_output=True, text=True, check=False, timeout=60, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "examples.npz" in line
+
+
+def test_another_budget_than_the_ledgers_is_refused(agreed: Any, fedldp_command: Any) -> None:
+    assert agreed().status == 0
+    site()
+    SqliteLedger("ledger.sqlite", Budget("pure", 1.0))
+    line = fedldp_command("deploy", "accept", "run.agreement", "--yes").assert_refused()
+    assert "it was begun with" in line
