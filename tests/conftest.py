@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -144,12 +145,19 @@ class Command:
 
 
 @pytest.fixture
+def short_path() -> Iterator[Path]:
+    """Give a folder whose name is short: sockets below it may have so many characters only."""
+    with tempfile.TemporaryDirectory(prefix="f") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
 def fedldp_process(tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    """Start the installed script with some arguments, in the test's own folder."""
+    """Start the installed script with some arguments, in the test's own folder or another."""
     started: list[Command] = []
 
-    def start(*arguments: object) -> Command:
-        started.append(Command(*arguments, folder=tmp_path))
+    def start(*arguments: object, folder: Path = tmp_path) -> Command:
+        started.append(Command(*arguments, folder=folder))
         return started[-1]
 
     yield start

@@ -25,10 +25,11 @@ def nothing_is_left(folder: Path) -> None:
 
 @pytest.mark.parametrize(("channel", "more"), [("named", ["--kill"]), ("sum", [])], ids=str)
 def test_a_demo_ends_as_its_simulation(
-    fedldp_process: Start, tmp_path: Path, channel: str, more: list[str]
+    fedldp_process: Start, short_path: Path, channel: str, more: list[str]
 ) -> None:
     command = fedldp_process(
-        *("deploy", "demo", "--sites", 3, "--channel", channel, *SMALL, *more, "--json")
+        *("deploy", "demo", "--sites", 3, "--channel", channel, *SMALL, *more, "--json"),
+        folder=short_path,
     )
     out, _ = command.process.communicate(timeout=PATIENCE)
     assert command.process.returncode == 0, command.errors()
@@ -51,13 +52,13 @@ def test_a_demo_ends_as_its_simulation(
     assert "the server saw no site give two different answers to one question" in events
     if more:
         assert {"killed agent-0", "killed server"} <= set(events)
-    nothing_is_left(tmp_path)
+    nothing_is_left(short_path)
 
 
-def test_ctrl_c_ends_all_that_it_started(fedldp_process: Start, tmp_path: Path) -> None:
-    command = fedldp_process("deploy", "demo", *SMALL)
+def test_ctrl_c_ends_all_that_it_started(fedldp_process: Start, short_path: Path) -> None:
+    command = fedldp_process("deploy", "demo", *SMALL, folder=short_path)
     command.wait_until(lambda: "started the server's app" in command.errors())
-    assert len(of_folder(tmp_path)) > 8
+    assert len(of_folder(short_path)) > 8
     command.interrupt()
     try:
         command.process.communicate(timeout=60)
@@ -65,4 +66,4 @@ def test_ctrl_c_ends_all_that_it_started(fedldp_process: Start, tmp_path: Path) 
         pytest.fail(command.errors())
     assert command.process.returncode not in (0, 2)
     assert "Traceback" not in command.errors()
-    nothing_is_left(tmp_path)
+    nothing_is_left(short_path)
