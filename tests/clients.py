@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedldp.client.keys import SimulationKeys
-from fedldp.client.store import FolderStore
+from fedldp.client.store import FolderStore, Trial
 from fedldp.data import Examples
 from fedldp.parts.sides import Client, Clients, ClientStep, Encoder, Sender, ServerSide, State
 from fedldp.server.keys import draws_of_seed
@@ -20,6 +20,12 @@ from fedldp.systems import Problem, SystemConfig
 from fedldp.wire import Broadcast, Layout, Report, Sensitive, Shuffled
 
 NOWHERE = Path("no client keeps anything here")
+
+
+def _store(folder: Path) -> FolderStore | Trial:
+    """Return a store in a folder; one that is forgotten where there is none."""
+    kept = FolderStore(folder, "run")
+    return Trial(kept) if folder == NOWHERE else kept
 
 
 def client_of(
@@ -38,7 +44,7 @@ def client_of(
         examples=examples,
         fresh=partial(keys.fresh, round, exchange),
         kept=keys.kept,
-        store=FolderStore(folder, "run"),
+        store=_store(folder),
         exchange=exchange,
     )
 
@@ -85,7 +91,7 @@ def sender_of(
         num_examples=Sensitive(num_examples),
         fresh=partial(keys.fresh, round, exchange),
         kept=keys.kept,
-        store=FolderStore(folder, "run"),
+        store=_store(folder),
         exchange=exchange,
     )
 

@@ -25,7 +25,7 @@ def run_folders(where: Path) -> list[Path]:
 
 
 RUN_KEYS = ["recipe", "system", "seed", "config", "rounds", "final", "privacy", "seconds",
-            "run_dir"]  # fmt: skip
+            "run_dir", "tested_on", "confusion"]  # fmt: skip
 ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds"]
 GUARANTEE_KEYS = ["unit", "adversary", "neighbours", "kind", "epsilon", "delta", "lower",
                   "assumptions", "method"]  # fmt: skip

@@ -56,7 +56,7 @@ COUNT = 12
 
 def configs() -> dict[str, SystemConfig]:
     """Return a short configuration of every recipe on digits, and of variants that deploy."""
-    made = {name: make() for name, make in sorted(recipes().items())}
+    made = {name: recipe.config for name, recipe in sorted(recipes().items())}
     found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
     ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
     for name in mechanisms():

@@ -146,7 +146,11 @@ def check_command(words: list[str], where: str) -> None:
         if name != "--help" and not options[name].is_flag:
             assert equals or rest, f"{where}: {name} needs a value"
             values.setdefault(name, []).append(value if equals else rest.pop(0))
-    slots = sum(parameter.param_type_name == "argument" for parameter in command.params)
+    slots = sum(
+        math.inf if parameter.nargs == -1 else 1
+        for parameter in command.params
+        if parameter.param_type_name == "argument"
+    )
     assert len(arguments) <= slots, where
     if words[0] == "run" and "--resume" not in words:
         check_run(arguments, values.get("--set", []), where)

@@ -17,7 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # From the ground up. What stands on one line does not know of each other.
 LAYERS = [
     {"errors"},
-    {"registry", "randomness", "accounting"},
+    {"registry", "randomness", "accounting", "checked"},
     {"bounding", "discrete"},
     {"wire"},
     {"mechanisms", "data", "models"},
@@ -27,8 +27,9 @@ LAYERS = [
     {"client", "server"},
     {"reporting"},
     {"simulation"},
-    {"audit"},
+    {"audit", "reproduction"},
     {"settings"},
+    {"evaluating", "sweeping"},
     {"api"},
     {"deployment"},
     {"cli"},

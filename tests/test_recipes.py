@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
 from fedldp.errors import ConfigError
-from fedldp.recipes import _recipes_of, find_recipe, recipes
+from fedldp.recipes import Expected, Source, find_recipe, grid, recipes
 from fedldp.registry import modules
 
 NUMBER = r"(\d+(?:\.\d+)?)"
@@ -25,25 +27,77 @@ def test_a_number_in_a_name_is_the_settings_own(pattern: str, setting: str) -> N
     found = {name: match[1] for name, match in named.items() if match}
     assert len(found) >= 4
     for name, number in found.items():
-        assert getattr(find_recipe(name), setting) == float(number), name
+        assert getattr(find_recipe(name).config, setting) == float(number), name
 
 
 @pytest.mark.parametrize("name", recipes())
 def test_a_name_begins_with_the_system_and_the_data_set(name: str) -> None:
-    config = find_recipe(name)
+    config = find_recipe(name).config
     if name not in ("quickstart", "fedavg-quickstart"):
         start = f"{config.system.replace('_', '-')}-{config.dataset.removesuffix('-extra')}"
         assert name == start or name.startswith(start + "-")
 
 
-def test_no_recipe_is_described_in_more_than_one_line_or_in_none() -> None:
+def test_every_recipe_is_described_in_one_line_that_has_its_settings() -> None:
     for name, recipe in recipes().items():
-        assert re.fullmatch(r"\S.{20,}\.", (recipe.__doc__ or "").partition("\n")[0]), name
+        assert recipe.name == name
+        assert re.fullmatch(r"\S.{20,}\.", recipe.description), name
+        assert "{" not in recipe.description, name
+
+
+def test_an_expected_accuracy_is_a_fraction_of_a_source() -> None:
+    for name, recipe in recipes().items():
+        if recipe.expected is not None:
+            assert recipe.source is not None, name
+            assert 0 < recipe.expected.accuracy < 1, name
+            assert 0 < recipe.expected.tolerance < 0.1, name
 
 
 def test_no_two_files_have_a_recipe_of_one_name() -> None:
-    names = [name for module in modules("fedldp.recipes") for name in _recipes_of(module)]
+    names = [recipe.name for module in modules("fedldp.recipes") for recipe in module.RECIPES]
     assert sorted(names) == sorted(recipes())
+
+
+def test_recipes_of_one_configuration_are_told_as_second_names() -> None:
+    by_config: dict[str, list[str]] = {}
+    for name, recipe in recipes().items():
+        by_config.setdefault(repr(recipe.config), []).append(name)
+    for names in by_config.values():
+        first, *more = [name for name in names if find_recipe(name).same_as is None]
+        assert more == []
+        assert {find_recipe(name).same_as for name in names} <= {None, first}
+
+
+def test_to_find_a_recipe_imports_its_own_system_alone() -> None:
+    program = """import sys
+from fedldp.recipes import find_recipe
+find_recipe("personalized-mnist-fig2-low")
+print(*sorted(name for name in sys.modules if name.startswith("fedldp.recipes.")))"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == [
+        "fedldp.recipes._aliases", "fedldp.recipes._recipe", "fedldp.recipes.personalized",
+    ]  # fmt: skip
+
+
+def test_a_grid_has_a_recipe_for_each_point_with_its_number() -> None:
+    base = find_recipe("quickstart").config
+    number = Expected(accuracy=0.9, tolerance=0.01)
+    made = grid(
+        "x-n{num_clients}-eps{epsilon:g}",
+        "LDP-FL on digits, for {num_clients} clients at eps {epsilon:g}",
+        base,
+        source=Source(paper="A", place="B", row="n {num_clients}", column="eps {epsilon:g}"),
+        expected={(10, 2.0): number},
+        num_clients=(10, 20),
+        epsilon=(0.5, 2.0),
+    )
+    assert [recipe.name for recipe in made] == [
+        "x-n10-eps0.5", "x-n10-eps2", "x-n20-eps0.5", "x-n20-eps2",
+    ]  # fmt: skip
+    assert [recipe.expected for recipe in made] == [None, number, None, None]
+    assert made[1].config == base.changed(num_clients=10, epsilon=2.0)
+    assert made[1].source == Source(paper="A", place="B", row="n 10", column="eps 2")
+    assert made[1].description == "LDP-FL on digits, for 10 clients at eps 2 (A: 90 %)."
 
 
 # Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range.
@@ -53,8 +107,8 @@ def test_no_two_files_have_a_recipe_of_one_name() -> None:
 )
 def test_ldp_fl_table_1(task: str, clients: int, radius: float) -> None:
     for epsilon in (5, 10):
-        fixed = find_recipe(f"ldp-fl-{task}-table1-fixed-eps{epsilon}")
-        adaptive = find_recipe(f"ldp-fl-{task}-table1-adaptive-eps{epsilon}")
+        fixed = find_recipe(f"ldp-fl-{task}-table1-fixed-eps{epsilon}").config
+        adaptive = find_recipe(f"ldp-fl-{task}-table1-adaptive-eps{epsilon}").config
         assert (fixed.ranges, fixed.range_center, fixed.range_radius) == ("fixed", 0, radius)
         assert adaptive.ranges == "adaptive"
         for config in (fixed, adaptive):
@@ -64,10 +118,10 @@ def test_ldp_fl_table_1(task: str, clients: int, radius: float) -> None:
 
 @pytest.mark.parametrize(("task", "clients"), [("mnist", 100), ("fmnist", 200), ("cifar10", 500)])
 def test_ldp_fl_figure_4_varies_the_fraction_alone(task: str, clients: int) -> None:
-    base = find_recipe(f"ldp-fl-{task}-fig4-fr1")
+    base = find_recipe(f"ldp-fl-{task}-fig4-fr1").config
     assert base.clients_per_round == base.num_clients == clients
     for share in (0.1, 0.2, 0.5):
-        config = find_recipe(f"ldp-fl-{task}-fig4-fr{share:g}")
+        config = find_recipe(f"ldp-fl-{task}-fig4-fr{share:g}").config
         assert config == base.changed(clients_per_round=round(share * clients))
 
 
@@ -77,7 +131,7 @@ def test_ldp_fl_figure_4_varies_the_fraction_alone(task: str, clients: int) -> N
     [("mnist-fig5a", (0.1, 1)), ("fmnist-fig5b", (1, 10)), ("cifar10-fig5c", (1, 10))],
 )
 def test_ldp_fl_figure_5_reaches_both_ends(panel: str, ends: tuple[float, float]) -> None:
-    found = [find_recipe(n).epsilon for n in recipes() if n.startswith(f"ldp-fl-{panel}-")]
+    found = [find_recipe(n).config.epsilon for n in recipes() if n.startswith(f"ldp-fl-{panel}-")]
     assert (min(found), max(found)) == ends
 
 
@@ -87,7 +141,7 @@ def test_ldpfl_table_1_has_its_five_rows_with_the_same_participants() -> None:
         "ldpfl", "fedavg", "secure-aggregation", "dp-sgd", "cldp-fed",
     }  # fmt: skip
     for name in rows:
-        config = find_recipe(name)
+        config = find_recipe(name).config
         assert (config.num_clients, config.clients_per_round, config.rounds) == (10, 9, 80)
 
 

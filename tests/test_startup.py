@@ -51,7 +51,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [("--help",), ("run", "--help"), ("account", "--help"), ("list", "--help"), ("data", "--help"),
-     ("ledger", "show", "--help")],
+     ("sweep", "--help"), ("ledger", "show", "--help"), ("reproduce", "--help")],
     ids=" ".join,
 )  # fmt: skip
 def test_help_imports_nothing_that_computes(arguments: tuple[str, ...]) -> None:
@@ -67,7 +67,12 @@ def test_lists_import_nothing_that_trains(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("account", "quickstart", "--json"), ("run", "--print-config"), ("list", "--json")],
+    [
+        ("account", "quickstart", "--json"),
+        ("run", "--print-config"),
+        ("list", "--json"),
+        ("reproduce", "ldp-fl-table1"),
+    ],
     ids=" ".join,
 )
 def test_what_trains_nothing_imports_nothing_for_training(arguments: tuple[str, ...]) -> None:

@@ -116,7 +116,7 @@ def first_of_each_system() -> Iterator[Any]:
     """Yield every recipe's name; all but one of each system, and those on digits, are slow."""
     seen = set[str]()
     for name, recipe in recipes().items():
-        config = recipe()
+        config = recipe.config
         quick = config.dataset == "digits" or config.system not in seen
         seen.add(config.system)
         yield name if quick else pytest.param(name, marks=pytest.mark.slow)

@@ -1,7 +1,7 @@
 """Federated learning under local differential privacy, with the truth about what it protects.
 
 >>> import fedldp
->>> result = fedldp.run(fedldp.recipe("quickstart", rounds=2))
+>>> result = fedldp.run("quickstart", rounds=2)
 >>> len(result.rounds)
 2
 """
@@ -14,20 +14,40 @@ from typing import TYPE_CHECKING, Any
 from fedldp.errors import FedldpError
 
 if TYPE_CHECKING:
-    from fedldp.api import recipe, resume, run
+    from fedldp.api import account, load, recipe, resume, run
     from fedldp.data import Dataset
+    from fedldp.reporting.statement import Statement
     from fedldp.simulation.engine import Result
+    from fedldp.sweeping import Sweep, sweep
 
     __version__: str
 
-__all__ = ["Dataset", "FedldpError", "Result", "__version__", "recipe", "resume", "run"]
+__all__ = [
+    "Dataset",
+    "FedldpError",
+    "Result",
+    "Statement",
+    "Sweep",
+    "__version__",
+    "account",
+    "load",
+    "recipe",
+    "resume",
+    "run",
+    "sweep",
+]
 
 _HOMES = {
     "Dataset": "fedldp.data",
     "Result": "fedldp.simulation.engine",
+    "Statement": "fedldp.reporting.statement",
+    "account": "fedldp.api",
+    "load": "fedldp.api",
     "recipe": "fedldp.api",
     "resume": "fedldp.api",
     "run": "fedldp.api",
+    "Sweep": "fedldp.sweeping",
+    "sweep": "fedldp.sweeping",
 }
 
 

@@ -1,29 +1,39 @@
 """Finding what a package holds: adding a mechanism, a system or a recipe is adding one file.
 
-And finding what is installed only with an extra.
+And finding what is installed only with an extra, and what is the user's own: "module:name".
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import os
 import pkgutil
+import sys
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from fedldp.errors import ConfigError
+from fedldp.errors import ConfigError, first_line
 
 T = TypeVar("T")
+
+EXTRAS = {"baselines": "opacus", "deploy": "flwr", "ray": "ray", "report": "matplotlib"}
+"""The package without which an extra of fedldp is not installed."""
+
+
+def module_names(package: str) -> list[str]:
+    """Return the names of the modules of ``package``, sorted, but those that begin with "_"."""
+    path = importlib.import_module(package).__path__
+    names = (info.name for info in pkgutil.iter_modules(path))
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def modules(package: str) -> Iterator[ModuleType]:
     """Import and yield the modules of ``package``, by name, but those that begin with "_"."""
-    path = importlib.import_module(package).__path__
-    names = sorted(info.name for info in pkgutil.iter_modules(path))
-    for name in names:
-        if not name.startswith("_"):
-            yield importlib.import_module(f"{package}.{name}")
+    for name in module_names(package):
+        yield importlib.import_module(f"{package}.{name}")
 
 
 def scan(package: str, base: type[T]) -> list[type[T]]:
@@ -38,8 +48,44 @@ def scan(package: str, base: type[T]) -> list[type[T]]:
     ]
 
 
-def import_extra(name: str, *, extra: str) -> ModuleType:
-    """Import and return the module ``name``, which comes with an extra of fedldp.
+def is_address(name: str) -> bool:
+    """Return whether ``name`` is an address, "module:name": code that is none of fedldp's own."""
+    return ":" in name
+
+
+def load(address: str, setting: str) -> Any:
+    """Return what an address, "module:name", names. This runs the module's code.
+
+    It is looked for where Python looks, and last in the current folder: so a file there never takes
+    the place of an installed module.
+
+    Args:
+        address: as a user gives it.
+        setting: that it was given for.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has nothing of that name.
+    """
+    owner, _, name = address.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:  # it stays there: what is found may import its neighbours later
+        sys.path.append(here)
+    importlib.invalidate_caches()
+    try:
+        return getattr(importlib.import_module(owner), name)
+    except Exception as error:  # a module of the user's own raises anything
+        raise ConfigError(
+            f"{setting} = {address}: {type(error).__name__}: {first_line(error)}; check the name; "
+            "modules are looked for in PYTHONPATH and in the current folder"
+        ) from error
+
+
+def import_extra(name: str, *, extra: str | None = None) -> ModuleType:
+    """Import and return the module ``name``.
+
+    Args:
+        name: of the module.
+        extra: of fedldp, with which it comes; None for a package that no extra has.
 
     Raises:
         ConfigError: it is not installed.
@@ -47,4 +93,23 @@ def import_extra(name: str, *, extra: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(f"{error}: install it with pip install 'fedldp[{extra}]'") from error
+        package = name if extra is None else f"'fedldp[{extra}]'"
+        raise ConfigError(f"{error}: install it with pip install {package}") from error
+
+
+def is_installed(extra: str) -> bool:
+    """Return whether an extra of fedldp is installed; nothing is imported."""
+    return importlib.util.find_spec(EXTRAS[extra]) is not None
+
+
+def check_extra(extra: str, needed_by: str) -> None:
+    """Refuse what cannot be done without an extra, before anything else is done.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if not is_installed(extra):
+        raise ConfigError(
+            f"{needed_by} needs {EXTRAS[extra]}, which is not installed: install it with "
+            f"pip install 'fedldp[{extra}]'"
+        )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from fedldp.errors import ConfigError
 from fedldp.recipes import find_recipe
-from fedldp.systems import SystemConfig, systems
+from fedldp.systems import SystemConfig, find_system
+from fedldp.systems._described import commented_toml
+from fedldp.systems._refusals import shown
 
 
 def resolve(recipe: str, assignments: Sequence[str] = ()) -> SystemConfig:
@@ -24,17 +24,85 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> SystemConfig:
     Raises:
         ConfigError: the recipe, a key or a value is wrong.
     """
-    config = read_toml(Path(recipe)) if recipe.endswith(".toml") else find_recipe(recipe)
+    config = named(recipe)
+    changes = [assignment(text) for text in assignments]
+    if not changes:
+        return config
+    try:
+        found = config.changed(**nested(changes))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_hint(changes, str(error))}") from None
+    if found.client_column is not None and any(key == "num_clients" for key, _ in changes):
+        _check_agrees(found)
+    return found
+
+
+def named(recipe: str) -> SystemConfig:
+    """Return the configuration of a recipe or a TOML file.
+
+    Raises:
+        ConfigError: there is no such recipe, or the file is wrong.
+    """
+    if not recipe.strip():
+        raise ConfigError(
+            f"recipe {recipe!r} is empty: give a recipe's name or the path of a .toml file; "
+            "see `fedldp list recipes`"
+        )
+    path = Path(recipe)
+    if recipe.endswith(".toml"):
+        return read_toml(path)
+    if path.is_dir() and (path / "config.json").exists():
+        raise ConfigError(
+            f"recipe {recipe}: it is the folder of a run; go on with it by --resume {recipe}"
+        )
+    if path.is_file():
+        raise ConfigError(
+            f"recipe {recipe}: a file of settings is TOML, and its name ends in .toml; write one "
+            "with `fedldp run RECIPE --print-config`, or rename it"
+        )
+    return find_recipe(recipe).config
+
+
+def nested(settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return settings by name; of "target.epsilon" and the like, a mapping in a mapping."""
     changes: dict[str, Any] = {}
-    for key, value in map(_assignment, assignments):
-        _put(changes, key.split("."), value)
-    return config.changed(**changes) if changes else config
+    for key, value in settings:
+        _put(changes, key, value)
+    return changes
 
 
-def _put(settings: dict[str, Any], keys: list[str], value: Any) -> None:
-    for key in keys[:-1]:
-        settings = settings.setdefault(key, {})
-    settings[keys[-1]] = value
+def _hint(changes: Sequence[tuple[str, Any]], error: str) -> str:
+    """Return what to do where several values were given for the setting that is refused."""
+    for key, value in changes:
+        if isinstance(value, str) and "," in value and error.startswith(f"{key} = "):
+            return f"; for several values, a run of each: fedldp sweep --grid {key}={value}"
+    return ""
+
+
+def _check_agrees(config: SystemConfig) -> None:
+    """Refuse a number of clients that was asked for where the data have another."""
+    from fedldp.simulation.plan import problem_of
+
+    clients = problem_of(config, None).num_clients
+    if config.num_clients != clients:
+        raise ConfigError(
+            f"num_clients = {config.num_clients}: the column {config.client_column} of "
+            f"{config.dataset} has {clients}; leave num_clients out"
+        )
+
+
+def _put(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value where a key such as target.epsilon says."""
+    *tables, last = key.split(".")
+    for place, name in enumerate(tables, start=1):
+        settings = settings.setdefault(name, {})
+        if not isinstance(settings, dict):
+            whole = ".".join(tables[:place])
+            raise ConfigError(
+                f"set {key}: {whole} is {shown(settings)}, which has no settings of its own; "
+                f"set either {whole} or {key}"
+            )
+    settings[last] = value
 
 
 def from_mapping(settings: Mapping[str, Any]) -> SystemConfig:
@@ -43,11 +111,10 @@ def from_mapping(settings: Mapping[str, Any]) -> SystemConfig:
     Raises:
         ConfigError: there is no such system, or a setting is wrong.
     """
-    known = systems()
     name = settings.get("system")
-    if not isinstance(name, str) or name not in known:
-        raise ConfigError(f"system = {name}: choose {', '.join(known)}")
-    return known[name].model_validate(dict(settings))
+    if not isinstance(name, str):
+        raise ConfigError(f"system = {shown(name)}: give the name of a system")
+    return find_system(name).model_validate(dict(settings))
 
 
 def read_toml(path: Path) -> SystemConfig:
@@ -60,26 +127,61 @@ def read_toml(path: Path) -> SystemConfig:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"recipe {path}: {error.strerror}; check the path") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ConfigError(f"recipe {path}: its values are nested too deep; see to it") from error
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise ConfigError(f"recipe {path}: this is no TOML: {error}") from error
     return from_mapping(settings)
 
 
 def to_toml(config: SystemConfig) -> str:
-    """Return the resolved configuration as TOML, which ``read_toml`` reads back the same."""
-    text = tomli_w.dumps(config.model_dump(exclude_none=True))
+    """Return the resolved configuration as TOML, which ``read_toml`` reads back the same.
+
+    Each setting has a comment that says what it is.
+    """
+    text = commented_toml(config)
     setting = config.epsilon_in_words()
-    return text if setting is None else f"# {setting}\n{text}"
+    return text if setting is None else f"# {setting}\n\n{text}"
 
 
-def _assignment(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    key = key.strip()
-    if not equals or not key:
-        raise ConfigError(f"set {text}: write it as KEY=VALUE")
-    if not value.strip():
+def assignment(text: str) -> tuple[str, Any]:
+    """Return the key and the value of "KEY=VALUE"; the value is None where there is none.
+
+    Raises:
+        ConfigError: it is not written so.
+    """
+    key, equals, given = text.partition("=")
+    key, given = key.strip(), given.strip()
+    if not equals or not all(part.strip() for part in key.split(".")):
+        raise ConfigError(f"set {shown(text)}: write it as KEY=VALUE")
+    if not given:
         return key, None
+    value = value_of(given, key)
+    if isinstance(value, str) and value == given and _is_list(given):
+        raise ConfigError(
+            f"set {key} = {shown(given)}: a run has one value; for a run with each of them: "
+            f"fedldp sweep --grid {key}={shown(given)}"
+        )
+    return key, value
+
+
+def value_of(text: str, key: str = "") -> Any:
+    """Return a value that a user wrote for ``key``: as TOML has it, else the text itself.
+
+    Raises:
+        ConfigError: it is nested too deep, or a number of thousands of digits.
+    """
     try:
-        return key, tomllib.loads(f"value = {value}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return key, value.strip()
+        return text.strip()
+    except RecursionError as error:
+        raise ConfigError(f"set {key}: its value is nested too deep; give a value") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise ConfigError(f"set {key}: it has thousands of digits; give fewer") from error
+
+
+def _is_list(text: str) -> bool:
+    """Return whether a text is several numbers or truths with commas between them."""
+    parts = [part.strip() for part in text.split(",")]
+    return len(parts) > 1 and all(isinstance(value_of(part), int | float) for part in parts if part)

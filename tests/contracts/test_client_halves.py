@@ -31,6 +31,7 @@ from halves import (
 )
 from tables import table_of
 
+import fedldp
 from fedldp.accounting.budget import cost
 from fedldp.accounting.events import Event, NoData
 from fedldp.accounting.ledger import Ledger
@@ -142,10 +143,14 @@ MARKS = {
 }
 
 
+OF_TABLES = ("client_column", "test_file")
+"""They are of a table of the user's own, which these systems' digits are not."""
+
+
 def marked(config: SystemConfig) -> tuple[SystemConfig, list[str]]:
     """Return a configuration whose settings for a simulation alone can be told again in a text."""
     texts = []
-    for place, name in enumerate(sorted(config.simulation_only), 1):
+    for place, name in enumerate(sorted(config.simulation_only.difference(OF_TABLES)), 1):
         value = getattr(config, name)
         mark = MARKS.get(name, None if isinstance(value, bool) else 1 / 1024 + place / 65536)
         if mark is None or name in config.idle_settings():
@@ -188,6 +193,14 @@ def test_a_client_is_told_nothing_that_is_not_for_it(config: SystemConfig) -> No
         assert not [value for value in own[:client] if repr(value) in told.config]
     same = Told.of(config.changed(seed=1), case.problem, client, case.own(client))
     assert pickle.dumps(told) == pickle.dumps(same), "all that its process gets, byte for byte"
+
+
+def test_a_client_is_not_told_whose_the_rows_of_a_table_are() -> None:
+    table = {"dataset": "own.csv", "client_column": "hospital", "test_file": "kept.csv"}
+    config = fedldp.recipe("ldp-fl-digits", standardise=False, **table)
+    told = config.for_client(0)
+    assert [getattr(config, name) for name in OF_TABLES] == ["hospital", "kept.csv"]
+    assert [getattr(told, name) for name in OF_TABLES] == [None, None]
 
 
 # What is charged is the event of the encoder that ran

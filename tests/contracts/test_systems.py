@@ -31,7 +31,7 @@ from fedldp.systems import SystemConfig, systems
 from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import Broadcast, Report, Vector
 
-CONFIGS = {name: make() for name, make in sorted(recipes().items())}
+CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
 every_recipe = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 every_digits_recipe = pytest.mark.parametrize("config", ON_DIGITS.values(), ids=ON_DIGITS)

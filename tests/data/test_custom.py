@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedldp.data import Dataset, load_dataset
+from fedldp.data import Columns, Dataset, load_dataset
 from fedldp.data.examples import split
 from fedldp.errors import ConfigError, DataError, DataMissing, FedldpError
 
@@ -177,7 +177,9 @@ def csv_file(folder: Path, text: str) -> str:
 
 def test_csv_of_texts(tmp_path: Path) -> None:
     rows = "".join(f"{'dog' if i % 2 else 'cat'}, {i}, {i / 10}\n" for i in range(10))
-    data = load_dataset(csv_file(tmp_path, f"\ufeffkind,a,b\n{rows}\n"), label_column="kind")
+    data = load_dataset(
+        csv_file(tmp_path, f"\ufeffkind,a,b\n{rows}\n"), columns=Columns(label="kind")
+    )
     assert (data.name, len(data.train), len(data.test)) == ("mine.csv", 8, 2)
     for part in (data.train, data.test):
         np.testing.assert_array_equal(part.labels, part.features[:, 0] % 2)  # cat 0, dog 1
@@ -203,7 +205,7 @@ def test_csv_of_integers_keeps_them(tmp_path: Path) -> None:
         ("a,label\n1,cat\n2,\n", "empty label"),
         ("a,label\n1,-1\n2,1\n", "smallest label is -1"),
         ("a,label\n1,99999999999999999999\n2,1\n", "labels are of type object"),
-        ("a,label\nnan,0\n2,1\n", "row 0 are NaN"),
+        ("a,label\nnan,0\n2,1\n", "line 2: column 'a' holds 'nan', a missing value"),
         ("a,label\n1,cat\n2,cat\n", "every label is 0"),
         ("label\n1\n2\n", "are empty"),
         ("a,label\n1,0\n", "one example cannot be split"),

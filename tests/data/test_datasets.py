@@ -113,7 +113,7 @@ def test_missing_names_file_folder_address_and_command(tmp_path: Path, name: str
     assert source.files[0].name in line
     assert str(tmp_path / source.folder) in line
     assert source.addresses(source.files[0])[0] in line
-    assert line.endswith(f"fedldp data fetch {name}")
+    assert line.endswith(f"fedldp data fetch {name} --data-dir {tmp_path}")
 
 
 def test_truncated_file_is_named(install: Install, tmp_path: Path) -> None:

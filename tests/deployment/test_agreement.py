@@ -27,7 +27,7 @@ DIGITS = Problem((1, 8, 8), 10, 1437)
 
 
 def quick(**settings: Any) -> SystemConfig:
-    return find_recipe("quickstart").changed(**{"num_clients": 4, "rounds": 2, **settings})
+    return find_recipe("quickstart").config.changed(**{"num_clients": 4, "rounds": 2, **settings})
 
 
 def agreed(config: SystemConfig | None = None, channel: Any = "named", **given: Any) -> Agreement:
@@ -47,7 +47,7 @@ def refusal(call: Any, *given: Any, **named: Any) -> str:
 
 def on_digits(name: str) -> SystemConfig | None:
     """Return a recipe for four sites and digits; None where its lists are for more clients."""
-    config = recipes()[name]()
+    config = recipes()[name].config
     if any(isinstance(getattr(config, each), list) for each in config.per_client):
         return None
     return config.changed(

@@ -217,3 +217,44 @@ def test_a_site_that_is_not_in_the_roster_is_told(world: World) -> None:
     with pytest.raises(ConfigError) as found:
         own_place(world.agreement, "0" * 64)
     one_line(found.value, "key: it is none of the agreement's roster")
+
+
+@pytest.mark.parametrize("setting", ["mechanism", "system"])
+def test_code_of_others_is_refused_before_it_is_imported(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    name = f"evil_{setting}"
+    (tmp_path / f"{name}.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+        "from dataclasses import dataclass\nfrom typing import Literal\n"
+        "from fedldp.mechanisms.two_point import TwoPoint\n"
+        "from fedldp.systems.ldp_fl import LdpFlConfig\n"
+        "@dataclass(frozen=True)\nclass Part(TwoPoint):\n    pass\n"
+        if setting == "mechanism"
+        else "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+        "from typing import Literal\nfrom fedldp.systems.ldp_fl import LdpFlConfig\n"
+        f"class Part(LdpFlConfig):\n    system: Literal['{name}:Part'] = '{name}:Part'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    document = json.loads(world.agreement.to_bytes())
+    document["config"][setting] = f"{name}:Part"
+    path = tmp_path / "evil.agreement"
+    path.write_text(json.dumps(document))
+    # However an agent comes to read it: a site accepts nothing that it has not listed.
+    policy = write_policy(tmp_path)
+    for own in ((), policy.own_code, {"another:Part"}):
+        with pytest.raises(ConfigError) as found:
+            read_agreement(path, own=own)
+        one_line(found.value, f"{setting} = {name}:Part", f"add it to {setting}s")
+    assert name not in sys.modules
+    assert not (tmp_path / "ran").exists()
+    # Where it is named it is read, and the rest of the policy still holds.
+    policy = write_policy(tmp_path, **{f"{setting}s": [f"{name}:Part"]})
+    assert policy.own_code == {f"{name}:Part"}
+    assert getattr(read_agreement(path, own=policy.own_code).config, setting) == f"{name}:Part"
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_mechanism_that_the_policy_does_not_name_is_refused(world: World, tmp_path: Path) -> None:
+    parts = ("mechanisms = laplace", "has two_point", "add it to mechanisms")
+    refused(tmp_path, world.agreement, *parts, mechanisms=["laplace"])

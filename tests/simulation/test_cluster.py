@@ -229,3 +229,20 @@ def test_a_cluster_goes_with_neither_workers_nor_a_gpu(
 ) -> None:
     line = fedldp_command("run", "--cluster", "auto", *more).assert_refused()
     assert "cluster = auto" in line
+
+
+@installed
+def test_a_sweep_on_the_cluster_is_the_sweep_of_one_process(cluster: Any, tmp_path: Path) -> None:
+    def swept(name: str, **more: Any) -> Path:
+        settings = {"rounds": 1, "num_clients": 6, "local_epochs": 1}
+        found = fedldp.sweep(
+            "quickstart", grid={"epsilon": [1, 2]}, out=tmp_path / name, **settings, **more
+        )
+        assert len(found.runs) == 2
+        return tmp_path / name
+
+    on_cluster, alone = swept("cluster", cluster="auto"), swept("alone", workers=1)
+    folders = [path.parent.name for path in alone.glob("*/summary.json")]
+    assert len(folders) == 2
+    for name in folders:
+        assert_same_run(on_cluster / name, alone / name)

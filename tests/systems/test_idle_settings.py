@@ -11,7 +11,7 @@ from fedldp.recipes import recipes
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import SystemConfig
 
-CONFIGS = {name: make() for name, make in sorted(recipes().items())}
+CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
 every_digits_recipe = pytest.mark.parametrize("config", ON_DIGITS.values(), ids=ON_DIGITS)
 

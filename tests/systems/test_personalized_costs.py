@@ -76,7 +76,7 @@ def test_no_two_clipped_vectors_are_further_apart_than_the_event_says(
 
 
 def test_the_claim_is_quoted_and_what_holds_is_of_another_size() -> None:
-    settings = find_recipe("personalized-mnist-fig2-low")
+    settings = find_recipe("personalized-mnist-fig2-low").config
     privacy = plan(settings, problem_of(settings, None)).privacy
     assert privacy["claim"]["epsilon"] == 1.0
     assert privacy["claim"]["delta"] == 1 / 500

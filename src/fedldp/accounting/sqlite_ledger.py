@@ -28,6 +28,7 @@ from fedldp.accounting.ledger import (
     check_turn,
     went_back,
 )
+from fedldp.accounting.sqlite_words import in_words
 from fedldp.errors import ConfigError, FedldpError
 
 _VERSION = 2
@@ -246,7 +247,7 @@ class SqliteLedger:
                 db.execute("PRAGMA fullfsync = ON")  # what a sync means on macOS
                 yield db
         except sqlite3.Error as error:
-            raise self._damaged(str(error)) from error
+            raise self._damaged(in_words(error)) from error
 
     def _damaged(self, what: str) -> LedgerUnusable:
         return LedgerUnusable(f"ledger {self.path}: {what}")
@@ -378,7 +379,7 @@ def _create(path: Path, budget: Budget) -> None:
         finally:
             os.unlink(partial)
     except (OSError, sqlite3.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else in_words(error)
         raise LedgerUnusable(f"ledger {path}: it cannot be made: {reason}") from error
 
 

@@ -9,11 +9,24 @@ import atexit
 import gc
 import os
 import sys
-from typing import cast
+from typing import Annotated, cast
 
 import typer
 
-from fedldp.cli import account, data, deploy, ledger, list_, run
+from fedldp.cli import (
+    account,
+    data,
+    deploy,
+    evaluate,
+    ledger,
+    list_,
+    predict,
+    report,
+    reproduce,
+    run,
+    show,
+    sweep,
+)
 from fedldp.errors import FedldpError
 
 # What every refusal of the arguments is: click's class up to typer 0.20, typer's own in later ones.
@@ -23,14 +36,39 @@ UsageError = cast(
 )
 
 app = typer.Typer(
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Federated learning under local differential privacy.",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"fedldp {version('fedldp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def fedldp(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="show the version"),
+    ] = False,
+) -> None:
+    """Federated learning under local differential privacy."""
+
+
 app.command()(run.run)
 app.command()(account.account)
+app.command()(reproduce.reproduce)
+app.command()(sweep.sweep)
+app.command()(report.report)
 app.command("list")(list_.list_)
+app.command()(show.show)
+app.command()(evaluate.evaluate)
+app.command()(predict.predict)
 app.add_typer(data.data_app, name="data")
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(deploy.deploy_app, name="deploy")

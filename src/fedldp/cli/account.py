@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.cli._common import DataDir, Json, Settings, print_json, recipe_names
 from fedldp.errors import ConfigError
 
 
 def account(
-    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
+    recipe: Annotated[
+        str, typer.Argument(autocompletion=recipe_names, help="a recipe's name or a .toml file")
+    ] = "quickstart",
     set_: Settings = None,
     delta: Annotated[float | None, typer.Option(help="delta of the approximate lines")] = None,
     data_dir: DataDir = None,

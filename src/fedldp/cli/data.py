@@ -47,6 +47,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare the files with their published checksums."""
+    from fedldp.data import resolve_data_dir
     from fedldp.data import verify as compare
 
     statuses = compare(name, data_dir)
@@ -57,6 +58,18 @@ def verify(
             typer.echo(f"{status.status:8} {status.file}")
     if any(s.status == "damaged" for s in statuses):
         raise RunError("a file is damaged: fetch it again with `fedldp data fetch NAME`")
+    missing = [s.file for s in statuses if s.status == "missing"]
+    if statuses and len(missing) == len(statuses):
+        raise RunError(
+            f"no file of {name or 'any data set'} is in {resolve_data_dir(data_dir)}: fetch them "
+            f"with `fedldp data fetch {name or 'NAME'}`, or give their folder as --data-dir"
+        )
+    begun = {s.file.parent for s in statuses if s.status != "missing"}
+    if lacking := [file for file in missing if name is not None or file.parent in begun]:
+        raise RunError(
+            f"{lacking[0].name} is missing in {lacking[0].parent}: fetch it with "
+            f"`fedldp data fetch {name or 'NAME'}`"
+        )
 
 
 def _cell(value: Any) -> str:

@@ -144,7 +144,7 @@ def accept(
     from fedldp.deployment.restored import open_ledger
 
     terms = read_policy(policy)
-    found = read_agreement(agreement, terms.data_dir)
+    found = read_agreement(agreement, terms.data_dir, own=terms.own_code)
     if found.test_seed is not None:
         raise ConfigError(
             f"agreement {agreement}: it draws all randomness from a seed, which protects nothing; "

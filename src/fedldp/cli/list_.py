@@ -35,17 +35,18 @@ def dataset_rows(data_dir: Path | None) -> Rows:
 def _recipe_rows(_: Path | None) -> Rows:
     """Return every recipe as a row, those of one system together."""
     from fedldp.recipes import recipes
+    from fedldp.simulation.plan import missing_extra
 
     rows = []
     for name, recipe in recipes().items():
-        config = recipe()
-        meaning = config.epsilon_meaning
+        meaning = recipe.config.epsilon_meaning
         rows.append(
             {
                 "name": name,
-                "system": config.system,
+                "system": recipe.config.system,
                 "epsilon": None if meaning is None else asdict(meaning),
-                "description": _first_line(recipe),
+                "description": recipe.description + missing_extra(recipe.config),
+                "same_as": recipe.same_as,
             }
         )
     return sorted(rows, key=lambda row: row["system"])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.cli._common import DataDir, Json, Settings, folder, print_json, recipe_names
 from fedldp.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import Result
     from fedldp.simulation.plan import Plan
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
 
 def run(
     recipe: Annotated[
-        str | None, typer.Argument(help="a recipe's name or a .toml file; else quickstart")
+        str | None,
+        typer.Argument(
+            autocompletion=recipe_names, help="a recipe's name or a .toml file; else quickstart"
+        ),
     ] = None,
     set_: Settings = None,
     rounds: Annotated[int | None, typer.Option(help="number of rounds")] = None,
@@ -34,8 +40,13 @@ def run(
         str | None,
         typer.Option(help="auto or HOST:PORT: a Ray cluster in place of --workers"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="the run folder to make")] = None,
-    resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=folder, metavar="FOLDER", help="the run folder to make")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(parser=folder, metavar="FOLDER", help="continue the run in this folder"),
+    ] = None,
     data_dir: DataDir = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="print the configuration as TOML, and stop")
@@ -48,22 +59,25 @@ def run(
     from fedldp.reporting import text
     from fedldp.settings import to_toml
 
-    if resume is not None and (recipe or set_ or out is not None or (rounds, seed) != (None, None)):
+    if resume is not None and (
+        recipe is not None or set_ or out is not None or (rounds, seed) != (None, None)
+    ):
         raise ConfigError(
             f"resume = {resume}: a run continues with its own settings; "
             "leave out RECIPE, --set, --rounds, --seed and --out"
         )
-    name, config, folder = _configuration(recipe, set_ or [], rounds, seed, resume)
+    name, config, begun = _configuration(recipe, set_ or [], rounds, seed, resume)
     if print_config and as_json:
         raise ConfigError("--print-config prints TOML: leave out --json")
     if print_config:
         typer.echo(to_toml(config), nl=False)
         return
-    if out is None and folder is None:
+    if out is None and begun is None:
         from fedldp.api import new_run_dir
 
         out = new_run_dir(Path(name or config.system).stem, config.seed)
-    result = _simulate(config, name, device, workers, cluster, out, folder, data_dir)
+    shown: list[dict[str, Any]] = []
+    result = _simulate(config, name, device, workers, cluster, out, begun, data_dir, shown)
     if as_json:
         print_json(result.summary())
     else:
@@ -74,7 +88,18 @@ def run(
             config.tested_on(),
             result.metrics,
             config.epsilon_in_words(),
+            stated=bool(shown) and shown[-1] == result.privacy and _one_place(),
         )
+    for doubt in result.doubts:
+        typer.echo(f"warning    {doubt}", err=as_json)
+
+
+def _one_place() -> bool:
+    """Return whether the reader of what goes to stdout has read what went to stderr."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):  # neither is a file
+        return False
 
 
 def _configuration(
@@ -89,7 +114,7 @@ def _configuration(
         folder = RunFolder(resume)
         document = folder.read_config()
         return document["recipe"], from_mapping(document["config"]), folder
-    name, extra = recipe or "quickstart", {"rounds": rounds, "seed": seed}
+    name, extra = "quickstart" if recipe is None else recipe, {"rounds": rounds, "seed": seed}
     more = [f"{key}={value}" for key, value in extra.items() if value is not None]
     return name, resolve(name, given + more), None
 
@@ -103,18 +128,22 @@ def _simulate(
     out: Path | None,
     folder: RunFolder | None,
     data_dir: Path | None,
+    shown: list[dict[str, Any]],
 ) -> Result:
+    """Run it, with progress on stderr; ``shown`` gets the statement that was shown before."""
     from rich.console import Console
 
     from fedldp.reporting import text
     from fedldp.reporting.progress import RunProgress
 
     stderr = Console(stderr=True)
+    workers = _checked_workers(workers, stderr)
 
     def show(privacy: dict[str, Any]) -> None:
         what = text.run_text(name or "a run from Python", config)
         stderr.print(f"run        {what}", highlight=False, soft_wrap=True)
         text.print_statement(stderr, privacy)
+        shown.append(privacy)
 
     try:
         planned = (
@@ -168,6 +197,22 @@ def _planned(
 
 
 def _processes(planned: Plan | None, cluster: str | None) -> int:
-    if cluster is not None or (planned is not None and planned.is_small):
-        return 1
+    return 1 if cluster is not None or (planned is not None and planned.is_small) else _cores()
+
+
+def _cores() -> int:
+    """Return how many processes this one may use at a time."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _checked_workers(workers: int | None, stderr: Console) -> int | None:
+    """Return at most as many workers as there are cores: more only take memory."""
+    if workers is None or workers <= (cores := _cores()):
+        return workers
+    stderr.print(
+        f"workers    {cores} in place of {workers:,}: there are no more cores here, and any number "
+        "gives the same result",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return cores

@@ -1,6 +1,13 @@
 """Data sets and their partition among clients."""
 
-from fedldp.data.custom import load_examples
+from fedldp.data.columns import Columns
+from fedldp.data.custom import (
+    SUFFIXES,
+    encode_examples,
+    is_table,
+    load_examples,
+    load_features,
+)
 from fedldp.data.datasets import (
     DatasetInfo,
     check_standardise,
@@ -18,8 +25,11 @@ from fedldp.data.partition import (
     parse_scheme,
     partition,
 )
+from fedldp.data.tables import read_table
 
 __all__ = [
+    "SUFFIXES",
+    "Columns",
     "Dataset",
     "DatasetInfo",
     "DrawnShares",
@@ -28,12 +38,16 @@ __all__ = [
     "Shares",
     "check_partition",
     "check_standardise",
+    "encode_examples",
     "examples_of_all",
+    "is_table",
     "list_datasets",
     "load_dataset",
     "load_examples",
+    "load_features",
     "parse_scheme",
     "partition",
+    "read_table",
     "resolve_data_dir",
     "standardised",
     "verify",

@@ -1,66 +1,80 @@
-"""A user's own data: .npz and .csv files."""
+"""A user's own data: .npz, .csv and .parquet files."""
 
 from __future__ import annotations
 
-import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.data.examples import Dataset, Examples, checked
-from fedldp.errors import ConfigError, DataError, DataMissing
+from fedldp.data.columns import Columns
+from fedldp.data.encoding import Encoded, encode, labels_of, numbered
+from fedldp.data.examples import Dataset, Examples, checked, with_owners
+from fedldp.data.tables import SUFFIXES as TABLES
+from fedldp.data.tables import Table, one_line, read_table
+from fedldp.errors import DataError, DataMissing
 
-SUFFIXES = (".npz", ".csv")
+SUFFIXES = (".npz", *TABLES)
 _WITH_TEST_SET = ("x_train", "y_train", "x_test", "y_test")
 _WITHOUT_TEST_SET = ("features", "labels")
 
 
-def load_file(path: Path, *, label_column: str, seed: int) -> Dataset:
+def is_table(name: str) -> bool:
+    """Return whether a data set's name is the path of a file with named columns."""
+    return name.lower().endswith(TABLES)
+
+
+def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None = None) -> Dataset:
     """Load a data set of the user's own.
 
     A .npz file holds either x_train, y_train, x_test and y_test, or features and labels, of which
-    a fifth is split off for testing; labels are integers from 0. A .csv file has a header row, a
-    label column, and numbers in all others; a fifth is split off. Its labels are integers from 0,
-    or texts, which become 0 to K - 1 in sorted order. Values are not scaled.
+    a fifth is split off for testing; labels are integers from 0. A .csv file has a header row; of
+    it and of a .parquet file, ``columns`` says which column is what. Where neither its labels are
+    integers from 0 nor ``columns`` has the classes, texts become 0 to K - 1 in sorted order. A
+    fifth is split off, of each client's rows where there is a client column, unless there is a
+    test file. Values are scaled only by ranges that ``columns`` declares.
 
     Args:
-        path: ends in .npz or .csv.
-        label_column: the name of the .csv file's label column.
+        path: ends in .npz, .csv or .parquet.
+        columns: of a table.
         seed: of the split.
+        test_file: a table with the same columns, to test on; it needs no client column.
 
     Raises:
         DataMissing: there is no such file.
         DataError: the file or what it holds is malformed; the line says where.
-        ConfigError: a .csv file has no column of that name.
+        ConfigError: a column that is named is not there, or pyarrow is not, for a .parquet file.
     """
-    if not path.is_file():
-        raise DataMissing(
-            f"there is no file {path}; set dataset to the path of a .npz or .csv file"
-        )
+    for each in (path, *([] if test_file is None else [test_file])):
+        if not each.is_file():
+            raise DataMissing(
+                f"there is no file {each}; set dataset to the path of a .npz, .csv or .parquet file"
+            )
     if path.suffix.lower() == ".npz":
         return _load_npz(path, seed)
-    return _load_csv(path, label_column, seed)
+    return _load_table(path, columns, seed, test_file)
 
 
-def load_examples(path: Path, *, label_column: str) -> Examples:
+def load_examples(path: Path, *, columns: Columns) -> Examples:
     """Load the examples of one party, for training or for a test: nothing is split off.
 
-    A .npz file holds features and labels; a .csv file is as for ``load_file``, but its labels are
-    integers: texts would get their numbers from what one party happens to have.
+    A .npz file holds features and labels; a table is as for ``load_file``, but where ``columns``
+    has no classes its labels are integers: texts would get their numbers from what one party
+    happens to have.
 
     Args:
-        path: ends in .npz or .csv.
-        label_column: the name of the .csv file's label column.
+        path: ends in .npz, .csv or .parquet.
+        columns: of a table; its client column may be missing.
 
     Raises:
         DataMissing, DataError, ConfigError: as ``load_file``.
     """
     if not path.is_file():
-        raise DataMissing(f"there is no file {path}; give the path of a .npz or .csv file")
-    features: NDArray[Any]
-    labels: NDArray[Any]
+        raise DataMissing(
+            f"there is no file {path}; give the path of a .npz, .csv or .parquet file"
+        )
     if path.suffix.lower() == ".npz":
         arrays = _read_npz(path)
         if not arrays.keys() >= set(_WITHOUT_TEST_SET):
@@ -69,15 +83,92 @@ def load_examples(path: Path, *, label_column: str) -> Examples:
                 f"{' and '.join(_WITHOUT_TEST_SET)}"
             )
         features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
+        return checked(features, labels, f"{path}:")
+    return encode_examples(read_table(path), columns)
+
+
+def encode_examples(table: Table, columns: Columns, *, leave_out: bool = False) -> Examples:
+    """Return the examples of one party's table; see ``load_examples``.
+
+    Args:
+        table: as read.
+        columns: what its columns are.
+        leave_out: rows that hold what they may not are left out, instead of refused.
+    """
+    path = table.path
+    found = encode(table, columns, leave_out=leave_out, clients=False)
+    if columns.classes is None and not all(_is_integer(text) for text in found.labels):
+        raise DataError(
+            f"{path}: some labels are no integers; give integers from 0, the same at all "
+            "parties, or the public list of classes"
+        )
+    if leave_out and not found.labels:
+        return Examples(found.features, np.zeros(0, np.int64))
+    return checked(found.features, labels_of(found, columns), f"{path}:")
+
+
+def load_features(path: Path, *, columns: Columns) -> NDArray[np.float32]:
+    """Load what a model is given of examples that have no labels, or whose labels do not count.
+
+    Args:
+        path: ends in .npz (features), .csv or .parquet.
+        columns: of a table; its label and client columns may be missing.
+
+    Raises:
+        DataMissing, DataError, ConfigError: as ``load_file``.
+    """
+    if not path.is_file():
+        raise DataMissing(
+            f"there is no file {path}; give the path of a .npz, .csv or .parquet file"
+        )
+    if path.suffix.lower() == ".npz":
+        arrays = _read_npz(path)
+        if "features" not in arrays:
+            raise DataError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; not features")
+        features = arrays["features"]
     else:
-        features, texts = _read_csv(path, label_column)
-        if not all(_parses(int, text) for text in texts):
+        features = encode(read_table(path), columns, clients=False, labels=False).features
+    nothing = np.zeros(len(features), np.int64)
+    return checked(features, nothing, f"{path}:").features
+
+
+def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None) -> Dataset:
+    found = encode(read_table(path), columns)
+    test = None
+    if test_file is not None:
+        test = encode(read_table(test_file), columns, clients=False)
+        if test.names != found.names:
+            other = sorted(set(found.names) ^ set(test.names))
             raise DataError(
-                f"{path}: some labels are no integers; give integers from 0, the same at all "
-                "parties"
+                f"test_file {test_file}: its columns are not those of {path}; they differ in "
+                f"{', '.join(other) or 'their order'}"
             )
-        labels = np.array([int(text) for text in texts])
-    return checked(features, labels, f"{path}:")
+    parts: list[Encoded] = [found] if test is None else [found, test]
+    classes, labels = numbered(parts, columns)
+    held = None if test is None else (test.features, labels[1])
+    if found.clients is None:
+        dataset = Dataset.from_arrays(
+            found.features,
+            labels[0],
+            test_features=None if held is None else held[0],
+            test_labels=None if held is None else held[1],
+            seed=seed,
+            name=path.name,
+        )
+    else:
+        examples = checked(found.features, labels[0], f"data set {path.name!r}:")
+        owners = np.unique(found.clients, return_inverse=True)[1].astype(np.int64)
+        dataset = with_owners(examples, owners, test=held, seed=seed, name=path.name)
+    count = dataset.num_classes if classes is None else len(classes)
+    return replace(dataset, classes=classes, features=found.names, num_classes=count)
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _load_npz(path: Path, seed: int) -> Dataset:
@@ -105,81 +196,4 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
                 raise ValueError("it is one array, not an archive of named ones")
             return {key: archive[key] for key in archive.files}
     except Exception as error:  # a damaged archive raises nearly anything
-        raise DataError(f"{path} cannot be read as .npz: {_one_line(error)}") from None
-
-
-def _load_csv(path: Path, label_column: str, seed: int) -> Dataset:
-    features, texts = _read_csv(path, label_column)
-    labels = _encode_labels(texts, path)
-    return Dataset.from_arrays(features, labels, seed=seed, name=path.name)
-
-
-def _read_csv(path: Path, label_column: str) -> tuple[NDArray[np.float64], list[str]]:
-    """Return the features, shape (n, d), and the texts of the label column."""
-    header, rows, lines = _read_rows(path)
-    if header.count(label_column) != 1:
-        raise ConfigError(
-            f"label_column is {label_column!r}, which {path} has {header.count(label_column)} "
-            f"times; its columns are {', '.join(header)}"
-        )
-    at = header.index(label_column)
-    labels = [row.pop(at) for row in rows]
-    del header[at]
-    features = np.empty((len(rows), len(header)))
-    for number, row in enumerate(rows):
-        for column, cell in enumerate(row):
-            try:
-                features[number, column] = float(cell)
-            except ValueError:
-                raise DataError(
-                    f"{path}, line {lines[number]}: column {header[column]!r} holds {cell!r}, "
-                    "which is not a number"
-                ) from None
-    return features, labels
-
-
-def _read_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
-    """Read the header, the rows as long as the header, and the line number of each row."""
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            header = next(reader, [])
-            for row in reader:
-                if len(row) not in (0, len(header)):  # 0: a blank line, often the last
-                    raise DataError(
-                        f"{path}, line {reader.line_num}: {len(row)} cells under a header of "
-                        f"{len(header)}"
-                    )
-                if row:
-                    rows.append(row)
-                    lines.append(reader.line_num)
-    except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as .csv: {_one_line(error)}") from None
-    if not rows:
-        raise DataError(f"{path} is empty; it needs a header row and examples")
-    return header, rows, lines
-
-
-def _encode_labels(texts: list[str], path: Path) -> NDArray[np.int64]:
-    """Read labels as integers, or number the distinct texts in sorted order."""
-    if all(_parses(int, text) for text in texts):
-        return np.array([int(text) for text in texts])
-    if all(_parses(float, text) for text in texts):
-        raise DataError(f"{path}: the labels are numbers but not integers; give integers from 0")
-    if "" in texts:
-        raise DataError(f"{path}: some rows have an empty label; fill it in or drop them")
-    return np.unique(texts, return_inverse=True)[1]
-
-
-def _parses(kind: type[int] | type[float], text: str) -> bool:
-    try:
-        kind(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        raise DataError(f"{path} cannot be read as .npz: {one_line(error)}") from None

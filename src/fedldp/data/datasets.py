@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.data.columns import Columns
 from fedldp.data.custom import SUFFIXES, load_file
 from fedldp.data.examples import Dataset, Examples, split
 from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
@@ -71,7 +72,8 @@ def load_dataset(
     name: str,
     *,
     data_dir: Path | None = None,
-    label_column: str = "label",
+    columns: Columns = Columns(),  # noqa: B008 (it is frozen)
+    test_file: str | None = None,
     seed: int = 0,
     standardise: bool = False,
 ) -> Dataset:
@@ -84,9 +86,11 @@ def load_dataset(
 
     Args:
         name: digits, mnist, fmnist (or fashion-mnist), cifar10, svhn, svhn-extra (its training
-            and extra sets together) or covertype; or the path of the user's own .npz or .csv file.
+            and extra sets together) or covertype; or the path of the user's own .npz, .csv or
+            .parquet file.
         data_dir: see resolve_data_dir.
-        label_column: of a .csv file.
+        columns: of a .csv or .parquet file.
+        test_file: a second one of the same columns, to test on.
         seed: of the split of a user's own file that has no test set; nothing else depends on it.
         standardise: shift and scale images by the published means and deviations of the data set.
             These are public constants; measured on clients' data they would be a release.
@@ -101,7 +105,8 @@ def load_dataset(
     (1437, 360, (1, 8, 8))
     """
     if name.lower().endswith(SUFFIXES):
-        own = load_file(Path(name).expanduser(), label_column=label_column, seed=seed)
+        test = None if test_file is None else Path(test_file).expanduser()
+        own = load_file(Path(name).expanduser(), columns=columns, seed=seed, test_file=test)
         if standardise:
             raise _no_constants(name)
         return own

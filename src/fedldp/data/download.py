@@ -59,6 +59,7 @@ def fetch(
     folder = root / source.folder
     wanted = [f for f in source.files if checksum_status(folder / f.name, f) != "ok"]
     if wanted:
+        made = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with _bar(progress) as bar:
@@ -70,6 +71,10 @@ def fetch(
         except OSError as error:
             reason = f"{error.strerror or error}: {error.filename or folder}"
             raise DataError(f"{source.name} cannot be stored in {folder} ({reason})") from None
+        finally:
+            for place in made:  # from the inside out: a fetch that failed leaves no empty folder
+                if place.is_dir() and not any(place.iterdir()):
+                    place.rmdir()
     return [folder / file.name for file in source.files]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedldp.data.partition import Shares
 from fedldp.errors import ConfigError, DataError
+from fedldp.randomness import numbered_generator
 
 MAX_SEED = 2**32 - 1  # scikit-learn's splitter takes no larger one
 
@@ -38,12 +41,19 @@ class Dataset:
         train: the examples that are partitioned among clients.
         test: the examples that only the evaluation sees.
         num_classes: one more than the largest label that can occur.
+        clients: for each client the rows of its training examples, where the data say whose they
+            are; else a run divides them (``SystemConfig.partition``).
+        classes: the names of the classes, where they have some.
+        features: the names of the features, where they have some.
     """
 
     name: str
     train: Examples
     test: Examples
     num_classes: int
+    clients: Shares | None = None
+    classes: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -118,6 +128,113 @@ class Dataset:
             )
         return cls(name=name, train=train, test=test, num_classes=int(all_labels.max()) + 1)
 
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Sequence[tuple[ArrayLike, ArrayLike]],
+        *,
+        test: tuple[ArrayLike, ArrayLike] | None = None,
+        test_share: float = 0.2,
+        seed: int = 0,
+        name: str = "custom",
+    ) -> Dataset:
+        """Check the arrays of clients that are known, and make a data set of them.
+
+        A run on it has these clients, whatever its settings ``num_clients`` and ``partition`` say.
+
+        Args:
+            clients: features and labels of each, as for ``from_arrays``.
+            test: features and labels of a test set; without it, a part of every client's examples
+                is split off.
+            test_share: the share of a client's examples to split off, between 0 and 1, rounded
+                down: who has few gives none.
+            seed: of the split, from 0 to 2**32 - 1.
+            name: what the data set is called in messages and records.
+
+        Raises:
+            DataError, ConfigError: as ``from_arrays``; the line says at which client.
+
+        >>> one, other = ([[0.0], [0.1]], [0, 1]), ([[0.2], [0.3], [0.4]], [0, 0, 1])
+        >>> data = Dataset.from_clients([one, other], test=other)
+        >>> data.clients.sizes.tolist(), len(data.train)
+        ([2, 3], 5)
+        """
+        if not clients:
+            raise DataError(f"data set {name!r}: there is no client; give at least one")
+        parts = [
+            checked(x, y, f"data set {name!r}: client {i}:") for i, (x, y) in enumerate(clients)
+        ]
+        for i, part in enumerate(parts):
+            if part.features.shape[1:] != parts[0].features.shape[1:]:
+                raise DataError(
+                    f"data set {name!r}: an example of client {i} has shape "
+                    f"{part.features.shape[1:]}, and of client 0 {parts[0].features.shape[1:]}"
+                )
+        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        whole = Examples(
+            np.concatenate([part.features for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+        )
+        return with_owners(whole, owners, test=test, test_share=test_share, seed=seed, name=name)
+
+
+def with_owners(
+    examples: Examples,
+    owners: NDArray[np.int64],
+    *,
+    test: tuple[ArrayLike, ArrayLike] | None,
+    test_share: float = 0.2,
+    seed: int = 0,
+    name: str = "custom",
+) -> Dataset:
+    """Return the data set of examples that are known clients'; see ``Dataset.from_clients``.
+
+    Args:
+        examples: of all clients.
+        owners: whose each example is, shape (N,): 0 to the number of clients - 1, all of them.
+        test: features and labels of a test set; else a part of each client's examples.
+        test_share: of a client's examples.
+        seed: of the split.
+        name: of the data set.
+    """
+    held = test
+    if held is None:
+        rows = _split_of_each(owners, test_share, seed, name)
+        held = examples.features[rows], examples.labels[rows]
+        kept = np.setdiff1d(np.arange(len(owners)), rows)
+        examples, owners = Examples(examples.features[kept], examples.labels[kept]), owners[kept]
+    found = Dataset.from_arrays(
+        examples.features, examples.labels, test_features=held[0], test_labels=held[1], name=name
+    )
+    shares = Shares(np.argsort(owners, kind="stable"), np.bincount(owners))
+    return replace(found, clients=shares)
+
+
+def _split_of_each(
+    owners: NDArray[np.int64], test_share: float, seed: int, name: str
+) -> NDArray[np.int64]:
+    """Return the rows of the test part, ascending: of each client a share, rounded down."""
+    _check_split(test_share, seed)
+    generator = numbered_generator(seed, 0)
+    taken = [
+        generator.permutation(rows)[: int(test_share * len(rows))]
+        for rows in np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
+    ]
+    found = np.sort(np.concatenate(taken))
+    if not found.size:
+        raise DataError(
+            f"data set {name!r}: every client has too few examples to split some off; give a test "
+            "set of its own (test_file)"
+        )
+    return found
+
+
+def _check_split(test_share: float, seed: int) -> None:
+    if not 0 < test_share < 1:
+        raise ConfigError(f"test_share is {test_share}; give a number between 0 and 1")
+    if not 0 <= seed <= MAX_SEED:
+        raise ConfigError(f"seed is {seed}; give an integer from 0 to {MAX_SEED}")
+
 
 def split(
     labels: NDArray[np.int64], test_share: float, seed: int
@@ -139,10 +256,7 @@ def split(
     # Imported here because it takes a second, which users of their own test set need not wait.
     from sklearn.model_selection import train_test_split
 
-    if not 0 < test_share < 1:
-        raise ConfigError(f"test_share is {test_share}; give a number between 0 and 1")
-    if not 0 <= seed <= MAX_SEED:
-        raise ConfigError(f"seed is {seed}; give an integer from 0 to {MAX_SEED}")
+    _check_split(test_share, seed)
     num_test = min(math.ceil(test_share * len(labels)), len(labels) - 1)
     _, counts = np.unique(labels, return_counts=True)
     stratifiable = counts.min() >= 2 and len(counts) <= min(num_test, len(labels) - num_test)

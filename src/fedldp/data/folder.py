@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,10 +23,10 @@ class FileStatus(NamedTuple):
     status: Status
 
 
-def resolve_data_dir(data_dir: Path | None) -> Path:
+def resolve_data_dir(data_dir: str | Path | None) -> Path:
     """Choose the data folder: the argument, else $FEDLDP_DATA, else the user's cache folder."""
     if data_dir is not None:
-        return data_dir.expanduser()
+        return Path(data_dir).expanduser()
     variable = os.environ.get("FEDLDP_DATA")
     if variable:
         return Path(variable).expanduser()
@@ -105,14 +106,22 @@ def locate(source: Source, root: Path) -> tuple[Source, list[Path]]:
         if status == "missing":
             raise DataMissing(
                 f"{file.name} is not in {folder}; get it from {used.addresses(file)[0]} "
-                f"with: fedldp data fetch {source.name}"
+                f"with: {fetch_command(source.name, root)}"
             )
         if status == "damaged":
             raise DataError(
                 f"{file.name} in {folder} is damaged: {path.stat().st_size:,} bytes instead of "
-                f"{file.size:,}; replace it with: fedldp data fetch {source.name}"
+                f"{file.size:,}; replace it with: {fetch_command(source.name, root)}"
             )
     return used, [folder / file.name for file in used.files]
+
+
+def fetch_command(name: str, root: Path) -> str:
+    """Return the command that fetches a data set into the data folder ``root``."""
+    command = f"fedldp data fetch {name}"
+    if root == resolve_data_dir(None):
+        return command
+    return f"{command} --data-dir {shlex.quote(str(root))}"
 
 
 def _all_missing(source: Source, root: Path) -> bool:

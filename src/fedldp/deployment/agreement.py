@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from fedldp.deployment.statement import stated
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.summing import Summing
+from fedldp.registry import is_address
 from fedldp.settings import from_mapping
 from fedldp.simulation.participation import events_of_round
 from fedldp.systems.base import Problem, SystemConfig
@@ -250,11 +251,19 @@ class Agreement:
         )
 
 
-def read_agreement(path: Path, data_dir: Path | None = None) -> Agreement:
+def read_agreement(
+    path: Path, data_dir: Path | None = None, *, own: Container[str] | None = ()
+) -> Agreement:
     """Return the agreement in a file; nothing that it names is imported or trusted yet.
 
+    Args:
+        path: of the file.
+        data_dir: the data folder.
+        own: systems and mechanisms, as "module:Class", that may be imported all the same, for what
+            they are cannot be known without; None: any.
+
     Raises:
-        ConfigError: it cannot be read, or is no agreement of this version.
+        ConfigError: it cannot be read, is no agreement of this version, or names other code.
     """
     try:
         if path.stat().st_size > _LARGEST:
@@ -265,12 +274,14 @@ def read_agreement(path: Path, data_dir: Path | None = None) -> Agreement:
     except OSError as error:
         raise ConfigError(f"agreement {path}: {error.strerror}; check the path") from error
     try:
-        return parse_agreement(content, data_dir)
+        return parse_agreement(content, data_dir, own=own)
     except FedldpError as error:
         raise ConfigError(f"agreement {path}: {error}") from error
 
 
-def parse_agreement(content: bytes, data_dir: Path | None = None) -> Agreement:
+def parse_agreement(
+    content: bytes, data_dir: Path | None = None, *, own: Container[str] | None = ()
+) -> Agreement:
     """Return the agreement in ``content``; see ``read_agreement``."""
     try:
         read = json.loads(content)
@@ -285,6 +296,7 @@ def parse_agreement(content: bytes, data_dir: Path | None = None) -> Agreement:
         raise ConfigError(
             f"it is damaged{place}, or of another version of fedldp; ask for it again"
         ) from error
+    _check_code(found.config, own)
     facts = found.problem
     return Agreement(
         run=found.run,
@@ -298,6 +310,17 @@ def parse_agreement(content: bytes, data_dir: Path | None = None) -> Agreement:
         test_seed=found.test_seed,
         statement=found.statement,
     )
+
+
+def _check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
+    """Refuse code that is none of fedldp's own before anything imports it."""
+    for name in ("system", "mechanism"):
+        value = config.get(name)
+        if isinstance(value, str) and is_address(value) and own is not None and value not in own:
+            raise ConfigError(
+                f"{name} = {value}: this is code that is none of fedldp's own, and to read the "
+                f"agreement would run it; add it to {name}s in the site's policy, should it be"
+            )
 
 
 def check_stated(agreement: Agreement) -> None:

@@ -15,10 +15,10 @@ from cryptography import x509
 from fedldp.accounting.budget import UNITS
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import read_secret
-from fedldp.data import load_examples
 from fedldp.deployment.agreement import check_stated, parse_agreement, read_agreement
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
+from fedldp.deployment.source import open_source
 from fedldp.errors import FedldpError
 
 
@@ -47,7 +47,7 @@ def check_server(folder: Path, agreement: Path, certificate: Path | None) -> lis
     """Return what was found of a server's agreement, folder and certificate."""
 
     def agreed() -> str:
-        found = read_agreement(agreement)
+        found = read_agreement(agreement, own=None)
         found.check()
         check_stated(found)
         return f"{agreement}: {found.config.name()}, {len(found.sites)} sites, {found.channel}"
@@ -56,7 +56,10 @@ def check_server(folder: Path, agreement: Path, certificate: Path | None) -> lis
         file = folder / "agreement"
         if not file.exists():
             return f"{folder}: not there yet"
-        if parse_agreement(file.read_bytes()).digest != read_agreement(agreement).digest:
+        if (
+            parse_agreement(file.read_bytes(), own=None).digest
+            != read_agreement(agreement, own=None).digest
+        ):
             raise FedldpError(f"{folder}: it is of another agreement")
         if not private_to_owner(folder):
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
@@ -70,10 +73,10 @@ def check_server(folder: Path, agreement: Path, certificate: Path | None) -> lis
 
 def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
     def data() -> str:
-        found = load_examples(policy.data, label_column=policy.label_column)
+        found = open_source(policy.data, policy.label_column)
         if not private_to_owner(policy.data):
             raise FedldpError(f"{policy.data}: others may read it; run chmod 600 on it")
-        return f"{policy.data}: {len(found)} examples of shape {found.features.shape[1:]}"
+        return f"{policy.data}: {found}"
 
     def ledger() -> str:
         if not policy.ledger.exists():
@@ -117,6 +120,8 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
         raise FedldpError(f"{path}: not there any more")
     public = read_private(policy.key).public_key().public_bytes_raw().hex()
     name = agreement.sites[own_place(agreement, public)].name
+    source = open_source(policy.data, policy.label_column)
+    source.examples(agreement.config.columns, leave_out=False)  # its operator is told what is amiss
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}"
 
 

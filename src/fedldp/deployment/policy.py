@@ -1,6 +1,6 @@
 """What a site lets happen with its data: a TOML file that its operator writes.
 
-    data = "examples.npz"          its examples: .npz (features, labels) or .csv
+    data = "examples.npz"          its examples: .npz (features, labels), .csv or .parquet
     key = "keys/site.key"          its identity, from `fedldp deploy keys`
     ledger = "ledger.sqlite"       what it has released, ever
     state = "state"                a folder: its secret, what it keeps, what it accepted
@@ -30,53 +30,48 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.budget import Budget, Kind, price, total_of
+from fedldp.checked import Checked
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.identity import new_file
 from fedldp.errors import ConfigError, PrivacyError
+from fedldp.mechanisms import mechanisms
 from fedldp.models import models
+from fedldp.registry import is_address
 from fedldp.systems import systems
 from fedldp.systems._refusals import describe
 
 Cost = Annotated[float, Field(ge=0)]
 
 
-class BudgetTable(BaseModel):
+class BudgetTable(Checked):
     """The limit of a site's ledger."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Kind = "pure"
     limit: Cost = Field(description="of all that the site ever releases; inf only counts")
 
 
-class Largest(BaseModel):
+class Largest(Checked):
     """What a site pays at most, in the unit of its budget."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     release: Cost = math.inf
     run: Cost = math.inf
 
 
-class FlowerTable(BaseModel):
+class FlowerTable(Checked):
     """How the site's SuperNode reaches the server."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     superlink: Annotated[str, Field(pattern=r"^[^:\s]+:\d+$")]
     ca: Path = Field(description="the certificate that the server's is signed with")
 
 
-class SitePolicy(BaseModel):
+class SitePolicy(Checked):
     """A site's policy: frozen, checked when it is made."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    data: Path = Field(description="the site's examples: a .npz or .csv file")
-    label_column: str = Field("label", description="of a .csv file")
+    data: Path = Field(description="the site's examples: a .npz, .csv or .parquet file")
+    label_column: str = Field("label", description="of a .csv or .parquet file")
     key: Path = Field(description="the site's identity, from `fedldp deploy keys`")
     ledger: Path = Field(description="the ledger's file")
     state: Path = Field(description="a folder that is the site's own")
@@ -87,7 +82,14 @@ class SitePolicy(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = Field("cpu", description="where it trains")
     data_dir: Path | None = Field(None, description="the folder of public data sets")
     channels: tuple[Channel, ...] = ("named", "sum")
-    systems: tuple[str, ...] | None = Field(None, description="allowed systems; all if not set")
+    systems: tuple[str, ...] | None = Field(
+        None,
+        description='allowed systems; all of fedldp\'s own, and no "module:Class", if not set',
+    )
+    mechanisms: tuple[str, ...] | None = Field(
+        None,
+        description='allowed mechanisms; all of fedldp\'s own, and no "module:Class", if not set',
+    )
     models: tuple[str, ...] | None = Field(
         None,
         description='allowed models; all of fedldp\'s own, and no "module:callable", if not set',
@@ -106,6 +108,12 @@ class SitePolicy(BaseModel):
     def limit(self) -> Budget:
         """The budget of the site's ledger."""
         return Budget(self.budget.kind, self.budget.limit)
+
+    @property
+    def own_code(self) -> frozenset[str]:
+        """The systems and mechanisms that are none of fedldp's own, and may be imported."""
+        named = (*(self.systems or ()), *(self.mechanisms or ()))
+        return frozenset(name for name in named if is_address(name))
 
     @property
     def accepted(self) -> Path:
@@ -134,13 +142,16 @@ class SitePolicy(BaseModel):
             PrivacyError: it does not; the line says what to change, should it be allowed.
         """
         system, model = agreement.config.name(), agreement.config.model
+        # The setting: some systems that have none have a method of that name.
+        mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
         # Before anything that imports the model.
         for name, value, allowed in (
             ("channels", agreement.channel, self.channels),
             ("systems", system, tuple(systems()) if self.systems is None else self.systems),
+            ("mechanisms", mechanism, tuple(mechanisms()) if some is None else some),
             ("models", model, tuple(models()) if self.models is None else self.models),
         ):
-            if value not in allowed:
+            if value is not None and value not in allowed:
                 raise PrivacyError(
                     f"{name} = {', '.join(allowed) or 'none'}: the agreement has {value}, which "
                     f"this site's policy does not allow; add it to {name} there, should it be"
@@ -198,8 +209,8 @@ def read_policy(path: Path) -> SitePolicy:
     given = {name: getattr(policy, name) for name in places}
     update: dict[str, Any] = {n: here / p.expanduser() for n, p in given.items() if p}
     if policy.flower is not None:
-        update["flower"] = policy.flower.model_copy(update={"ca": here / policy.flower.ca})
-    return policy.model_copy(update=update)
+        update["flower"] = policy.flower.changed(ca=here / policy.flower.ca)
+    return policy.changed(**update)
 
 
 def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
@@ -211,7 +222,7 @@ def accepted_agreement(policy: SitePolicy, digest: bytes) -> Agreement | None:
     path = policy.accepted_as(digest)
     if not path.exists():
         return None
-    agreement = read_agreement(path, policy.data_dir)
+    agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
     if agreement.digest != digest:
         raise ConfigError(f"agreement {path}: it was changed since it was accepted; accept it anew")
     policy.check(agreement)
@@ -248,7 +259,7 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
     path = policy.accepted_as(agreement.digest)
     make_accepted(policy)
     for other in sorted(policy.accepted.glob("*.agreement")):
-        if other != path and _run_of(other) == agreement.run:
+        if other != path and _run_of(other, policy) == agreement.run:
             raise ConfigError(
                 f"run {agreement.run}: another agreement of this run was accepted before "
                 f"({other}); refuse this one, and ask for one of a run of its own"
@@ -258,11 +269,11 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
     return path
 
 
-def _run_of(path: Path) -> str | None:
+def _run_of(path: Path, policy: SitePolicy) -> str | None:
     try:
-        return read_agreement(path).run
+        return read_agreement(path, own=policy.own_code).run
     except ConfigError:
-        return None  # damaged: it is not served
+        return None  # damaged, or not allowed any more: it is not served
 
 
 def make_accepted(policy: SitePolicy) -> None:

@@ -69,7 +69,7 @@ def charge_lost(policy: SitePolicy) -> list[Lost]:
     ledger = open_ledger(policy)
     found = []
     for path in sorted(policy.accepted.glob("*.agreement")):
-        agreement = read_agreement(path, policy.data_dir)
+        agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
         FolderStore(policy.state / "kept", agreement.run).forget_rounds()
         found.append(_charge(ledger, agreement))
         if found[-1].paid:

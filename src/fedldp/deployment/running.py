@@ -14,8 +14,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from fedldp.data import Examples, load_dataset, load_examples
-from fedldp.data.custom import SUFFIXES
+from fedldp.data import SUFFIXES, Columns, Examples, load_dataset, load_examples
 from fedldp.deployment.agreement import read_agreement
 from fedldp.deployment.listening import Listening, alone
 from fedldp.deployment.pipe import FlowerPipe
@@ -52,8 +51,8 @@ def run_server(
     """Run a server's rounds, and return what they gave."""
     _log_to_stderr()
     os.umask(0o077)
-    found = read_agreement(agreement)
-    examples = None if test is None else _test(test, data_dir)
+    found = read_agreement(agreement, own=None)
+    examples = None if test is None else _test(test, found.config.columns, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         server = Server(folder, agreement.read_bytes(), examples)
         text.print_statement(console, server.privacy, found.config.epsilon_in_words())
@@ -65,9 +64,9 @@ def run_server(
                 pipe.end()
 
 
-def _test(name: str, data_dir: Path | None) -> Examples:
+def _test(name: str, columns: Columns, data_dir: Path | None) -> Examples:
     if name.lower().endswith(SUFFIXES):
-        return load_examples(Path(name), label_column="label")
+        return load_examples(Path(name), columns=columns)
     return load_dataset(name, data_dir=data_dir).test
 
 

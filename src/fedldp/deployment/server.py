@@ -47,8 +47,11 @@ from fedldp.parts.tensors import load_weights, one_thread
 from fedldp.randomness import Stream
 from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, check_new, replace_file
+from fedldp.reporting.runs import read_run
+from fedldp.reporting.schema import FILE as SCHEMA
+from fedldp.reporting.schema import Schema
 from fedldp.server.keys import draws_of_secret, draws_of_seed
-from fedldp.server.loop import Evaluator, Loop, Round, mean_metrics
+from fedldp.server.loop import Evaluator, Loop, Round
 from fedldp.simulation.participation import participants
 from fedldp.wire import Broadcast
 
@@ -89,6 +92,8 @@ class Served:
             "privacy": self.privacy,
             "seconds": sum(record.seconds for record in self.rounds),
             "run_dir": str(self.run_dir),
+            "tested_on": "the server's test set",
+            "confusion": None,
         }
 
 
@@ -106,7 +111,7 @@ class Server:
     """
 
     def __init__(self, folder: Path, agreement: bytes, test: Examples | None) -> None:
-        self.agreement = parse_agreement(agreement)
+        self.agreement = parse_agreement(agreement, own=None)
         self.agreement.check()
         check_stated(self.agreement)
         self.folder = _folder(folder, self.agreement, agreement)
@@ -236,11 +241,12 @@ class Server:
             run_dir=self.folder.path,
         )
         summary = served.summary()
+        self.folder.write_json(SCHEMA, _schema(self.agreement).to_document())
         self.folder.write_model(layout, weights)
         self.folder.write_json("privacy.json", served.privacy)
         self.folder.write_json("summary.json", summary)
-        text = page(summary, "the server's test set", dict(mean_metrics(self.rounds)))
-        replace_file(self.folder.path / "report.html", text.encode())
+        shown = page([read_run(self.folder.path)])
+        replace_file(self.folder.path / "report.html", shown.encode())
         return served
 
 
@@ -279,7 +285,7 @@ def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     """Return the folder of a server, made where it is not there."""
     file = path / "agreement"
     if file.exists():
-        if parse_agreement(file.read_bytes()).digest != agreement.digest:
+        if parse_agreement(file.read_bytes(), own=None).digest != agreement.digest:
             raise RunError(f"{path}: it is of another agreement; give that, or another folder")
         return RunFolder(path)
     return _begun(path, agreement, content)
@@ -314,6 +320,17 @@ def _read_sums(path: Path) -> dict[int, int]:
         return {int(round): int(count) for round, count in json.loads(path.read_text()).items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise RunError(f"{path} is damaged: restore it from a copy") from error
+
+
+def _schema(agreement: Agreement) -> Schema:
+    """Return what is kept beside the model: what is public, for no example is seen here."""
+    problem, classes = agreement.problem, agreement.config.columns.classes
+    return Schema(
+        input_shape=problem.input_shape,
+        num_classes=problem.num_classes,
+        num_examples=problem.num_examples,
+        classes=classes if classes is not None and len(classes) == problem.num_classes else None,
+    )
 
 
 def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:

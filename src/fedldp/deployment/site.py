@@ -29,7 +29,7 @@ from fedldp.client.keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
-from fedldp.data import Examples, load_examples, standardised
+from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import client_side
 from fedldp.deployment.identity import read_private
@@ -53,6 +53,7 @@ from fedldp.deployment.policy import (
 )
 from fedldp.deployment.restored import Restored, open_ledger
 from fedldp.deployment.silenced import Silenced
+from fedldp.deployment.source import open_source
 from fedldp.errors import ConfigError, FedldpError, PrivacyError, WireError
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.inputs import choose_device
@@ -95,7 +96,7 @@ class Agent:
             raise PrivacyError(f"state {policy.state}: it is open to others; run chmod 700 on it")
         self._ledger = open_ledger(policy)
         self._secret = _secret(policy, self._ledger)
-        self._examples = load_examples(policy.data, label_column=policy.label_column)
+        self._source = open_source(policy.data, policy.label_column)
         self._runs: dict[bytes, _Run] = {}
         self._refused: set[bytes] = set()
         self._beginning, self._answering = threading.Lock(), threading.Lock()
@@ -193,7 +194,8 @@ class Agent:
             agreement: of the run.
             most: how many its answers are charged for, if they are charged for a number.
         """
-        config, problem, found = agreement.config, agreement.problem, self._examples
+        config, problem = agreement.config, agreement.problem
+        found = self._source.examples(config.columns)
         shape = found.features.shape[1:]
         if shape != problem.input_shape:
             raise ConfigError(
@@ -201,16 +203,17 @@ class Agent:
                 f"says {problem.input_shape}; bring the data into that shape"
             )
         fitting = np.flatnonzero(found.labels < problem.num_classes)[:most]
-        if fitting.size < len(found):
+        if fitting.size < len(self._source):
             log.warning(
-                "%d of %d examples are left out of run %s: it has labels up to %d%s",
-                len(found) - fitting.size,
-                len(found),
+                "%d of %d examples are left out of run %s: it has labels up to %d%s%s",
+                len(self._source) - fitting.size,
+                len(self._source),
                 agreement.run[:8],
                 problem.num_classes - 1,
+                ", and columns as it declares them" if len(found) < len(self._source) else "",
                 "" if most is None else f", and takes {most} examples of a site",
             )
-            found = Examples(found.features[fitting], found.labels[fitting])
+        found = Examples(found.features[fitting], found.labels[fitting])
         return standardised(found, config.dataset) if config.standardise else found
 
     # Messages

@@ -9,17 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.bounding import check_releasable
-from fedldp.errors import PrivacyError, RunError
+from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms._packed import add_ones, count_ones, packed_bytes
 from fedldp.randomness import Stream
-from fedldp.registry import scan
+from fedldp.registry import is_address, load, scan
+
+EpsilonUnit = Literal["weight", "client-round"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
-    epsilon_unit: ClassVar[Literal["weight", "client-round"]]
+    epsilon_unit: ClassVar[EpsilonUnit]
     """What the setting ``epsilon`` is the budget of."""
 
     @classmethod
@@ -296,3 +298,34 @@ class BitMechanism(Mechanism):
 def mechanisms() -> dict[str, type[Mechanism]]:
     """Return every mechanism by its name."""
     return {m.name: m for m in scan(__name__, Mechanism)}  # type: ignore[type-abstract]
+
+
+def find_mechanism(name: str) -> type[Mechanism]:
+    """Return the mechanism called ``name``: one of ``mechanisms()``, or the user's "module:Class".
+
+    Raises:
+        ConfigError: there is none, or it cannot be a mechanism: see ``Mechanism``.
+    """
+    if is_address(name):
+        return _checked(load(name, "mechanism"), name)
+    known = mechanisms()
+    if name not in known:
+        raise ConfigError(f'mechanism = {name}: choose {", ".join(known)} or "module:Class"')
+    return known[name]
+
+
+def _checked(found: object, name: str) -> type[Mechanism]:
+    """Return what a user's address names if it can be a mechanism; else say what it lacks."""
+    if not (isinstance(found, type) and issubclass(found, Mechanism)):
+        raise ConfigError(f"mechanism = {name}: it is no subclass of fedldp.mechanisms.Mechanism")
+    lacking = sorted(getattr(found, "__abstractmethods__", ()))
+    if lacking:
+        raise ConfigError(f"mechanism = {name}: it does not define {', '.join(lacking)}")
+    # By itself, not by a parent: the randomiser and its claim must be one value that stays.
+    parameters = vars(found).get("__dataclass_params__")
+    if parameters is None or not parameters.frozen:
+        raise ConfigError(f"mechanism = {name}: write @dataclass(frozen=True) above its class")
+    if getattr(found, "epsilon_unit", None) not in get_args(EpsilonUnit):
+        units = " or ".join(get_args(EpsilonUnit))
+        raise ConfigError(f"mechanism = {name}: set its epsilon_unit to {units}")
+    return found

@@ -7,7 +7,6 @@ torch, or else any torch module (which ``build`` then imports, so that a list of
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fedldp.errors import ConfigError, FedldpError, first_line
+from fedldp.models._given import builder_of, check_travels, given, name_of
 from fedldp.models._layers import (
     Conv,
     Dense,
@@ -27,7 +27,7 @@ from fedldp.models._layers import (
     output,
 )
 from fedldp.randomness import Stream, torch_seeded
-from fedldp.registry import modules
+from fedldp.registry import is_address, load, modules
 from fedldp.wire import Layout
 
 if TYPE_CHECKING:
@@ -42,10 +42,12 @@ __all__ = [
     "ModelBuilder",
     "Relu",
     "build_model",
+    "check_travels",
     "find_model",
     "layout_of",
     "layout_of_module",
     "models",
+    "name_of",
 ]
 
 ModelBuilder = Callable[[tuple[int, ...], int], "list[Layer] | nn.Module"]
@@ -57,24 +59,17 @@ def models() -> dict[str, ModelBuilder]:
 
 
 def find_model(name: str) -> ModelBuilder:
-    """Return the builder called ``name``: one of ``models()``, or the user's "module:callable".
+    """Return the builder called ``name``: one of ``models()``, or the user's "module:name".
 
-    The callable takes (input_shape, num_classes) and returns a list of ``Layer``, or a torch
+    What that names takes (input_shape, num_classes) and returns a list of ``Layer``, or a torch
     module that maps float32 examples, shape (batch, *input_shape), to logits, shape (batch,
-    num_classes).
+    num_classes). Or it is a class that takes no argument, or a torch module itself.
 
     Raises:
         ConfigError: there is no such model or callable.
     """
-    if ":" in name:
-        owner, _, attribute = name.partition(":")
-        try:
-            builder = getattr(importlib.import_module(owner), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"model = {name}: {error}; check the name and PYTHONPATH") from error
-        if not callable(builder):
-            raise ConfigError(f"model = {name}: it is not callable; name a function or a class")
-        return builder  # type: ignore[no-any-return]
+    if is_address(name):
+        return builder_of(given(name) or load(name, "model"), name)  # type: ignore[no-any-return]
     found = models()
     if name not in found:
         raise ConfigError(

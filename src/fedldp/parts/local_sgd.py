@@ -162,5 +162,24 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
         labels = labels.to(device)
         logits = model(to_device(features, device))
         loss = functional.cross_entropy(logits, labels, reduction="sum")
-        right = (logits.argmax(1) == labels).sum()
-    return Score(right=int(right), loss=float(loss), total=len(examples))
+        found = logits.argmax(1)
+        right = (found == labels).sum()
+    return Score(
+        right=int(right),
+        loss=float(loss),
+        total=len(examples),
+        confusion=_confusion(examples.labels, found.cpu().numpy(), logits.shape[1]),
+    )
+
+
+MOST_CLASSES = 100
+"""Of a confusion matrix: a larger one is no table that anybody reads."""
+
+
+def _confusion(
+    labels: NDArray[np.int64], found: NDArray[np.int64], classes: int
+) -> NDArray[np.int64] | None:
+    if classes > MOST_CLASSES:
+        return None
+    places = labels.astype(np.int64) * classes + found
+    return np.bincount(places, minlength=classes * classes).reshape(classes, classes)

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from fedldp.accounting.releases import Clients
+from fedldp.checked import Checked
 from fedldp.errors import ConfigError
 
 
-class Own(BaseModel):
+class Own(Checked):
     """The value of one client, which does not know those of the others."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     own: float | int
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.data import load_dataset
-from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import SOURCES, Source, find_source
 from fedldp.errors import ConfigError, RunError
 from fedldp.parts.architecture import Architecture
@@ -31,9 +30,10 @@ def check_is_public(public_dataset: str, dataset: str) -> None:
         ConfigError: the two are read from the same files, or one is no built-in data set.
     """
     public = _source(public_dataset)
-    if dataset.lower().endswith(SUFFIXES):
-        return  # a file of the user's own
-    private = find_source(dataset)
+    try:
+        private = find_source(dataset)
+    except ConfigError:
+        return  # the user's own: a file, or arrays under a name of theirs
     if public.name == private.name or (public.folder and public.folder == private.folder):
         raise ConfigError(
             f"public_dataset = {public_dataset}: the clients hold records of {dataset}, so it is "

@@ -299,11 +299,14 @@ class Score:
         right: how many it classified rightly.
         loss: its summed cross-entropy.
         total: how many there were.
+        confusion: how many of each true class (row) were taken for each class (column), shape
+            (classes, classes); None where the test or its classes are not for a record.
     """
 
     right: int
     loss: float
     total: int
+    confusion: NDArray[np.int64] | None = field(default=None, compare=False)
 
 
 class Tester(Protocol):

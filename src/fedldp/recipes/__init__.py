@@ -1,53 +1,52 @@
-"""Recipes: full configurations as functions, one per reproduced figure or table row.
+"""Recipes: full configurations as data, one for each reproduced figure or table row.
 
-Each module's public functions that return a SystemConfig are recipes; ldp_fl_mnist() is the recipe
-ldp-fl-mnist. A module with a whole family of them, or with a second name for one, holds a mapping
-RECIPES of functions by name as well. The docstring's first line describes a recipe.
+Each module holds its recipes in ``RECIPES``. A recipe's name begins with its module's, so that to
+find one imports nothing but that module.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+import importlib
 from difflib import get_close_matches
-from types import ModuleType
 
 from fedldp.errors import ConfigError
-from fedldp.registry import modules
-from fedldp.systems import SystemConfig
+from fedldp.recipes._recipe import Expected, Recipe, Source, grid, shared_settings
+from fedldp.registry import module_names
 
-Recipe = Callable[[], SystemConfig]
+__all__ = ["Expected", "Recipe", "Source", "find_recipe", "grid", "recipes", "shared_settings"]
 
 
 def recipes() -> dict[str, Recipe]:
-    """Return every recipe by its name."""
+    """Return every recipe by its name, second names included."""
     return {
-        name: recipe for module in modules(__name__) for name, recipe in _recipes_of(module).items()
+        name: recipe for module in module_names(__name__) for name, recipe in _of(module).items()
     }
 
 
-def _recipes_of(module: ModuleType) -> dict[str, Recipe]:
-    functions: dict[str, Recipe] = {
-        name.replace("_", "-"): function
-        for name, function in inspect.getmembers(module, inspect.isfunction)
-        if function.__module__ == module.__name__ and not name.startswith("_")
-    }
-    return functions | getattr(module, "RECIPES", {})
-
-
-def find_recipe(name: str) -> SystemConfig:
-    """Return the configuration of the recipe called ``name``.
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe called ``name``.
 
     Raises:
         ConfigError: there is no such recipe.
     """
-    for module in modules(__name__):  # up to the right one: each imports its system
-        found = _recipes_of(module)
+    for module in sorted(module_names(__name__), key=lambda each: -_fit(each, name)):
+        found = _of(module)
         if name in found:
-            return found[name]()
+            return found[name]
     close = " or ".join(get_close_matches(name.lower(), recipes()))
     raise ConfigError(
         f"recipe {name}: there is no such recipe or file; "
         + (f"did you mean {close}? See" if close else "see")
         + " `fedldp list recipes`"
     )
+
+
+def _of(module: str) -> dict[str, Recipe]:
+    found: tuple[Recipe, ...] = importlib.import_module(f"{__name__}.{module}").RECIPES
+    return {recipe.name: recipe for recipe in found}
+
+
+def _fit(module: str, name: str) -> int:
+    """Return how much of a recipe's name a module's name is; 0 where it does not begin with it."""
+    start = module.replace("_", "-")
+    return len(start) if f"{name}-".startswith(f"{start}-") else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedldp.systems import SystemConfig
+from fedldp.recipes import Expected, Recipe, Source, ldpfl
 from fedldp.systems.dp_sgd import DpSgdConfig
 
 TABLE1: dict[str, Any] = {
@@ -16,23 +16,30 @@ TABLE1: dict[str, Any] = {
     "clients_per_round": 9, "rounds": 80, "local_epochs": 1, "batch_size": 60,
 }  # fmt: skip
 
-
-def dp_sgd_fmnist_table1() -> SystemConfig:
-    """DP-SGD on Fashion-MNIST: 9 of 10 clients a round, noise multiplier 1; LDPFL's about 80 %."""
-    return DpSgdConfig(**TABLE1, learning_rate=0.5, noise_multiplier=1.0, clip=1.0)
-
-
-def dp_sgd_digits() -> SystemConfig:
-    """DP-SGD on scikit-learn's digits: 10 clients, noise multiplier 2."""
-    return DpSgdConfig(
-        dataset="digits",
-        standardise=True,
-        model="logistic",
-        num_clients=10,
-        rounds=10,
-        local_epochs=1,
-        batch_size=24,
-        learning_rate=0.5,
-        noise_multiplier=2.0,
-        clip=1.0,
-    )
+RECIPES = (
+    Recipe(
+        name="dp-sgd-fmnist-table1",
+        config=DpSgdConfig(**TABLE1, learning_rate=0.5, noise_multiplier=1.0, clip=1.0),
+        summary="DP-SGD on Fashion-MNIST: {clients_per_round} of {num_clients} clients a round, "
+        "noise multiplier {noise_multiplier:g}; LDPFL's Table 1",
+        source=Source(paper=ldpfl.PAPER, place="Table 1", row="DP-SGD"),
+        expected=Expected(accuracy=0.80, tolerance=ldpfl.TOLERANCE),
+    ),
+    Recipe(
+        name="dp-sgd-digits",
+        config=DpSgdConfig(
+            dataset="digits",
+            standardise=True,
+            model="logistic",
+            num_clients=10,
+            rounds=10,
+            local_epochs=1,
+            batch_size=24,
+            learning_rate=0.5,
+            noise_multiplier=2.0,
+            clip=1.0,
+        ),
+        summary="DP-SGD on scikit-learn's digits: {num_clients} clients, noise multiplier "
+        "{noise_multiplier:g}",
+    ),
+)

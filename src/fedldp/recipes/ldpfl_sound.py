@@ -6,41 +6,37 @@ statement charges for such a choice: on private data it would have to be made wi
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedldp.recipes import Recipe
-from fedldp.systems import SystemConfig
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
 
-_TUNED: dict[float, dict[str, Any]] = {
-    0.5: {"rounds": 20, "learning_rate": 2.0},
-    1.0: {"rounds": 20, "learning_rate": 4.0},
-    2.0: {"rounds": 40, "learning_rate": 6.0},
-    4.0: {"rounds": 40, "learning_rate": 10.0},
-    8.0: {"rounds": 40, "learning_rate": 20.0},
-}
-_TASKS: dict[str, dict[str, Any]] = {
-    "fmnist": {"dataset": "fmnist", "num_clients": 10},
-    "mnist": {"dataset": "mnist", "num_clients": 2},
-}
-_TITLES = {"fmnist": "Fashion-MNIST", "mnist": "MNIST"}
+_TUNED = {0.5: (20, 2.0), 1.0: (20, 4.0), 2.0: (40, 6.0), 4.0: (40, 10.0), 8.0: (40, 20.0)}
+"""Rounds and learning rate by epsilon."""
 
+_TASKS = {"fmnist": ("Fashion-MNIST", 10), "mnist": ("MNIST", 2)}
+"""Title and number of clients by data set."""
 
-def ldpfl_sound_digits() -> SystemConfig:
-    """LDPFL with a budget that holds, on digits: eps 8 per example, label included."""
-    return LdpflSoundConfig(
-        dataset="digits", num_clients=4, rounds=5, learning_rate=10.0, epsilon=8.0
-    )
-
-
-def _recipe(task: str, epsilon: float) -> tuple[str, Recipe]:
-    def recipe() -> SystemConfig:
-        return LdpflSoundConfig(**_TASKS[task], **_TUNED[epsilon], epsilon=epsilon)
-
-    recipe.__doc__ = (
-        f"LDPFL with a budget that holds, {_TITLES[task]}: eps {epsilon:g} per example."
-    )
-    return f"ldpfl-sound-{task}-eps{epsilon:g}", recipe
-
-
-RECIPES: dict[str, Recipe] = dict(_recipe(task, epsilon) for task in _TASKS for epsilon in _TUNED)
+RECIPES = (
+    Recipe(
+        name="ldpfl-sound-digits",
+        config=LdpflSoundConfig(
+            dataset="digits", num_clients=4, rounds=5, learning_rate=10.0, epsilon=8.0
+        ),
+        summary="LDPFL with a budget that holds, on digits: eps {epsilon:g} per example, label "
+        "included",
+    ),
+    *(
+        Recipe(
+            name=f"ldpfl-sound-{dataset}-eps{epsilon:g}",
+            config=LdpflSoundConfig(
+                dataset=dataset,
+                num_clients=clients,
+                rounds=rounds,
+                learning_rate=rate,
+                epsilon=epsilon,
+            ),
+            summary=f"LDPFL with a budget that holds, {title}: eps {{epsilon:g}} per example",
+        )
+        for dataset, (title, clients) in _TASKS.items()
+        for epsilon, (rounds, rate) in _TUNED.items()
+    ),
+)

@@ -15,48 +15,42 @@ something.
 
 from __future__ import annotations
 
-from typing import Any
-
-from fedldp.recipes import Recipe
-from fedldp.systems import SystemConfig
-from fedldp.systems.fedavg import FedAvgConfig
+from fedldp.recipes import Recipe, Source, grid
 from fedldp.systems.nbafl import NbaflConfig
 
-_MNIST: dict[str, Any] = {
-    "dataset": "mnist", "num_examples": 33_600, "model": "mlp", "num_clients": 30, "rounds": 25,
-    "local_epochs": 1, "batch_size": 10, "learning_rate": 0.02, "delta": 0.01,
-}  # fmt: skip
+PAPER = "Talaei, Izadi 2024"
 
+MNIST = NbaflConfig(
+    dataset="mnist", num_examples=33_600, model="mlp", num_clients=30, rounds=25, local_epochs=1,
+    batch_size=10, learning_rate=0.02, delta=0.01, epsilon=10.0, clip=5.0, send="update",
+)  # fmt: skip
 
-def fedavg_mnist_fig5() -> SystemConfig:
-    """FedAvg on MNIST: the noise-free curve of Talaei, Izadi's Fig. 5."""
-    return FedAvgConfig(**_MNIST)
+_FIG5 = "NbAFL on MNIST: eps {epsilon:g}; Talaei, Izadi's Fig. 5"
 
-
-def nbafl_digits() -> SystemConfig:
-    """NbAFL on scikit-learn's digits: eps 10, 20 clients, weights clipped as published."""
-    return NbaflConfig(
-        dataset="digits",
-        standardise=True,
-        model="logistic",
-        num_clients=20,
-        rounds=10,
-        batch_size=5,
-        learning_rate=0.1,
-        delta=0.01,
-        epsilon=10.0,
-        clip=2.0,
-    )
-
-
-def _fig5(epsilon: float) -> Recipe:
-    def recipe() -> SystemConfig:
-        return NbaflConfig(**_MNIST, epsilon=epsilon, clip=5.0, send="update")
-
-    recipe.__doc__ = f"NbAFL on MNIST: eps {epsilon:g}; Talaei, Izadi's Fig. 5."
-    return recipe
-
-
-RECIPES: dict[str, Recipe] = {
-    f"nbafl-mnist-fig5-eps{epsilon:g}": _fig5(epsilon) for epsilon in (0.5, 1.0, 5.0, 10.0)
-} | {"nbafl-mnist": _fig5(10.0)}
+RECIPES = (
+    *grid(
+        "nbafl-mnist-fig5-eps{epsilon:g}",
+        _FIG5,
+        MNIST,
+        source=Source(paper=PAPER, place="Fig. 5", row="epsilon {epsilon:g}"),
+        epsilon=(0.5, 1.0, 5.0, 10.0),
+    ),
+    Recipe(name="nbafl-mnist", config=MNIST, summary=_FIG5),
+    Recipe(
+        name="nbafl-digits",
+        config=NbaflConfig(
+            dataset="digits",
+            standardise=True,
+            model="logistic",
+            num_clients=20,
+            rounds=10,
+            batch_size=5,
+            learning_rate=0.1,
+            delta=0.01,
+            epsilon=10.0,
+            clip=2.0,
+        ),
+        summary="NbAFL on scikit-learn's digits: eps {epsilon:g}, {num_clients} clients, weights "
+        "clipped as published",
+    ),
+)

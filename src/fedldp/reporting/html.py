@@ -1,16 +1,66 @@
-"""A run as one HTML page, without scripts or anything from elsewhere."""
+"""Runs as one HTML page: one file, without scripts or anything from elsewhere.
+
+All text of run folders is escaped: they may come from others.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from fedldp.reporting.text import explain, number
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.reporting import charts
+from fedldp.reporting.comparing import command, differing, twin_of
+from fedldp.reporting.runs import FinishedRun
+from fedldp.reporting.text import claim_text, explain, number, percent
 
-_WIDTH, _HEIGHT = 600, 220
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+GENERATOR = '<meta name="generator" content="fedldp">'
+"""What tells a page of ours from another file."""
+
+INSTALL = "pip install 'fedldp[report]'"
+_LONGEST_VALUE = 300
 
 
-def page(summary: dict[str, Any], tested_on: str, metrics: dict[str, float]) -> str:
-    """Return the page of a run: its summary, and more, of ``simulation.engine.Result``."""
+def page(runs: Sequence[FinishedRun]) -> str:
+    """Return the page of a run, or of several beside each other, in the order that is given."""
+    twins = [twin_of(run, runs) for run in runs]
+    is_twin = [any(run is twin for twin in twins) for run in runs]
+    drawn = charts.available()
+    text = _template().render(
+        runs=[
+            {
+                "run": run,
+                "number": i + 1,
+                "summary": run.summary,
+                "command": command(run),
+                "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
+                "chart": charts.guarantees(f"privacy-{i + 1}", run.summary["privacy"])
+                if drawn
+                else None,
+                "chart_text": _in_words(run.summary["privacy"]),
+                "confusion": _shaded(run.summary["confusion"]),
+            }
+            for i, run in enumerate(runs)
+        ],
+        accuracy=charts.curves("accuracy", runs, "accuracy", is_twin) if drawn else None,
+        loss=charts.curves("loss", runs, "loss", is_twin) if drawn else None,
+        curve_texts={key: _course(runs, key) for key in ("accuracy", "loss")},
+        drawn=drawn,
+        differing=differing(runs),
+        generator=GENERATOR,
+        install=INSTALL,
+    )
+    # A lone surrogate, which JSON can hold, is no text of a file.
+    return text.encode("utf-8", "replace").decode()
+
+
+@cache
+def _template() -> Template:
     # Imported here: most commands make no page.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
@@ -18,22 +68,53 @@ def page(summary: dict[str, Any], tested_on: str, metrics: dict[str, float]) -> 
         loader=PackageLoader("fedldp.reporting"),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    template = environment.get_template("run.html")
-    accuracies = [r["accuracy"] for r in summary["rounds"] if r["accuracy"] is not None]
-    return template.render(
-        **summary,
-        number=number,
-        explain=explain,
-        tested_on=tested_on,
-        metrics=metrics,
-        curve=_polyline(accuracies),
-        width=_WIDTH,
-        height=_HEIGHT,
-    )
+    environment.filters |= {"number": number, "percent": percent, "value": _value, "date": _date}
+    environment.globals |= {
+        "claim_text": claim_text,
+        "explain": explain,
+        "is_idealised": lambda line: IDEALISED in line["assumptions"],
+    }
+    return environment.get_template("run.html")
 
 
-def _polyline(accuracies: list[float]) -> str:
-    """Return the points of the accuracy curve: 0 at the bottom, 1 at the top of the drawing."""
-    step = _WIDTH / max(1, len(accuracies) - 1)
-    return " ".join(f"{i * step:.1f},{(1 - a) * _HEIGHT:.1f}" for i, a in enumerate(accuracies))
+def _value(value: Any) -> str:
+    """Return a setting for people."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    text = "not set" if value is None else text
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} ..."
+
+
+def _date(text: str | None) -> str:
+    """Return a date as environment.json has it, for people."""
+    return "unknown" if text is None else text.replace("T", " ").replace("+00:00", " UTC")
+
+
+def _in_words(privacy: Mapping[str, Any]) -> str:
+    """Return what the chart of guarantees shows, for those who do not see it."""
+    parts = [f"claimed: {claim_text(privacy['claim'])}"]
+    for line in privacy["guarantees"]:
+        what = "no guarantee" if line["epsilon"] is None else f"epsilon {number(line['epsilon'])}"
+        parts.append(f"proven per {line['unit']} against the {line['adversary']}: {what}")
+    return "; ".join(parts)
+
+
+def _course(runs: Sequence[FinishedRun], key: str) -> str:
+    """Return the first and the last value of every run, for those who do not see the chart."""
+    parts = []
+    for i, run in enumerate(runs):
+        values = [r[key] for r in run.summary["rounds"] if r[key] is not None]
+        if values:
+            first, last = (percent(v) if key == "accuracy" else f"{v:.4f}"
+                           for v in (values[0], values[-1]))  # fmt: skip
+            parts.append(f"run {i + 1}: from {first} to {last}")
+    return f"{key} by round; " + "; ".join(parts)
+
+
+def _shaded(matrix: list[list[int]] | None) -> list[list[tuple[int, int]]] | None:
+    """Return a confusion matrix with the share of its row, in per cent, beside each count."""
+    if matrix is None:
+        return None
+    return [[(n, round(100 * n / max(1, sum(row)))) for n in row] for row in matrix]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from fedldp.server.loop import Round
+
+_LATEST = 10
+"""Rounds from which the time that is left is estimated."""
 
 
 class RunProgress:
@@ -21,6 +25,8 @@ class RunProgress:
 
     def __init__(self, rounds: int, console: Console) -> None:
         self._rounds = rounds
+        self._seen = 0
+        self._seconds: deque[float] = deque(maxlen=_LATEST)
         self._console = console
         self._bar: Progress | None = None
         if console.is_terminal:
@@ -28,10 +34,10 @@ class RunProgress:
                 TextColumn("round {task.completed}/{task.total}"),
                 BarColumn(),
                 TextColumn("{task.fields[accuracy]}"),
-                TimeRemainingColumn(elapsed_when_finished=True),
+                TextColumn("{task.fields[left]}"),
                 console=console,
             )
-            self._task = self._bar.add_task("rounds", total=rounds, accuracy="")
+            self._task = self._bar.add_task("rounds", total=rounds, accuracy="", left="")
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -49,11 +55,15 @@ class RunProgress:
 
     def show(self, record: Round) -> None:
         """Show a complete round."""
+        self._seen += 1
+        if self._seen > 1:
+            self._seconds.append(record.seconds)
         if self._bar is not None:
             self._bar.update(
                 self._task,
                 completed=record.round,
                 accuracy=_tested(record).split("  ")[0],
+                left=self._left(record),
             )
             return
         self._console.print(
@@ -64,8 +74,24 @@ class RunProgress:
         )
 
     def _left(self, record: Round) -> str:
-        left = (self._rounds - record.round) * record.seconds
-        return "done" if record.round == self._rounds else f"about {left:.0f} s left"
+        """Return how long the rest may take, from the rounds after the first one seen.
+
+        That one holds what is done once: processes start, data are read, memory is found.
+        """
+        if record.round == self._rounds:
+            return "done"
+        if not self._seconds:
+            return "estimating the time left"
+        each = sum(self._seconds) / len(self._seconds)
+        return f"about {duration((self._rounds - record.round) * each)} left"
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: 40 s, 3 min, 2 h 5 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _tested(record: Round) -> str:

@@ -1,13 +1,14 @@
 """The run folder: what a run writes, and how it comes back after an interruption.
 
 config.json        the resolved configuration
-environment.json   versions and hardware
+environment.json   when it began, versions and hardware
 privacy.json       the statement, written before training starts
 metrics.jsonl      one line for each round
 checkpoint         the server's state after the last complete round, and what every client's ledger
                    holds; bound to config.json, and replaced atomically
 clients/           what clients keep for later rounds, where they keep anything
 model.safetensors  the final weights
+schema.json        names of classes and features, and the shape of an example
 summary.json       the result, as `fedldp run --json` prints it
 report.html        the same for people
 arrivals/          every message's position and time, where record_arrivals is on
@@ -22,13 +23,16 @@ import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.memory_ledger import MemoryLedger
@@ -44,9 +48,9 @@ _DOCUMENT = "document"
 class RunFolder:
     """A run's folder on disk."""
 
-    def __init__(self, path: Path, *, found: bool = True) -> None:
+    def __init__(self, path: Path, *, made: Sequence[Path] = ()) -> None:
         self.path = path
-        self._found = found
+        self._made = made
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], privacy: Mapping[str, Any]) -> RunFolder:
@@ -57,13 +61,17 @@ class RunFolder:
         """
         try:
             check_new(path)
-            folder = cls(path, found=path.exists())
+            folder = cls(path, made=missing_folders(path))
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
-        folder.write_json("config.json", config)
-        folder.digest  # noqa: B018 (it is kept)
-        folder.describe(privacy)
+        try:
+            folder.write_json("config.json", config)
+            folder.digest  # noqa: B018 (it is kept)
+            folder.describe(privacy)
+        except BaseException:
+            folder.discard()
+            raise
         return folder
 
     def describe(self, privacy: Mapping[str, Any]) -> None:
@@ -75,16 +83,31 @@ class RunFolder:
 
     def discard(self) -> None:
         """Leave the place as it was: for a run that ended before its first round was complete."""
-        if not self._found:
-            shutil.rmtree(self.path, ignore_errors=True)
-            return
         for entry in self.path.glob("*"):
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
+        remove_empty(self._made)
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write ``content`` atomically."""
         document = json.dumps(content, indent=2, allow_nan=False) + "\n"
         replace_file(self.path / name, document.encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Return what ``write_json`` wrote.
+
+        Raises:
+            RunError: it is not there, or damaged.
+        """
+        path = self.path / name
+        try:
+            document: Any = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}; see to the folder") from error
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{path} is damaged: start the run anew") from error
+        if not isinstance(document, dict):
+            raise RunError(f"{path} is damaged: start the run anew")
+        return document
 
     def read_config(self) -> dict[str, Any]:
         """Return the document that the run started from: "recipe", "config" and "own_data".
@@ -93,18 +116,15 @@ class RunFolder:
             RunError: this is no run folder, or its config.json is damaged.
         """
         path = self.path / "config.json"
-        try:
-            document: Any = json.loads(path.read_text())
-        except OSError as error:
+        if not path.is_file():
             raise RunError(
-                f"resume = {self.path}: no run folder with a config.json; give the folder of a run"
-            ) from error
-        except ValueError as error:
-            raise RunError(f"{path} is damaged: start the run anew") from error
-        whole = isinstance(document, dict) and {"recipe", "config", "own_data"} <= set(document)
+                f"{self.path}: no run folder with a config.json; give the folder of a run"
+            )
+        document = self.read_json("config.json")
+        whole = {"recipe", "config", "own_data"} <= set(document)
         if not whole or not isinstance(document["config"], dict):
             raise RunError(f"{path} is damaged: start the run anew")
-        return dict(document)
+        return document
 
     def write_round(self, state: State, rounds: Sequence[Round], ledger: MemoryLedger) -> None:
         """Record a complete round: the line of metrics and the checkpoint."""
@@ -173,7 +193,9 @@ class RunFolder:
                 arrays={name.removeprefix(_STATE): value for name, value in arrays.items()},
             )
             ledger = MemoryLedger.from_record(document["ledger"], budget)
-        except (KeyError, ValueError, TypeError, AttributeError, OSError, FedldpError) as error:
+        except (
+            KeyError, ValueError, TypeError, AttributeError, RecursionError, OSError, FedldpError
+        ) as error:  # fmt: skip
             raise RunError(f"{path} is damaged ({error}): start the run anew") from error
         if config != self.digest:
             raise RunError(
@@ -192,6 +214,20 @@ class RunFolder:
         tensors = {name: piece.copy() for name, piece in layout.split(weights).items()}
         replace_file(self.path / "model.safetensors", save(tensors))
 
+    def read_model(self) -> dict[str, NDArray[np.float32]]:
+        """Return what ``write_model`` wrote.
+
+        Raises:
+            RunError: it is not there, or damaged.
+        """
+        path = self.path / "model.safetensors"
+        try:
+            return load(path.read_bytes())
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}; see to the folder") from error
+        except (SafetensorError, ValueError) as error:
+            raise RunError(f"{path} is damaged: start the run anew") from error
+
 
 def check_new(path: Path) -> None:
     """Refuse a place that cannot become a new run folder; what is tried out leaves nothing.
@@ -204,12 +240,25 @@ def check_new(path: Path) -> None:
             raise RunError(
                 f"out = {path}: it exists already; choose another folder, or --resume {path}"
             )
-        made = [place for place in (path, *path.parents) if not place.exists()]
+        made = missing_folders(path)
         path.mkdir(parents=True, exist_ok=True)
-        for place in made:
-            place.rmdir()
+        remove_empty(made)
     except OSError as error:
         raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """Return the folders that have to be made for ``path`` to be one, from the inside out."""
+    return [place for place in (path, *path.parents) if not place.exists()]
+
+
+def remove_empty(made: Sequence[Path]) -> None:
+    """Take away folders that were made, from the inside out, up to the first that is in use."""
+    for place in made:
+        try:
+            place.rmdir()
+        except OSError:
+            return
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -235,12 +284,13 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Return versions and hardware: what a reader needs to repeat the run."""
+    """Return the time (UTC), versions and hardware: what a reader needs to repeat the run."""
     import torch
 
     packages = ("fedldp", "torch", "numpy", "scikit-learn", "cryptography")
     cuda = torch.cuda.is_available()
     return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: version(name) for name in packages},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
@@ -26,19 +27,35 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
     if setting is not None:
         console.print(f"setting    {setting}", highlight=False, soft_wrap=True)
     console.print(f"claim      {claim_text(privacy['claim'])}", highlight=False, soft_wrap=True)
-    table = Table("protected", "against", "epsilon", "delta", "true epsilon is at least")
-    for line in privacy["guarantees"]:
-        table.add_row(
+    table = Table(*STATEMENT_HEADS)
+    for row in statement_rows(privacy):
+        table.add_row(*row)
+    console.print(table)
+    console.print(explain(privacy), highlight=False)
+    for warning in privacy["warnings"]:
+        console.print(f"warning    {warning}", highlight=False, soft_wrap=True)
+
+
+STATEMENT_HEADS = ("protected", "against", "epsilon", "delta", "true epsilon is at least")
+
+
+def statement_rows(privacy: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the table of guarantees below ``STATEMENT_HEADS``, as texts."""
+    return [
+        (
             line["unit"] + (" (idealised)" if IDEALISED in line["assumptions"] else ""),
             line["adversary"],
             number(line["epsilon"]),
             repr(line["delta"]) if line["delta"] else "0",
             "" if line["lower"] is None else number(line["lower"], up=False),
         )
-    console.print(table)
-    console.print(explain(privacy), highlight=False)
-    for warning in privacy["warnings"]:
-        console.print(f"warning    {warning}", highlight=False, soft_wrap=True)
+        for line in privacy["guarantees"]
+    ]
+
+
+def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
+    """Return what a run is called: its recipe alone would not tell whose data it was about."""
+    return f"{recipe or config['system']} on {config['dataset']}"
 
 
 def run_text(name: str, config: SystemConfig) -> str:
@@ -82,11 +99,7 @@ def percent(accuracy: float | None) -> str:
 
 def explain(privacy: dict[str, Any]) -> str:
     """Return a statement's guarantees in plain words, as one paragraph."""
-    best: dict[tuple[str, str], dict[str, Any]] = {}
-    for line in privacy["guarantees"]:
-        key = (line["unit"], line["adversary"])
-        if key not in best or _preference(line) < _preference(best[key]):
-            best[key] = line
+    best = best_lines(privacy)
     sentences = []
     for adversary in dict.fromkeys(adversary for _, adversary in best):
         lines = [line for (_, against), line in best.items() if against == adversary]
@@ -95,6 +108,16 @@ def explain(privacy: dict[str, Any]) -> str:
     if any(MEANINGLESS < _size(line) < math.inf for line in best.values()):
         sentences.append(f"An epsilon above {MEANINGLESS:g} is no protection to speak of.")
     return " ".join(sentences)
+
+
+def best_lines(privacy: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the line that says most, by unit and adversary."""
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in privacy["guarantees"]:
+        key = (line["unit"], line["adversary"])
+        if key not in best or _preference(line) < _preference(best[key]):
+            best[key] = line
+    return best
 
 
 def _proven(adversary: str, lines: Rows) -> list[str]:
@@ -150,8 +173,19 @@ def print_result(
     tested_on: str,
     metrics: dict[str, float],
     setting: str | None,
+    *,
+    stated: bool = False,
 ) -> None:
-    """Print a run's final table, its statement, and where it lies."""
+    """Print a run's final table, its statement, and where it lies.
+
+    Args:
+        console: where.
+        summary: the document of the run.
+        tested_on: what its accuracy was measured on.
+        metrics: the system's own figures.
+        setting: the budget that was set, and what it is about, where there is one.
+        stated: whether the reader has seen this very statement, before the run.
+    """
     table = Table("round", "clients", "accuracy", "loss", "uplink bits per client", "seconds")
     for record in summary["rounds"]:
         table.add_row(
@@ -174,6 +208,10 @@ def print_result(
     if metrics:
         parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
         console.print(f"metrics    mean of a round: {parts}", highlight=False, soft_wrap=True)
-    print_statement(console, summary["privacy"], setting)
+    if stated:
+        budget = "" if setting is None else f": {setting}"
+        console.print(f"privacy    as stated above{budget}", highlight=False, soft_wrap=True)
+    else:
+        print_statement(console, summary["privacy"], setting)
     if summary["run_dir"] is not None:
         console.print(f"run folder {summary['run_dir']}", highlight=False, soft_wrap=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,18 +18,23 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.releases import Releases
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError, RunError
+from fedldp.models import check_travels
 from fedldp.parts.sides import ServerSide, State
 from fedldp.randomness import Stream
 from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, replace_file
+from fedldp.reporting.runs import read_run
+from fedldp.reporting.schema import FILE as SCHEMA
+from fedldp.reporting.statement import Statement
 from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Loop, Round, mean_metrics
-from fedldp.simulation.executors import Executor, Pool, Serial
+from fedldp.server.loop import Loop, Round
+from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import Plan, plan, state
+from fedldp.simulation.plan import Plan, check_installed, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
+from fedldp.simulation.result import Result, run_name
 from fedldp.systems.base import SystemConfig
 from fedldp.transport import Transport
 from fedldp.transport.counting import Counting
@@ -39,62 +42,9 @@ from fedldp.transport.in_process import InProcess
 from fedldp.transport.shuffler import Shuffler
 from fedldp.wire import Broadcast, Layout
 
+__all__ = ["Result", "simulate"]
+
 REFUSED = "clients refused in some rounds: lines are of what was released, not of what was planned"
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What a run gave.
-
-    Attributes:
-        recipe: the recipe's name, or None.
-        config: the resolved configuration.
-        rounds: one record for each round.
-        weights: the final weights by parameter name, float32.
-        privacy: the statement.
-        ledger: what every client released.
-        run: the run's name in that ledger.
-        seconds: wall-clock time of the rounds, those before a resume included.
-        run_dir: the run folder, or None where nothing was written.
-    """
-
-    recipe: str | None
-    config: SystemConfig
-    rounds: list[Round]
-    weights: dict[str, NDArray[np.float32]]
-    privacy: dict[str, Any]
-    ledger: MemoryLedger
-    run: str
-    seconds: float
-    run_dir: Path | None
-
-    @property
-    def accuracy(self) -> float:
-        """The final model's accuracy, 0 to 1, on what ``config.tested_on`` says."""
-        accuracy = self.rounds[-1].accuracy
-        assert accuracy is not None  # a simulation always tests
-        return accuracy
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The means over the rounds of the system's own figures, by name."""
-        return dict(mean_metrics(self.rounds))
-
-    def summary(self) -> dict[str, Any]:
-        """Return the document that ``fedldp run --json`` prints."""
-        final = self.rounds[-1]
-        keys = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds")
-        return {
-            "recipe": self.recipe,
-            "system": self.config.system,
-            "seed": self.config.seed,
-            "config": self.config.model_dump(),
-            "rounds": [{key: getattr(r, key) for key in keys} for r in self.rounds],
-            "final": {"accuracy": final.accuracy, "loss": final.loss},
-            "privacy": self.privacy,
-            "seconds": self.seconds,
-            "run_dir": None if self.run_dir is None else str(self.run_dir),
-        }
 
 
 def simulate(
@@ -133,7 +83,14 @@ def simulate(
         FedldpError: a setting, the data, or a value to release is refused. A folder is left only
             where a round was complete.
     """
+    if workers > 1:
+        check_can_start()
+    check_installed(config)
     chosen = _device(device, workers, cluster)
+    if workers > 1 or cluster is not None:
+        check_travels(
+            config.model, f"workers = {workers}" if cluster is None else f"cluster = {cluster}"
+        )
     inputs = Inputs.of(config, dataset, data_dir)
     if resume is not None and resume.read_config()["own_data"] != inputs.own_data:
         raise RunError(
@@ -154,22 +111,22 @@ def simulate(
         )
     folder = resume
     server = planned.settled.server(inputs.problem)
-    run = _run_name(document)
+    run = run_name(document)
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
     if resume is None and out is not None:
         folder = RunFolder.create(out, document, planned.privacy)
     with ExitStack() as stack:
-        population = Population(
-            config=planned.settled,
-            problem=inputs.problem,
-            dataset=inputs.dataset,
-            members=inputs.members,
-            device=chosen,
-            folder=_scratch(stack) if folder is None else folder.path / "clients",
-            lasting=folder is not None,
-            run=run,
-        )
         try:
+            population = Population(
+                config=planned.settled,
+                problem=inputs.problem,
+                dataset=inputs.dataset,
+                members=inputs.members,
+                device=chosen,
+                folder=_scratch(stack) if folder is None else folder.path / "clients",
+                lasting=folder is not None,
+                run=run,
+            )
             executor = stack.enter_context(
                 _executor(population, start.ledger, workers, cluster, stack)
             )
@@ -177,7 +134,9 @@ def simulate(
                 before(planned.privacy)
             for record in start.rounds:
                 after_round(record)
-            end = _rounds(planned, server, executor, start, folder, run, after_round)
+            test = _Test(executor)
+            end = _rounds(planned, server, executor, test, start, folder, run, after_round)
+            confusion = test.confusion(server.publish(end))
         except BaseException:
             if out is not None and folder is not None and not start.rounds:
                 folder.discard()
@@ -188,13 +147,16 @@ def simulate(
         config=planned.config,
         rounds=start.rounds,
         weights={name: w.copy() for name, w in layout.split(end.weights).items()},
-        privacy=_what_holds(planned, start.ledger.releases(run), start.rounds),
+        privacy=Statement(_what_holds(planned, start.ledger.releases(run), start.rounds)),
         ledger=start.ledger,
         run=run,
         seconds=sum(record.seconds for record in start.rounds),
         run_dir=None if folder is None else folder.path,
+        doubts=inputs.doubts(None if population.clients_test else start.rounds[-1].accuracy),
+        confusion=confusion,
     )
     if folder is not None:
+        folder.write_json(SCHEMA, inputs.schema.to_document())
         _finish(folder, result, layout, end)
     return result
 
@@ -243,6 +205,7 @@ def _rounds(
     planned: Plan,
     server: ServerSide,
     executor: Executor,
+    test: _Test,
     start: _Start,
     folder: RunFolder | None,
     run: str,
@@ -258,7 +221,7 @@ def _rounds(
         participants=lambda round: participants(config, round, draws),
         transport=transport,
         draws=draws,
-        evaluate=lambda broadcast: _evaluate(executor, broadcast),
+        evaluate=test,
         arrivals=arrivals,
     )
 
@@ -337,27 +300,36 @@ def _transport(
     return shuffler, shuffler.arrivals
 
 
-def _run_name(document: dict[str, Any]) -> str:
-    """Return what a simulated run is called: its configuration and data decide, so it repeats."""
-    text = json.dumps([document["config"], document["own_data"]], sort_keys=True)
-    return f"simulation-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+class _Test:
+    """Measures the model of every round, and keeps what the last measurement says of classes."""
 
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._round = 0
+        self._confusion: NDArray[np.int64] | None = None
 
-def _evaluate(executor: Executor, broadcast: Broadcast) -> tuple[float, float]:
-    """Return accuracy (0 to 1) and mean loss of the broadcast's weights."""
-    right, loss, total = 0, 0.0, 0
-    for score in executor.scores(broadcast):
-        right += score.right
-        loss += score.loss
-        total += score.total
-    return right / total, loss / total
+    def __call__(self, broadcast: Broadcast) -> tuple[float, float]:
+        """Return accuracy (0 to 1) and mean loss of the broadcast's weights."""
+        right, loss, total = 0, 0.0, 0
+        confusion: Any = 0
+        for score in self._executor.scores(broadcast):
+            right += score.right
+            loss += score.loss
+            total += score.total
+            known = confusion is not None and score.confusion is not None
+            confusion = confusion + score.confusion if known else None
+        self._round, self._confusion = broadcast.round, confusion
+        return right / total, loss / total
+
+    def confusion(self, broadcast: Broadcast) -> NDArray[np.int64] | None:
+        """Return the confusion matrix; measured anew where a resumed run had no round left."""
+        if broadcast.round != self._round:
+            self(broadcast)
+        return self._confusion
 
 
 def _finish(folder: RunFolder, result: Result, layout: Layout, state: State) -> None:
     folder.write_model(layout, state.weights)
     folder.write_json("privacy.json", result.privacy)
     folder.write_json("summary.json", result.summary())
-    replace_file(
-        folder.path / "report.html",
-        page(result.summary(), result.config.tested_on(), result.metrics).encode(),
-    )
+    replace_file(folder.path / "report.html", page([read_run(folder.path)]).encode())

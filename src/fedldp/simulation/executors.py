@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,6 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +28,7 @@ import torch
 
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.data import Dataset, Examples
-from fedldp.errors import RunError
+from fedldp.errors import ConfigError, FedldpError, RunError
 from fedldp.parts.sides import Score
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.batches import in_order
@@ -35,6 +37,9 @@ from fedldp.simulation.population import Population
 from fedldp.simulation.together import answers, group_of
 from fedldp.transport.in_process import Packed
 from fedldp.wire import Broadcast
+
+_UNGUARDED = 79
+"""With which a worker ends that was about to start the run again."""
 
 
 class Executor(Protocol):
@@ -113,13 +118,17 @@ class Pool:
         )
         # Ctrl-C reaches the whole process group, and the parent alone decides how to end: workers
         # inherit that it is blocked. One starts with each task while none is idle.
+        self._started: list[BaseProcess] = []
         try:
             with _interrupts_blocked():
                 for _ in range(workers):
                     self._executor.submit(int)
+                    self._started = list((self._executor._processes or {}).values())
         except KeyboardInterrupt:
             self.__exit__(KeyboardInterrupt)
             raise
+        except BrokenProcessPool:  # the first one was that quick
+            raise self._died() from None
 
     def __enter__(self) -> Pool:
         return self
@@ -165,10 +174,38 @@ class Pool:
                 result=Future.result,
                 cancel=Future.cancel,
             )
-        except BrokenProcessPool as error:
-            raise RunError(
-                "a worker process died: perhaps memory ran out; resume with fewer --workers"
-            ) from error
+        except BrokenProcessPool:
+            raise self._died() from None
+
+    def _died(self) -> FedldpError:
+        """Return what to say of a worker that has ended, once all have."""
+        self._executor.shutdown()
+        if any(process.exitcode == _UNGUARDED for process in self._started):
+            return ConfigError(
+                f"workers = {self._workers}: each worker imports your script, and came to the run "
+                'again; put the run under if __name__ == "__main__":, or give workers = 1'
+            )
+        return RunError(
+            "a worker process died: perhaps memory ran out; resume with fewer --workers"
+        )
+
+
+def check_can_start() -> None:
+    """Refuse to start workers where they could not: Python starts each by importing the script.
+
+    In a worker that is doing so, and came to a run, this ends the worker; ``Pool`` then says why.
+
+    Raises:
+        ConfigError: the program was not read from a file that a worker could import.
+    """
+    if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+        raise SystemExit(_UNGUARDED)
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if script is not None and not Path(script).exists():
+        raise ConfigError(
+            f"workers: the program {script} is no file, which each worker would import; put it "
+            "into one, or give workers = 1"
+        )
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from fedldp.data import (
+    SUFFIXES,
     Dataset,
     DrawnShares,
     Examples,
@@ -17,9 +18,10 @@ from fedldp.data import (
     load_dataset,
     partition,
 )
-from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.errors import ConfigError
+from fedldp.reporting.schema import FEW, Schema
+from fedldp.reporting.scores import doubts, most_frequent
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.plan import check_examples
 from fedldp.systems.base import Problem, SystemConfig
@@ -49,6 +51,8 @@ class Inputs:
             FedldpError: they cannot be had, or do not fit the configuration.
         """
         whole = _load(config, dataset, data_dir)
+        if whole.clients is not None:
+            return cls._of_clients(config, whole, whole.clients, data_dir)
         dataset = _sampled(whole, config)
         stream = draws_of_seed(config.seed)(0)("partition")
         members = partition(
@@ -58,6 +62,40 @@ class Inputs:
         total = examples_of_all(len(dataset.train), config.num_clients, config.partition)
         problem = Problem(dataset.input_shape, dataset.num_classes, total, data_dir)
         return cls(dataset, problem, members, own_data(whole))
+
+    @property
+    def schema(self) -> Schema:
+        """What is kept beside a model of these data."""
+        return Schema(
+            input_shape=self.dataset.input_shape,
+            num_classes=self.dataset.num_classes,
+            num_examples=self.problem.num_examples,
+            classes=self.dataset.classes,
+            features=self.dataset.features,
+            few=int(np.count_nonzero(self.members.sizes < FEW)),
+        )
+
+    def doubts(self, accuracy: float | None) -> tuple[str, ...]:
+        """Return what makes an accuracy on the test set doubtful; None: it was not tested so."""
+        labels = self.dataset.test.labels
+        return tuple(doubts(accuracy, most_frequent(labels), len(labels), self.schema.few))
+
+    @classmethod
+    def _of_clients(
+        cls, config: SystemConfig, dataset: Dataset, members: Shares, data_dir: Path | None
+    ) -> Inputs:
+        """Return data that say whose they are: nothing is drawn or divided."""
+        fields = type(config).model_fields
+        for name in ("partition", "num_examples"):
+            if getattr(config, name) != fields[name].default:
+                raise ConfigError(
+                    f"{name} = {getattr(config, name)}: the data set {dataset.name} says whose "
+                    "each example is; leave it out"
+                )
+        config.check_shares(members.sizes.tolist())
+        total = len(dataset.train)
+        problem = Problem(dataset.input_shape, dataset.num_classes, total, data_dir, len(members))
+        return cls(dataset, problem, members, own_data(dataset))
 
 
 def choose_device(name: str) -> torch.device:
@@ -80,7 +118,8 @@ def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) 
         return load_dataset(
             config.dataset,
             data_dir=data_dir,
-            label_column=config.label_column,
+            columns=config.columns,
+            test_file=config.test_file,
             standardise=config.standardise,
         )
     if config.standardise:
@@ -106,7 +145,7 @@ def _sampled(dataset: Dataset, config: SystemConfig) -> Dataset:
     stream = draws_of_seed(config.seed)(0)("examples")
     indices = np.sort(stream.generator().choice(total, taken, replace=False))
     train = Examples(dataset.train.features[indices], dataset.train.labels[indices])
-    return Dataset(dataset.name, train, dataset.test, dataset.num_classes)
+    return replace(dataset, train=train)
 
 
 def own_data(dataset: Dataset) -> str | None:

@@ -14,6 +14,8 @@ from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.data import (
+    SUFFIXES,
+    Dataset,
     check_partition,
     check_standardise,
     examples_of_all,
@@ -21,10 +23,10 @@ from fedldp.data import (
     parse_scheme,
     resolve_data_dir,
 )
-from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use, locate
 from fedldp.data.sources import find_source
 from fedldp.errors import ConfigError
+from fedldp.registry import check_extra, is_installed
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 from fedldp.systems.base import Problem, SystemConfig
@@ -83,7 +85,10 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
         ConfigError: a setting does not fit the others, or no budget meets the target.
     """
     selftest()
-    check_partition(problem.num_examples, config.num_clients, config.partition)
+    if problem.num_clients is None:
+        check_partition(problem.num_examples, config.num_clients, config.partition)
+    elif problem.num_clients != config.num_clients:
+        config = config.changed(num_clients=problem.num_clients)
     if config.target is not None:
         config = _solved(config, config.target, problem)
     draws = draws_of_seed(config.seed)
@@ -95,6 +100,22 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     return Plan(config, settled, problem, releases, delta, privacy)
 
 
+def check_installed(config: SystemConfig) -> None:
+    """Refuse a run whose clients could not train, for an extra of fedldp is not installed.
+
+    Raises:
+        ConfigError: it is not; the line says how to install it.
+    """
+    if config.needs_extra is not None:
+        check_extra(config.needs_extra, needed_by=f"system {config.system}")
+
+
+def missing_extra(config: SystemConfig) -> str:
+    """Return what a list adds to a recipe that lacks an extra of fedldp here; else nothing."""
+    extra = config.needs_extra
+    return "" if extra is None or is_installed(extra) else f" (needs fedldp[{extra}])"
+
+
 def early_plan(config: SystemConfig, data_dir: Path | None) -> Plan | None:
     """Return the plan of a run before anything slow, so that its user sees something at once.
 
@@ -104,6 +125,7 @@ def early_plan(config: SystemConfig, data_dir: Path | None) -> Plan | None:
     Raises:
         FedldpError: a setting does not fit the others, or a file of the data is not there.
     """
+    check_installed(config)
     own = config.dataset.lower().endswith(SUFFIXES) or ":" in config.model
     if own or config.data_may_refuse:
         return None
@@ -135,6 +157,26 @@ def state(
     return found
 
 
+def stated_without_shuffler(config: SystemConfig, problem: Problem) -> dict[str, Any]:
+    """Return the statement before a run, but for the lines of a shuffler.
+
+    Those take longer than all others; no other line depends on them.
+    """
+    delta = config.delta
+    if config.target is not None:
+        delta = config.target.delta or delta
+        config = _solved(config, config.target, problem)
+    draws = draws_of_seed(config.seed)
+    settled = config.settled(draws)
+    return _without_shuffler(settled, planned_releases(settled, problem, draws), delta)
+
+
+def _without_shuffler(config: SystemConfig, releases: Releases, delta: float) -> dict[str, Any]:
+    return statement(
+        releases, claim=config.claim(), shuffler=None, delta=delta, summed=_sum_of(config)
+    )
+
+
 def _sum_of(config: SystemConfig) -> SumInPath | None:
     """Return the secure sum that a system always has in its path."""
     if not config.always_summed:
@@ -148,15 +190,30 @@ def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
         dataset = load_dataset(
             config.dataset,
             data_dir=data_dir,
-            label_column=config.label_column,
+            columns=config.columns,
+            test_file=config.test_file,
             standardise=config.standardise,
         )
         shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
+        if dataset.clients is not None:
+            return Problem(shape, classes, found, data_dir, len(dataset.clients))
     else:
         source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
         if config.standardise:
             check_standardise(source)
         shape, classes, found = source.input_shape, source.num_classes, source.num_train
+    return _problem(config, shape, classes, found, data_dir)
+
+
+def problem_with(config: SystemConfig, dataset: Dataset, data_dir: Path | None) -> Problem:
+    """Return the shape of data that the user has given."""
+    found = len(dataset.train)
+    return _problem(config, dataset.input_shape, dataset.num_classes, found, data_dir)
+
+
+def _problem(
+    config: SystemConfig, shape: tuple[int, ...], classes: int, found: int, data_dir: Path | None
+) -> Problem:
     taken = check_examples(config, found)
     total = examples_of_all(taken, config.num_clients, config.partition)
     return Problem(shape, classes, total, data_dir)
@@ -187,13 +244,7 @@ def _solved(config: SystemConfig, target: Target, problem: Problem) -> SystemCon
         releases = planned_releases(settled, problem, draws)
         if target.adversary == "shuffled-server":
             return state(settled, releases, delta=target.delta)
-        return statement(  # the shuffler's lines take longer than all others
-            releases,
-            claim=settled.claim(),
-            shuffler=None,
-            delta=target.delta,
-            summed=_sum_of(settled),
-        )
+        return _without_shuffler(settled, releases, target.delta)
 
     return solved(config, target, stated)
 

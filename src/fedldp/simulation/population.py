@@ -79,6 +79,11 @@ class Population:
             object.__setattr__(self, name, value)
 
     @property
+    def clients_test(self) -> bool:
+        """Whether the model is tested on the clients' side, and not on the test set."""
+        return self._tester is not None
+
+    @property
     def num_tests(self) -> int:
         """Pieces of the test: of the test set, or one for each client where clients test."""
         if self._tester is not None:

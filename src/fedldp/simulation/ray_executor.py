@@ -12,6 +12,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
@@ -160,6 +161,24 @@ class RayExecutor:
         if not found:
             raise RunError("cluster: its nodes offer no CPU; start one with --num-cpus")
         return found
+
+
+@contextmanager
+def connection(cluster: str) -> Iterator[None]:
+    """Keep this process connected to a cluster, over several runs whose cluster is then "auto".
+
+    Its worker processes stay from run to run, which saves their start.
+
+    Raises:
+        FedldpError: as ``RayExecutor``.
+    """
+    ray = _import_ray()
+    connected = _connect(ray, cluster)
+    try:
+        yield
+    finally:
+        if connected:
+            ray.shutdown()
 
 
 def _import_ray() -> ModuleType:

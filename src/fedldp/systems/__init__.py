@@ -7,12 +7,43 @@ simulation and outside.
 
 from __future__ import annotations
 
-from fedldp.registry import scan
+import inspect
+
+from fedldp.errors import ConfigError
+from fedldp.registry import is_address, load, scan
 from fedldp.systems.base import Problem, SystemConfig
 
-__all__ = ["Problem", "SystemConfig", "systems"]
+__all__ = ["Problem", "SystemConfig", "find_system", "systems"]
 
 
 def systems() -> dict[str, type[SystemConfig]]:
     """Return the configuration class of every system by the system's name."""
     return {config.name(): config for config in scan(__name__, SystemConfig)}  # type: ignore[type-abstract]
+
+
+def find_system(name: str) -> type[SystemConfig]:
+    """Return the system called ``name``: one of ``systems()``, or the user's "module:Class".
+
+    The setting ``system`` of the user's own has that address as its value, so that a configuration
+    that was written down finds its system again.
+
+    Raises:
+        ConfigError: there is none, or it is no system.
+    """
+    if not is_address(name):
+        known = systems()
+        if name not in known:
+            raise ConfigError(f'system = {name}: choose {", ".join(known)} or "module:Class"')
+        return known[name]
+    found = load(name, "system")
+    if not (isinstance(found, type) and issubclass(found, SystemConfig)):
+        raise ConfigError(f"system = {name}: it is no subclass of fedldp.systems.SystemConfig")
+    if inspect.isabstract(found):
+        lacking = ", ".join(sorted(found.__abstractmethods__))
+        raise ConfigError(f"system = {name}: it does not define {lacking}")
+    if found.name() != name:
+        raise ConfigError(
+            f'system = {name}: write in it: system: Literal["{name}"] = "{name}"; a configuration '
+            "finds its system by that"
+        )
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedldp.mechanisms import Mechanism
 from fedldp.parts.changes import AddMeanChange, SendChange
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 class MeanChangeConfig(SystemConfig):
     """Settings of such a system."""
+
+    rounds_only_add: ClassVar[bool] = True
 
     @property
     @abstractmethod

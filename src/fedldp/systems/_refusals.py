@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
+
+_LONGEST = 60
+"""Characters of a value that a line shows."""
+
+_KINDS = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "a text",
+    "list_type": "a list, such as [1, 2]",
+    "tuple_type": "a list, such as [1, 2]",
+}
+"""What to give, by the kind of pydantic's refusal."""
 
 _LIMITS = {
     "greater_than": ("gt", "above"),
@@ -36,13 +55,43 @@ def describe(
         name, owner, fields = f"{name}.{loc[1]}", name, nested[name]
     name += "".join(f"[{place}]" for place in loc if isinstance(place, int))
     if first["type"] == "extra_forbidden":
-        return f"{name} is no setting of {owner}; it has {', '.join(fields)}"
-    if first["type"] == "missing":
+        close = " or ".join(get_close_matches(name.rpartition(".")[2], fields, n=2))
+        hint = f"did you mean {close}? It has" if close else "it has"
+        return f"{name} is no setting of {owner}; {hint} {', '.join(fields)}"
+    own = first["type"] == "missing" and len(loc) > 1 and str(loc[0]) not in nested
+    if first["type"] == "missing" and not own:
         return f"{name} is not set, and {owner} needs it: add {name} = ..."
+    if name == "system" and first["type"] == "literal_error":
+        return (
+            f"system = {shown(first['input'])}: this recipe's is {system}, and settings differ "
+            "from system to system; choose another recipe, see `fedldp list recipes`"
+        )
     message = first["msg"][0].lower() + first["msg"][1:]
-    if first["type"] in _LIMITS:
+    if own:
+        message = "give a number"
+    elif name in nested:
+        own_settings = ", ".join(f"{name}.{key}" for key in nested[name])
+        message = f"it has settings of its own: give {own_settings}"
+    elif first["type"] == "literal_error":
+        message = f"choose {first['ctx']['expected'].replace(chr(39), '')}"
+    elif first["type"] in _KINDS:
+        message = f"give {_KINDS[first['type']]}"
+    elif first["type"] in ("too_long", "too_short"):
+        many = first["type"] == "too_long"
+        limit = first["ctx"]["max_length" if many else "min_length"]
+        message = f"give at {'most' if many else 'least'} {limit} items"
+    elif first["type"] in _LIMITS:
         key, relation = _LIMITS[first["type"]]
         limit = first["ctx"][key]
-        shown = f"{limit:g}" if isinstance(limit, float) else str(limit)
-        message = f"give a number {relation} {shown}"
-    return f"{name} = {first['input']}: {message}"
+        number = f"{limit:g}" if isinstance(limit, float) else str(limit)
+        message = f"give a number {relation} {number}"
+    return f"{name} = {shown(first['input'])}: {message}"
+
+
+def shown(value: Any) -> str:
+    """Return a value for a line, cut short where it is long."""
+    try:
+        text = " ".join(str(value).split())
+    except (RecursionError, ValueError):  # nested too deep, or a number of thousands of digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -39,7 +38,9 @@ from fedldp.parts.sides import (
     Tester,
 )
 from fedldp.randomness import Stream
+from fedldp.systems._data import DataSettings
 from fedldp.systems._refusals import describe
+from fedldp.systems._repeating import Repeating
 from fedldp.systems._sums import MaySum
 from fedldp.systems.settings import (
     LARGEST_BATCH,
@@ -48,6 +49,7 @@ from fedldp.systems.settings import (
     Delays,
     Delta,
     LearningRate,
+    ModelName,
     Target,
 )
 from fedldp.wire import Layout, Vector
@@ -68,12 +70,14 @@ class Problem:
         num_classes: labels are 0 to num_classes - 1.
         num_examples: training examples of all clients together.
         data_dir: the data folder, for systems that read a public data set.
+        num_clients: where the data say whose they are, of how many clients; else None.
     """
 
     input_shape: tuple[int, ...]
     num_classes: int
     num_examples: int
     data_dir: Path | None = None
+    num_clients: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,40 +96,35 @@ class EpsilonMeaning:
         return f"per {self.unit}{against} ({self.standing})"
 
 
-class SystemConfig(MaySum, BaseModel, ABC):
+class SystemConfig(MaySum, Repeating, DataSettings, ABC):
     """A run's full configuration: frozen, public, checked when it is made.
 
     Subclasses set ``system`` to a Literal of their name and add their own settings.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), strict=True)
+    model_config = ConfigDict(protected_namespaces=(), strict=True)
 
-    simulation_only: ClassVar[frozenset[str]] = frozenset({"seed", "client_budget", "target"})
+    needs_extra: ClassVar[str | None] = None
+    """The extra of fedldp without which its clients cannot train; see ``registry.EXTRAS``."""
+
+    simulation_only: ClassVar[frozenset[str]] = frozenset(
+        {"seed", "client_budget", "target", "client_column", "test_file"}
+    )
     """Settings that no client is told."""
 
     per_client: ClassVar[tuple[str, ...]] = ()
     """Settings that may be a list with one value for each client; a client is told its own."""
 
-    system: str
-    dataset: str = Field(description="a name from `fedldp list datasets`, or a .npz or .csv file")
-    label_column: str = Field("label", description="the label's column in a .csv file")
-    standardise: bool = Field(
-        False, description="shift and scale images by the data set's published constants"
-    )
-    partition: str = Field(
-        "iid", description="iid, dirichlet:ALPHA, shards:N, power-law:EXPONENT or drawn:N of all"
-    )
-    num_examples: Count | None = Field(
-        None, description="training examples to use, drawn at random; all where it is not set"
-    )
     num_clients: Count = Field(
-        le=1_000_000, description="clients that the training set is divided among"
+        le=1_000_000,
+        description="clients that the training set is divided among; of data that say whose they "
+        "are, their clients",
     )
     clients_per_round: Count | None = Field(
         None, description="clients drawn for each round; all of them where it is not set"
     )
     rounds: Count = Field(le=100_000, description="communication rounds")
-    model: str = Field(description='a name from `fedldp list models`, or "module:callable"')
+    model: ModelName = Field(description='a name from `fedldp list models`, or "module:name"')
     local_epochs: Count = Field(
         1, le=100_000, description="passes over a client's examples in one round"
     )
@@ -146,7 +145,7 @@ class SystemConfig(MaySum, BaseModel, ABC):
         description="limit of every client's ledger, which refuses beyond it: client_budget.limit, "
         ".kind (pure, zcdp or gdp); ledgers only count where it is not set",
     )
-    seed: int = Field(0, ge=0, description="the simulation's seed")
+    seed: int = Field(0, ge=0, lt=2**64, description="the simulation's seed")
 
     @model_validator(mode="wrap")
     @classmethod
@@ -322,7 +321,7 @@ class SystemConfig(MaySum, BaseModel, ABC):
         return False
 
     def check_shares(self, sizes: Sequence[int]) -> None:
-        """Refuse a partition among simulated clients that a setting has promised not to happen.
+        """Refuse shares of simulated clients that a setting has promised not to happen.
 
         Args:
             sizes: how many examples each client got.
@@ -348,10 +347,6 @@ class SystemConfig(MaySum, BaseModel, ABC):
     def name(cls) -> str:
         """Return the system's name."""
         return str(cls.model_fields["system"].default)
-
-    def changed(self, **settings: Any) -> Self:
-        """Return a copy with some settings changed, checked again."""
-        return type(self).model_validate({**self.model_dump(), **settings})
 
     def with_budget(self, budget: float) -> Self:
         """Return a copy that spends ``budget``, for a target: the more, the less it protects.

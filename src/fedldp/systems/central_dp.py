@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,8 @@ Update = NDArray[np.float64]
 
 class CentralDpConfig(SystemConfig):
     """Settings of central DP."""
+
+    rounds_only_add: ClassVar[bool] = True
 
     system: Literal["central_dp"] = "central_dp"
     noise_multiplier: NoiseMultiplier = Field(

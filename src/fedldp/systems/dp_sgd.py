@@ -22,7 +22,7 @@ Privacy", CCS 2016, Algorithm 1, as the row DP-SGD of tables on federated learni
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 class DpSgdConfig(SystemConfig):
     """Settings of DP-SGD; ``batch_size`` is the mean size of a Poisson sample."""
+
+    rounds_only_add: ClassVar[bool] = True
+    needs_extra: ClassVar[str | None] = "baselines"
 
     system: Literal["dp_sgd"] = "dp_sgd"
     noise_multiplier: NoiseMultiplier = Field(

@@ -16,7 +16,7 @@ Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas 2017, Algorithm 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 class FedAvgConfig(SystemConfig):
     """Settings of FedAvg."""
+
+    rounds_only_add: ClassVar[bool] = True
 
     system: Literal["fedavg"] = "fedavg"
     weighting: Literal["examples", "uniform"] = Field(

@@ -39,7 +39,7 @@ from fedldp.mechanisms import (
     Counts,
     Mechanism,
     MechanismSettings,
-    mechanisms,
+    find_mechanism,
 )
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import count, finite_on_device, open_many, open_weights, whole
@@ -71,12 +71,9 @@ Center = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 _TIMES = (
-    "compute_seconds",
-    "communication_seconds",
-    "latency_spread",
-    "delay_seconds",
+    "compute_seconds", "communication_seconds", "latency_spread", "delay_seconds",
     "prediction_error",
-)
+)  # fmt: skip
 """The settings of the shuffler's time model."""
 
 
@@ -88,10 +85,13 @@ class LdpFlConfig(SystemConfig):
         *_TIMES,
     }
     per_client: ClassVar[tuple[str, ...]] = ("epsilon",)
+    rounds_only_add: ClassVar[bool] = True
 
     system: Literal["ldp_fl"] = "ldp_fl"
     mechanism: str = Field(
-        "two_point", description="the local randomiser; the paper's is two_point"
+        "two_point",
+        description='the local randomiser, from `fedldp list mechanisms`, or "module:Class"; the '
+        "paper's is two_point",
     )
     epsilon: Positive | list[Positive] | Own = Field(
         description="budget of one weight (two_point, sign, k_rr, unary, cldp) or of a client's "
@@ -135,9 +135,7 @@ class LdpFlConfig(SystemConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_one_each("epsilon", self.epsilon, self.num_clients)
-        known = mechanisms()
-        if self.mechanism not in known:
-            raise ConfigError(f"mechanism = {self.mechanism}: choose {', '.join(known)}")
+        find_mechanism(self.mechanism)
         if self.shuffle is True and not self.sends_bits:
             raise ConfigError(
                 f"shuffle = true: a report of {self.mechanism} is not one bit a weight, and "
@@ -171,7 +169,7 @@ class LdpFlConfig(SystemConfig):
     @property
     def sends_bits(self) -> bool:
         """Whether a report is one bit for each weight."""
-        return issubclass(mechanisms()[self.mechanism], BitMechanism)
+        return issubclass(find_mechanism(self.mechanism), BitMechanism)
 
     @property
     def shuffles(self) -> bool:
@@ -232,7 +230,7 @@ class LdpFlConfig(SystemConfig):
     @property
     def epsilon_meaning(self) -> EpsilonMeaning:
         """The mechanism's unit; proven."""
-        return EpsilonMeaning(mechanisms()[self.mechanism].epsilon_unit, "proven")
+        return EpsilonMeaning(find_mechanism(self.mechanism).epsilon_unit, "proven")
 
     def claim(self) -> Claim | None:
         """Return the paper's claim, epsilon per weight; it has none on other mechanisms."""
@@ -262,7 +260,7 @@ class LdpFlConfig(SystemConfig):
 
 @lru_cache(maxsize=4096)
 def _randomiser(name: str, settings: MechanismSettings) -> Mechanism:
-    return mechanisms()[name].from_settings(settings)
+    return find_mechanism(name).from_settings(settings)
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ class LdpflConfig(SystemConfig):
     """Settings of LDPFL."""
 
     simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {"randomise_tests"}
+    rounds_only_add: ClassVar[bool] = True
 
     system: Literal["ldpfl"] = "ldpfl"
     epsilon: Positive = Field(0.5, description="the paper's budget of one example's features")

@@ -58,6 +58,7 @@ class SecureAggregationConfig(SystemConfig):
     """Settings of secure aggregation."""
 
     simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {"dropout"}
+    rounds_only_add: ClassVar[bool] = True
 
     system: Literal["secure_aggregation"] = "secure_aggregation"
     clip: Positive = Field(8.0, description="bound on the magnitude of one weight")

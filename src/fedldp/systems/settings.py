@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.checked import Checked
+from fedldp.models import name_of
 
 Positive = Annotated[float, Field(ge=1e-38, le=1e38, allow_inf_nan=False)]
 LearningRate = Annotated[float, Field(ge=1e-38, le=1e30, allow_inf_nan=False)]
@@ -20,13 +22,19 @@ NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
 NoiseMultiplier = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
+
+def _named(model: Any) -> Any:
+    """Return the name of a model that a Python program gives as it is; what else, as it is."""
+    return name_of(model) if callable(model) else model
+
+
+ModelName = Annotated[str, BeforeValidator(_named)]
+
 LARGEST_BATCH = 1_000_000_000
 
 
-class Target(BaseModel):
+class Target(Checked):
     """A guarantee to meet: the run's budget is solved so that the statement does."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     unit: Unit = Field(description="what to protect")
     epsilon: Positive = Field(description="the guarantee's epsilon, at most")
@@ -34,10 +42,8 @@ class Target(BaseModel):
     adversary: Adversary = Field("server", description="against whom")
 
 
-class ClientBudget(BaseModel):
+class ClientBudget(Checked):
     """The limit that every simulated client's ledger has."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     limit: float = Field(ge=0, allow_inf_nan=False, description="of all that it releases")
     kind: Kind = Field("pure", description="pure: epsilon; zcdp: rho; gdp: mu squared")

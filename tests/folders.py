@@ -14,7 +14,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.systems import SystemConfig
 
 FILES = {"config.json", "environment.json", "metrics.jsonl", "privacy.json", "summary.json",
-         "model.safetensors", "checkpoint", "report.html"}  # fmt: skip
+         "model.safetensors", "schema.json", "checkpoint", "report.html"}  # fmt: skip
 
 
 def quick(name: str = "quickstart", **settings: Any) -> SystemConfig:
@@ -33,7 +33,7 @@ def assert_same_run(folder: Path, whole: Path) -> None:
     model = (folder / "model.safetensors").read_bytes()
     assert model == (whole / "model.safetensors").read_bytes()
     assert metrics(folder) == metrics(whole)
-    for name in ("config.json", "privacy.json"):
+    for name in ("config.json", "privacy.json", "schema.json"):
         assert (folder / name).read_text() == (whole / name).read_text()
     found, expected = (json.loads((f / "summary.json").read_text()) for f in (folder, whole))
     assert found.keys() == expected.keys()

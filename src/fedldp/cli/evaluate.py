@@ -1,0 +1,59 @@
+"""The command line: fedldp evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, print_json
+
+RunDir = Annotated[Path, typer.Argument(help="a run folder, of a simulation or a deployment")]
+
+
+def evaluate(
+    run_dir: RunDir,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="labelled examples: .npz, .csv or .parquet; else the run's test set"),
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say how good the model of a run is: accuracy, F1, AUC, and each class."""
+    from fedldp.evaluating import evaluate as measure
+
+    found = measure(run_dir, data, data_dir)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for label, text in (
+        ("tested on", f"{found['data']}, {found['examples']:,} examples"),
+        ("accuracy", _percent(found["accuracy"])),
+        ("balanced", f"{_percent(found['balanced_accuracy'])}, the mean recall of the classes"),
+        ("F1", f"{found['f1_macro']:.4f}, the mean of the classes"),
+        ("AUC", "not defined here" if found["auc"] is None else f"{found['auc']:.4f}"),
+        ("baseline", f"{_percent(found['most_frequent'])}, always the most frequent class"),
+    ):
+        console.print(f"{label:10} {text}", highlight=False, markup=False, soft_wrap=True)
+    table = Table("class", "examples", "precision", "recall", "F1", "AUC")
+    for row in found["classes"]:
+        figures = (row[key] for key in ("precision", "recall", "f1", "auc"))
+        shown = ("" if each is None else f"{each:.4f}" for each in figures)
+        table.add_row(row["class"].replace("[", r"\["), f"{row['examples']:,}", *shown)
+    console.print(table)
+    for warning in found["warnings"]:
+        console.print(f"warning    {warning}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"

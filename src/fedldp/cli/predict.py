@@ -1,0 +1,38 @@
+"""The command line: fedldp predict."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedldp.cli._common import Json, print_json
+from fedldp.cli.evaluate import RunDir
+
+
+def predict(
+    run_dir: RunDir,
+    data: Annotated[
+        Path, typer.Option(help="examples: .npz, .csv or .parquet; they need no labels")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="a .csv file to write, with every class's probability")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say the class of each example, by the model of a run."""
+    from fedldp.evaluating import predict as classify
+
+    rows = classify(run_dir, data, out)
+    if as_json:
+        print_json(rows)
+    elif out is not None:
+        typer.echo(f"{len(rows):,} predictions in {out}")
+    else:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(["row", "class", "probability"])
+        for number, row in enumerate(rows, 1):
+            writer.writerow([number, row["class"], f"{row['probability']:.4f}"])

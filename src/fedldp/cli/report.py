@@ -1,0 +1,77 @@
+"""The command line: fedldp report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedldp.cli._common import Json, print_json
+from fedldp.errors import RunError
+
+if TYPE_CHECKING:
+    from fedldp.reporting.runs import FinishedRun
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="folders of finished runs")
+    ],
+    out: Annotated[Path | None, typer.Option(help="the page to write; else report.html")] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="LOGDIR", help="write the runs there for TensorBoard")
+    ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(metavar="URI", help="send the runs to this MLflow tracking store")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make one HTML page of a run, or of several beside each other."""
+    from fedldp.reporting.runs import read_run
+
+    runs = [read_run(folder) for folder in folders]
+    if out is not None or (tensorboard, mlflow, as_json) == (None, None, False):
+        place = out or Path("report.html")
+        _write(place, runs)
+        typer.echo(f"report     {place}", err=as_json)
+    if tensorboard is not None:
+        from fedldp.reporting.export import to_tensorboard
+
+        to_tensorboard(runs, tensorboard)
+        typer.echo(f"written    tensorboard --logdir {tensorboard}", err=as_json)
+    if mlflow is not None:
+        from fedldp.reporting.export import to_mlflow
+
+        to_mlflow(runs, mlflow)
+        typer.echo(f"written    MLflow, experiment fedldp: {mlflow}", err=as_json)
+    if as_json:
+        print_json(_document(runs))
+
+
+def _write(place: Path, runs: list[FinishedRun]) -> None:
+    from fedldp.reporting.html import GENERATOR, page
+    from fedldp.reporting.record import replace_file
+
+    try:
+        taken = place.exists() and (
+            not place.is_file() or GENERATOR.encode() not in place.read_bytes()[:1000]
+        )
+    except OSError as error:
+        raise RunError(f"out = {place}: {error.strerror}; choose a writable place") from error
+    if taken:
+        raise RunError(f"out = {place}: it exists and is no report of fedldp; choose another file")
+    replace_file(place, page(runs).encode())
+
+
+def _document(runs: list[FinishedRun]) -> dict[str, Any]:
+    from fedldp.reporting.comparing import differing, twin_of
+
+    twins = [twin_of(run, runs) for run in runs]
+    return {
+        "runs": [
+            run.to_record() | {"noise_free_twin": None if twin is None else str(twin.path)}
+            for run, twin in zip(runs, twins, strict=True)
+        ],
+        "differing": differing(runs),
+    }

@@ -1,0 +1,263 @@
+"""The command line: fedldp reproduce."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, print_json
+from fedldp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedldp.recipes import Recipe
+    from fedldp.reproduction.comparison import Row
+    from fedldp.reproduction.results import Device, Store
+    from fedldp.reproduction.targets import Target
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def reproduce(
+    target: Annotated[
+        str | None, typer.Argument(help="a table or figure, such as ldp-fl-table1; else all")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="measure what is missing")] = False,
+    seeds: Annotated[int | None, typer.Option(help="with --run: seeds 0 to N-1; else 3")] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="CELL", help="cells whose recipe or row has this in it")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="with --run: stop by then; 90s, 30m or 2h")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="with --run: two rounds, one seed: does it work at all")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="exit 1 if a measured cell is not as it should be")
+    ] = False,
+    svg: Annotated[Path | None, typer.Option(help="draw the target into this file")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; --run: else cpu")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="with --run: processes; else one for each core")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Set the papers' tables and figures beside ours; nothing is run without --run."""
+    from fedldp.data import resolve_data_dir
+    from fedldp.reproduction.comparison import compare
+    from fedldp.reproduction.results import Store, default_cache
+    from fedldp.reproduction.targets import find_target, targets
+
+    _refuse_wrong(run, seeds, budget, quick, svg, target, device, workers)
+    found = targets()
+    chosen = [find_target(target, found)] if target is not None else list(found.values())
+    if only is not None:
+        chosen = _only(chosen, only)
+    store, root = Store(default_cache()), resolve_data_dir(data_dir)
+    kind: Device | None = "cuda" if device == "cuda" else None if device is None else "cpu"
+    if run:
+        cells = [recipe for each in chosen for recipe in each.cells]
+        _run(cells, seeds, budget, quick, store, root, kind or "cpu", workers or _cores())
+        if quick:
+            chosen = [_quick_of(each) for each in chosen]
+    rows = {
+        each.name: compare(each, store, root, device=kind, prove=target is not None)
+        for each in chosen
+    }
+    if target is None:
+        _show_all(chosen, rows, store, root, as_json)
+    else:
+        _show(chosen[0], rows[target], as_json)
+        if svg is not None:
+            from fedldp.reproduction.figure import write_svg
+
+            write_svg(svg, f"{chosen[0].paper}, {chosen[0].place}", rows[target])
+    wrong = [row for each in rows.values() for row in each if row.verdict == "differs"]
+    if check and wrong:
+        for row in wrong:
+            typer.echo(f"differs: {row.row}, {row.column} ({row.recipe})", err=True)
+        raise typer.Exit(1)
+
+
+def _refuse_wrong(
+    run: bool,
+    seeds: int | None,
+    budget: str | None,
+    quick: bool,
+    svg: Path | None,
+    target: str | None,
+    device: str | None,
+    workers: int | None,
+) -> None:
+    for name, given in {"seeds": seeds, "budget": budget, "quick": quick or None}.items():
+        if given is not None and not run:
+            raise ConfigError(f"{name} = {given}: nothing is run without --run; add it")
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds = {seeds}: give 1 or more")
+    if quick and seeds is not None:
+        raise ConfigError(f"seeds = {seeds}: --quick has one seed; leave one of them out")
+    if svg is not None and target is None:
+        raise ConfigError(f"svg = {svg}: it draws one target; name it")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers = {workers}: give 1 or more")
+    if device not in (None, "cpu", "cuda"):
+        raise ConfigError(f"device = {device}: choose cpu or cuda")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _only(chosen: list[Target], only: str) -> list[Target]:
+    from dataclasses import replace
+
+    from fedldp.reproduction.targets import source_of
+
+    kept = []
+    for target in chosen:
+        cells = tuple(r for r in target.cells if only in r.name or only in source_of(r).row)
+        if cells:
+            kept.append(replace(target, cells=cells, gains=()))
+    if not kept:
+        raise ConfigError(f"only = {only}: no cell has that in its recipe's name or its row")
+    return kept
+
+
+def _quick_of(target: Target) -> Target:
+    from dataclasses import replace
+
+    return replace(target, cells=tuple(map(_quickly, target.cells)), gains=())
+
+
+def _quickly(recipe: Recipe) -> Recipe:
+    """Return a recipe cut to two rounds, for which no paper has a number."""
+    from dataclasses import replace
+
+    rounds = min(2, recipe.config.rounds)
+    return replace(recipe, config=recipe.config.changed(rounds=rounds), expected=None)
+
+
+def _seconds(budget: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+    if not match or not float(match[1]):
+        raise ConfigError(f"budget = {budget}: write it as 90s, 30m or 2h")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _run(
+    cells: list[Recipe],
+    seeds: int | None,
+    budget: str | None,
+    quick: bool,
+    store: Store,
+    root: Path,
+    device: Device,
+    workers: int,
+) -> None:
+    from fedldp.reproduction.runner import Job, jobs, run_all
+
+    limit = None if budget is None else _seconds(budget)
+    if quick:
+        cells = [_quickly(recipe) for recipe in cells]
+    todo = jobs(cells, range(1 if quick else seeds or 3), store, root, device)
+    typer.echo(
+        f"{len(todo)} runs are missing, about {sum(job.seconds for job in todo) / 60:.0f} minutes",
+        err=True,
+    )
+
+    def tell(job: Job) -> None:
+        typer.echo(f"{job.recipe.name}, seed {job.config.seed} ...", err=True)
+
+    for measured in run_all(
+        todo,
+        store,
+        data_dir=root,
+        device=device,
+        workers=workers,
+        budget=limit,
+        before=tell,
+    ):
+        typer.echo(
+            f"  accuracy {measured.accuracies[-1]:.4f} after {measured.rounds} rounds, "
+            f"{measured.seconds:.0f} s",
+            err=True,
+        )
+
+
+def _show_all(
+    chosen: list[Target], rows: dict[str, list[Row]], store: Store, root: Path, as_json: bool
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedldp.reproduction.runner import jobs
+
+    documents = []
+    for target in chosen:
+        missing = [
+            recipe
+            for recipe, row in zip(target.cells, rows[target.name], strict=False)
+            if row.ours is None
+        ]
+        seconds = sum(job.seconds for job in jobs(missing, range(1), store, root, "cpu"))
+        documents.append(
+            {
+                "target": target.name,
+                "paper": f"{target.paper}, {target.place}",
+                "cells": len(rows[target.name]),
+                "measured": sum(row.ours is not None for row in rows[target.name]),
+                "minutes": round(seconds / 60, 1),
+            }
+        )
+    if as_json:
+        print_json({"targets": documents})
+        return
+    table = Table("target", "paper", "cells", "measured", "minutes for the rest, one seed each")
+    for row in documents:
+        table.add_row(*map(str, row.values()))
+    Console().print(table)
+
+
+def _show(target: Target, rows: list[Row], as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedldp.reproduction.pages import epsilon_text, ours_text, percent
+
+    if as_json:
+        print_json(
+            {
+                "target": target.name,
+                "source": f"{target.paper}, {target.place}",
+                "cells": [row.as_json() for row in rows],
+            }
+        )
+        return
+    console = Console()
+    table = Table(
+        "row", "column", "paper", "ours", "difference", "seeds", "verdict", "proven eps",
+        title=f"{target.paper}, {target.place}", title_justify="left",
+    )  # fmt: skip
+    for row in rows:
+        table.add_row(
+            row.row,
+            row.column,
+            percent(row.paper),
+            ours_text(row),
+            percent(row.difference, sign=True),
+            str(len(row.ours.seeds)) if row.ours else "-",
+            row.verdict,
+            epsilon_text(row),
+        )
+    console.print(table)
+    console.print(
+        "Percent, or points. Proven eps: for all that a client sends in the run, against the "
+        "server, without a shuffler."
+    )
+    for why in {row.why for row in rows if row.why}:
+        console.print(f"explained: {why}", highlight=False, soft_wrap=True)

@@ -1,0 +1,211 @@
+"""The command line: fedldp show."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedldp.cli._common import Json, print_json
+from fedldp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedldp.mechanisms import Mechanism
+    from fedldp.systems import SystemConfig
+
+_SHAPES = {"digits": (1, 8, 8), "MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
+
+
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="a system, recipe, mechanism or model; a .toml file; or module:Class",
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Show what there is to set: each setting's meaning, type, limits, unit and default."""
+    found = _found(name)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _found(name: str) -> dict[str, Any]:
+    """Return what is called ``name``, described as a JSON-ready document."""
+    from fedldp.mechanisms import find_mechanism, mechanisms
+    from fedldp.models import models
+    from fedldp.registry import is_address
+    from fedldp.systems import find_system, systems
+
+    if is_address(name):
+        return _found_elsewhere(name)
+    if name in systems():
+        return _of_system(find_system(name), name)
+    if name in mechanisms():
+        return _of_mechanism(find_mechanism(name), name)
+    if name in models():
+        return _of_model(name)
+    return _of_recipe(name)
+
+
+def _found_elsewhere(address: str) -> dict[str, Any]:
+    from fedldp.mechanisms import Mechanism, find_mechanism
+    from fedldp.registry import load
+    from fedldp.systems import SystemConfig, find_system
+
+    found = load(address, "show")
+    if isinstance(found, type) and issubclass(found, SystemConfig):
+        return _of_system(find_system(address), address)
+    if isinstance(found, type) and issubclass(found, Mechanism):
+        return _of_mechanism(find_mechanism(address), address)
+    return _of_model(address)
+
+
+def _of_system(system: type[SystemConfig], name: str) -> dict[str, Any]:
+    from fedldp.systems._described import describe_settings
+
+    return {
+        "kind": "system",
+        "name": name,
+        "description": _summary(inspect.getmodule(system)),
+        "settings": [dataclasses.asdict(each) for each in describe_settings(system)],
+    }
+
+
+def _of_recipe(name: str) -> dict[str, Any]:
+    from fedldp.settings import resolve
+
+    try:
+        config = resolve(name)
+    except ConfigError as error:
+        if name.endswith(".toml"):
+            raise
+        raise ConfigError(
+            f"show {name}: there is no such system, recipe, mechanism or model; see `fedldp list`"
+        ) from error
+    values = config.model_dump()
+    document = _of_system(type(config), config.system)
+    facts = _facts(name)
+    return {
+        "kind": "recipe",
+        "name": name,
+        "description": facts.pop("description"),
+        "system": config.system,
+        **facts,
+        "epsilon": config.epsilon_in_words(),
+        "settings": [{**each, "value": values[each["name"]]} for each in document["settings"]],
+    }
+
+
+def _facts(name: str) -> dict[str, Any]:
+    """Return where a recipe is from and the number there; of a file there is nothing to say."""
+    from fedldp.recipes import find_recipe
+
+    if name.endswith(".toml"):
+        return {"description": "a configuration of your own", "source": None, "expected": None}
+    recipe = find_recipe(name)
+    return {
+        "description": recipe.description,
+        "source": recipe.source and dataclasses.asdict(recipe.source),
+        "expected": recipe.expected and dataclasses.asdict(recipe.expected),
+    }
+
+
+def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
+    from fedldp.mechanisms import BitMechanism
+
+    meanings = _attributes(inspect.getdoc(mechanism) or "")
+    bits = issubclass(mechanism, BitMechanism)
+    return {
+        "kind": "mechanism",
+        "name": name,
+        "description": _summary(inspect.getmodule(mechanism)),
+        "epsilon_unit": mechanism.epsilon_unit,
+        "report": "one bit for each weight" if bits else "one message of the whole vector",
+        "settings": [
+            {
+                "name": each.name,
+                "meaning": meanings.get(each.name, ""),
+                "type": str(each.type),
+                "default": "required" if each.default is dataclasses.MISSING else str(each.default),
+                "unit": None,
+                "limits": None,
+            }
+            for each in dataclasses.fields(mechanism)  # type: ignore[arg-type]
+            if each.init
+        ],
+    }
+
+
+def _of_model(name: str) -> dict[str, Any]:
+    from fedldp.models import find_model, layout_of
+
+    builder = find_model(name)
+    sizes: dict[str, int | None] = {}
+    for dataset, shape in _SHAPES.items():
+        try:
+            sizes[dataset] = layout_of(name, shape, 10).size
+        except ConfigError:
+            sizes[dataset] = None  # a model need not take every shape
+    return {
+        "kind": "model",
+        "name": name,
+        "description": _summary(builder if ":" in name else inspect.getmodule(builder)),
+        "weights": sizes,
+        "settings": [],
+    }
+
+
+def _summary(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """Return what a docstring says of each attribute or argument, by its name."""
+    section = re.search(r"^(?:Attributes|Args):\n((?:[ \t]+.*\n?|\n)+)", text, re.M)
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section[1], re.M) if section else []
+    return {name: " ".join(meaning.split()) for name, meaning in found}
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedldp.systems._described import value_text
+
+    console = Console()
+
+    def line(label: str, text: object) -> None:
+        if text is not None:
+            console.print(f"{label:10} {text}", highlight=False, markup=False, soft_wrap=True)
+
+    line(found["kind"], found["name"])
+    line("", found["description"] or None)
+    line("system", found.get("system"))
+    source, expected = found.get("source"), found.get("expected")
+    if source is not None:
+        line("source", ", ".join(source[key] for key in ("paper", "place", "row", "column")))
+    if expected is not None:
+        percent = f"{100 * expected['accuracy']:.4g} %"
+        line("expected", f"{percent}, give or take {100 * expected['tolerance']:.3g}")
+    line("setting", found.get("epsilon"))
+    line("epsilon", found.get("epsilon_unit") and f"per {found['epsilon_unit']}")
+    line("report", found.get("report"))
+    for dataset, size in found.get("weights", {}).items():
+        line("weights", f"{size:,} for {dataset}" if size else f"does not fit {dataset}")
+    if not found["settings"]:
+        return
+    valued = "value" in found["settings"][0]
+    table = Table("setting", *(["value"] if valued else []), "default", "what it is")
+    for each in found["settings"]:
+        details = ", ".join(part for part in (each["type"], each["limits"], each["unit"]) if part)
+        cells = [each["name"], *([value_text(each["value"])] if valued else []), each["default"]]
+        what = f"{each['meaning']} ({details})" if each["meaning"] else details
+        table.add_row(*(cell.replace("[", r"\[") for cell in (*cells, what)))
+    console.print(table)

@@ -1,0 +1,177 @@
+"""The command line: fedldp sweep."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedldp.sweeping import Sweep
+    from fedldp.sweeping.grid import Design
+
+
+def sweep(
+    recipes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE]...", help="recipes' names or .toml files; else quickstart"
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY=V1,V2,...",
+            help="values of a setting, each read as --set reads one; again for another setting. "
+            "recipe=A,B is the same as RECIPEs. A recipe without KEY runs without it",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="SEEDS", help="0-4 or 0,2,5; else the recipe's own")
+    ] = None,
+    set_: Settings = None,
+    rounds: Annotated[int | None, typer.Option(help="number of rounds of every run")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="the sweep's folder; one that was begun is continued")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="continue the sweep in this folder; what else is given widens it"),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto; else cpu")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="how many runs at once; else one for each core")
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="auto or HOST:PORT: a Ray cluster, which does one run after the other"),
+    ] = None,
+    data_dir: DataDir = None,
+    csv: Annotated[Path | None, typer.Option(help="write the runs into this CSV file too")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run every combination of settings, recipes and seeds; a table and a chart of what came out.
+
+    Finished runs are kept: after an interruption, give the same --out, or --resume DIR. Exit status
+    2 where some run was refused or failed.
+    """
+    from rich.console import Console
+
+    from fedldp.reporting.record import replace_file
+    from fedldp.sweeping.one_run import Means
+    from fedldp.sweeping.progress import SweepProgress
+    from fedldp.sweeping.sweeps import carry_out_all
+
+    if out is not None and resume is not None:
+        raise ConfigError(f"resume = {resume}: the sweep continues there; leave out --out")
+    design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, resume)
+    place = resume or out or _new_folder(design)
+    stderr = Console(stderr=True)
+    means = Means(data_dir=data_dir, device=design.device, cluster=cluster)
+    try:
+        with SweepProgress(stderr) as progress:
+            result = carry_out_all(design, means, place, workers, progress)
+    except KeyboardInterrupt:
+        kept = f"continue with: fedldp sweep --resume {place}"
+        text = kept if (place / "sweep.json").exists() else "nothing had begun"
+        stderr.print(f"interrupted; {text}", soft_wrap=True, highlight=False)
+        raise typer.Exit(130) from None
+    if csv is not None:
+        replace_file(csv, result.to_csv().encode())
+    if as_json:
+        print_json(result.summary())
+    else:
+        _print(result)
+    _plot(stderr, result, place)
+    if result.failed:
+        stderr.print(f"failed     {len(result.failed)} of {len(result.failed) + len(result.runs)}")
+        raise typer.Exit(2)
+
+
+def _design(
+    recipes: list[str],
+    grid: list[str],
+    seeds: str | None,
+    set_: list[str],
+    rounds: int | None,
+    device: str | None,
+    resume: Path | None,
+) -> Design:
+    """Return what is to be run: as given, and for the rest as in the folder to continue."""
+    from dataclasses import replace
+
+    from fedldp.settings import assignment
+    from fedldp.sweeping.folder import read_design
+    from fedldp.sweeping.grid import Design, read_grid, read_seeds
+    from fedldp.sweeping.sweeps import bases, own_seeds
+
+    varied = read_grid(grid)
+    if "recipe" in varied:
+        if recipes:
+            raise ConfigError("grid recipe: recipes are given before it too; leave out one")
+        recipes = [str(name) for name in varied.pop("recipe")]
+    settings = dict(assignment(text) for text in set_)
+    if rounds is not None:
+        settings["rounds"] = rounds
+    if resume is None:
+        found = bases(recipes or ["quickstart"])
+        chosen = own_seeds(found) if seeds is None else read_seeds(seeds)
+        return Design(found, settings, varied, chosen, device or "cpu")
+    old = read_design(resume)
+    if old.own_data is not None:
+        raise ConfigError(
+            f"resume = {resume}: that sweep had data of its own; continue it from Python with the "
+            "same: fedldp.sweep(..., dataset=...)"
+        )
+    return replace(
+        old,
+        bases=bases(recipes) if recipes else old.bases,
+        settings=settings or old.settings,
+        grid=varied or old.grid,
+        seeds=old.seeds if seeds is None else read_seeds(seeds),
+        device=device or old.device,
+    )
+
+
+def _new_folder(design: Design) -> Path:
+    name = Path(next(iter(design.bases))).stem
+    return Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _print(result: Sweep) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no edge
+    head, rows = result.shown()
+    table = Table(*(Column(name, overflow="fold") for name in head))
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    for note in result.notes():
+        console.print(f"note       {note}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"sweep      {result.out}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _plot(stderr: Console, result: Sweep, place: Path) -> None:
+    """Draw the chart; without Matplotlib say what is missing."""
+    if not result.runs:
+        return
+    try:
+        for kind in ("svg", "png"):
+            result.plot(place / f"chart.{kind}")
+    except ConfigError as error:
+        stderr.print(f"no chart   {error}", highlight=False, soft_wrap=True, markup=False)
+    else:
+        stderr.print(f"chart      {place / 'chart.svg'}", highlight=False, soft_wrap=True)

@@ -1,0 +1,77 @@
+"""What a table's columns are: public facts that someone declares, none of them measured on data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedldp.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """How the columns of a .csv or .parquet file become features and labels.
+
+    Attributes:
+        label: the column of the labels.
+        client: the column that says whose a row is, or None.
+        ignored: columns that are left out.
+        scaled: public range (low, high) by column: low becomes 0, high 1, and what is beyond
+            becomes that bound. Ranges that were measured would be a release of the data's extremes.
+        categories: the public list of texts by column; each becomes a feature that is 0 or 1.
+        classes: the public list of the labels, whose places are the classes; None where labels are
+            integers from 0, or texts that are numbered in sorted order.
+
+    Raises:
+        ConfigError: they contradict each other, or a range or a list is none.
+    """
+
+    label: str = "label"
+    client: str | None = None
+    ignored: tuple[str, ...] = ()
+    scaled: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        taken = {self.label: "label_column"}
+        if self.client is not None:
+            _take(taken, [self.client], "client_column")
+        _take(taken, self.ignored, "ignore_columns")
+        _take(taken, self.scaled, "scale_columns")
+        _take(taken, self.categories, "categories")
+        for name, (low, high) in self.scaled.items():
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise ConfigError(
+                    f"scale_columns.{name} = [{low:g}, {high:g}]: give two numbers, the lower first"
+                )
+        for name, values in self.categories.items():
+            _check_list(f"categories.{name}", values, 1)
+        if self.classes is not None:
+            _check_list("classes", self.classes, 2)
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The setting that names a column, by column; the label's apart."""
+        found: dict[str, str] = {} if self.client is None else {self.client: "client_column"}
+        _take(found, self.ignored, "ignore_columns")
+        _take(found, self.scaled, "scale_columns")
+        _take(found, self.categories, "categories")
+        return found
+
+
+def _take(taken: dict[str, str], names: Sequence[str] | Mapping[str, object], setting: str) -> None:
+    for name in names:
+        if name in taken:
+            raise ConfigError(
+                f"{setting}: the column {name!r} is there and in {taken[name]}; leave it in one"
+            )
+        taken[name] = setting
+
+
+def _check_list(setting: str, values: Sequence[str], least: int) -> None:
+    if len(values) < least or len(set(values)) < len(values) or "" in values:
+        raise ConfigError(
+            f"{setting} = {list(values)}: give {least} or more texts, each once and none empty"
+        )

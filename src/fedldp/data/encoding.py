@@ -1,0 +1,216 @@
+"""From a table's columns to features, and from its labels to classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.data.columns import Columns
+from fedldp.data.tables import Table, is_missing
+from fedldp.errors import ConfigError, DataError
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What a model sees of a table, and the texts of its other columns.
+
+    Attributes:
+        table: where it is from.
+        features: float32 of shape (n, d).
+        names: of the d features; of a category, "column=text".
+        labels: n texts; none where labels were not asked for.
+        clients: n texts, or None.
+    """
+
+    table: Table
+    features: NDArray[np.float32]
+    names: tuple[str, ...]
+    labels: list[str]
+    clients: list[str] | None
+
+
+def encode(
+    table: Table,
+    columns: Columns,
+    *,
+    leave_out: bool = False,
+    clients: bool = True,
+    labels: bool = True,
+) -> Encoded:
+    """Return the features, labels and clients of a table.
+
+    Args:
+        table: as read.
+        columns: what is what.
+        leave_out: rows with a missing value, or another that is not declared, are left out; else
+            the first of them is refused.
+        clients: whether the client column, where one is declared, must be there and is read.
+        labels: whether the label column must be there and is read.
+
+    Raises:
+        ConfigError: a column is not there, or there twice.
+        DataError: a cell holds what it may not.
+    """
+    _check_columns(table, columns, clients=clients, labels=labels)
+    aside = {columns.label, columns.client, *columns.ignored}
+    blocks: list[NDArray[np.float32]] = []
+    names: list[str] = []
+    kept = np.ones(len(table), np.bool_)
+    for name in table.names:
+        if name in aside:
+            continue
+        block, bad, why = _feature(table, columns, name)
+        if bad.any() and not leave_out:
+            row = int(bad.argmax())
+            raise DataError(f"{table.where(row, name)}, {why(row)}")
+        kept &= ~bad
+        blocks.append(block)
+        values = columns.categories.get(name)
+        names += [name] if values is None else [f"{name}={value}" for value in values]
+    classes = _kept_labels(table, columns, kept, leave_out=leave_out) if labels else None
+    owners = None
+    if clients and columns.client is not None:
+        owners = table.texts(columns.client)
+        _refuse_missing(table, columns.client, owners)
+    rows = np.flatnonzero(kept)
+    features = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
+    return Encoded(
+        table=table,
+        features=features[rows],
+        names=tuple(names),
+        labels=[] if classes is None else [classes[row] for row in rows],
+        clients=None if owners is None else [owners[row] for row in rows],
+    )
+
+
+def numbered(
+    parts: Sequence[Encoded], columns: Columns
+) -> tuple[tuple[str, ...] | None, list[NDArray[np.int64]]]:
+    """Return the names of the classes, where they have some, and the labels of each part.
+
+    Raises:
+        DataError: labels are numbers but not integers.
+    """
+    if columns.classes is not None:
+        return columns.classes, [labels_of(part, columns) for part in parts]
+    texts = [text for part in parts for text in part.labels]
+    if all(_parses(int, text) for text in texts):
+        return None, [labels_of(part, columns) for part in parts]
+    if all(_parses(float, text) for text in texts):
+        raise DataError(
+            f"{parts[0].table.path}: the labels are numbers but not integers; give integers from 0"
+        )
+    classes = tuple(sorted(set(texts)))
+    place = {text: number for number, text in enumerate(classes)}
+    return classes, [np.array([place[text] for text in part.labels]) for part in parts]
+
+
+def labels_of(found: Encoded, columns: Columns) -> NDArray[np.int64]:
+    """Return labels as classes: their places in the declared list, or the integers they are."""
+    if columns.classes is None:
+        return np.array([int(text) for text in found.labels])
+    place = {text: number for number, text in enumerate(columns.classes)}
+    return np.array([place[text] for text in found.labels], dtype=np.int64)
+
+
+def _feature(
+    table: Table, columns: Columns, name: str
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
+    """Return a column's features, shape (n, k), which cells are bad, and what to do about one."""
+    if name in columns.categories:
+        values = columns.categories[name]
+        texts = np.array(table.texts(name))
+        block = (texts[:, None] == np.array(values)).astype(np.float32)
+        return block, block.sum(1) == 0, lambda row: _no_category(texts[row], name, values)
+    numbers = table.numbers(name)
+    bad = ~(np.abs(numbers) <= _LARGEST)
+    if name in columns.scaled:
+        low, high = columns.scaled[name]
+        numbers = np.clip((np.where(bad, low, numbers) - low) / (high - low), 0.0, 1.0)
+    block = np.where(bad, 0.0, numbers).astype(np.float32)[:, None]
+    return block, bad, lambda row: _no_number(table, name, row)
+
+
+def _no_category(text: str, name: str, values: Sequence[str]) -> str:
+    if is_missing(text):
+        return "a missing value; fill it in, drop the row, or declare it as a category"
+    return (
+        f"which is none of its declared categories ({', '.join(values)}); add it to "
+        f"categories.{name}, or drop the row"
+    )
+
+
+def _no_number(table: Table, name: str, row: int) -> str:
+    text = table.texts(name)[row]
+    if is_missing(text):
+        what = "a missing value (NaN)" if text.lower() == "nan" else "a missing value"
+        return f"{what}; fill it in, drop the row, or put the column into ignore_columns"
+    if _parses(float, text):
+        return "which is infinite or too large for float32; repair it, or drop the row"
+    return (
+        "which is not a number; if the column is text, declare its public categories: "
+        f'categories = {{{name} = ["{text}", ...]}}, or put it into ignore_columns'
+    )
+
+
+def _kept_labels(
+    table: Table, columns: Columns, kept: NDArray[np.bool_], *, leave_out: bool
+) -> list[str]:
+    """Return the labels' texts, and take rows out of ``kept`` whose label may not be."""
+    found = table.texts(columns.label)
+    declared = None if columns.classes is None else set(columns.classes)
+    for row, text in enumerate(found):
+        if declared is not None:
+            fits = text in declared
+        else:
+            fits = text.isdecimal() if leave_out else not is_missing(text)
+        if fits:
+            continue
+        if not leave_out:
+            where = table.where(row, columns.label)
+            if is_missing(text):
+                raise DataError(f"{where}, an empty label; fill it in or drop the row")
+            raise DataError(
+                f"{where}, which is none of classes ({', '.join(columns.classes or ())})"
+            )
+        kept[row] = False
+    return found
+
+
+def _refuse_missing(table: Table, name: str, texts: Sequence[str]) -> None:
+    for row, text in enumerate(texts):
+        if is_missing(text):
+            raise DataError(
+                f"{table.where(row, name)}, a missing value; every row needs its client"
+            )
+
+
+def _check_columns(table: Table, columns: Columns, *, clients: bool, labels: bool) -> None:
+    header = f"its columns are {', '.join(table.names)}"
+    if labels and table.names.count(columns.label) != 1:
+        raise ConfigError(
+            f"label_column is {columns.label!r}, which {table.path} has "
+            f"{table.names.count(columns.label)} times; {header}"
+        )
+    for name, setting in columns.named.items():
+        optional = setting == "ignore_columns" or (setting == "client_column" and not clients)
+        if name not in table.names and not optional:
+            raise ConfigError(
+                f"{setting} names {name!r}, which {table.path} does not have; {header}"
+            )
+    twice = [name for name in table.names if table.names.count(name) > 1]
+    if twice:
+        raise ConfigError(f"{table.path} has the column {twice[0]!r} twice; rename one; {header}")
+
+
+def _parses(kind: type[int] | type[float], text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""Tables as they are in a file, .csv or .parquet: named columns of numbers or texts."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.errors import DataError, DataMissing
+from fedldp.registry import import_extra
+
+SUFFIXES = (".csv", ".parquet")
+
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
+"""What stands for a missing value, in small letters."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The columns of a file.
+
+    Attributes:
+        path: of the file.
+        names: of all columns in the file's order, also where two have the same.
+        columns: by name: texts as they are, or float64 with NaN where a value is missing.
+        places: the line of each row in a .csv file, its number from 1 in a .parquet file.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    columns: dict[str, list[str] | NDArray[np.float64]]
+    places: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def where(self, row: int, column: str) -> str:
+        """Return, for a message, where a cell is and what it holds."""
+        what = "line" if self.path.suffix.lower() == ".csv" else "row"
+        cell = self.columns[column][row]
+        shown = repr(cell) if isinstance(cell, str) else f"{cell:g}"
+        return f"{self.path}, {what} {self.places[row]}: column {column!r} holds {shown}"
+
+    def texts(self, column: str) -> list[str]:
+        """Return a column as texts; whole numbers without a point."""
+        cells = self.columns[column]
+        if isinstance(cells, list):
+            return [cell.strip() for cell in cells]
+        return ["" if np.isnan(each) else f"{each:.17g}" for each in cells]
+
+    def numbers(self, column: str) -> NDArray[np.float64]:
+        """Return a column as numbers, NaN where a cell is none, shape (n,)."""
+        cells = self.columns[column]
+        if not isinstance(cells, list):
+            return cells
+        try:
+            return np.array(cells, dtype=np.str_).astype(np.float64)
+        except ValueError:
+            return np.array([_number(cell) for cell in cells])
+
+
+def is_missing(cell: str) -> bool:
+    """Return whether a cell's text stands for a missing value."""
+    return cell.strip().lower() in _MISSING
+
+
+def read_table(path: Path) -> Table:
+    """Return the columns of a .csv or .parquet file.
+
+    Raises:
+        DataMissing: it is not there.
+        DataError: it cannot be read, or is empty.
+        ConfigError: a .parquet file, and pyarrow is not installed.
+    """
+    if not path.is_file():
+        raise DataMissing(f"there is no file {path}; give the path of a .csv or .parquet file")
+    return _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
+
+
+def one_line(error: Exception) -> str:
+    """Return an exception's message in one line."""
+    return " ".join(str(error).split())
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _read_csv(path: Path) -> Table:
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            header = [name.strip() for name in next(reader, [])]
+            for row in reader:
+                if len(row) not in (0, len(header)):  # 0: a blank line, often the last
+                    raise DataError(
+                        f"{path}, line {reader.line_num}: {len(row)} cells under a header of "
+                        f"{len(header)}"
+                    )
+                if row:
+                    rows.append(row)
+                    lines.append(reader.line_num)
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read as .csv: {one_line(error)}") from None
+    if not rows:
+        raise DataError(f"{path} is empty; it needs a header row and examples")
+    cells: list[list[str] | NDArray[np.float64]] = [list(each) for each in zip(*rows, strict=True)]
+    return Table(path, tuple(header), dict(zip(header, cells, strict=True)), lines)
+
+
+def _read_parquet(path: Path) -> Table:
+    parquet = import_extra("pyarrow.parquet", extra="parquet")
+    try:
+        found = parquet.read_table(path)
+    except Exception as error:  # a damaged file raises nearly anything
+        raise DataError(f"{path} cannot be read as .parquet: {one_line(error)}") from None
+    if not found.num_rows:
+        raise DataError(f"{path} is empty; it needs examples")
+    names = tuple(map(str, found.column_names))
+    cells = [_cells(column) for column in found.columns]
+    return Table(path, names, dict(zip(names, cells, strict=True)), range(1, found.num_rows + 1))
+
+
+def _cells(column: Any) -> list[str] | NDArray[np.float64]:
+    types = import_extra("pyarrow.types", extra="parquet")
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        cells = [None if each is None else float(each) for each in column.to_pylist()]
+        return np.array(cells, dtype=np.float64)  # None becomes NaN
+    if types.is_boolean(kind):
+        words = {None: "", False: "false", True: "true"}
+        return [words[each] for each in column.to_pylist()]
+    # A date or a list is text, which its user has to declare or to leave out.
+    return ["" if each is None else str(each) for each in column.to_pylist()]

@@ -1,0 +1,220 @@
+"""The model of a run folder on other examples: how good it is there, and what it says of them."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.data import Columns, Examples, load_dataset, load_examples, load_features, standardised
+from fedldp.data.sources import SOURCES
+from fedldp.errors import ConfigError, RunError
+from fedldp.randomness import Stream
+from fedldp.reporting.record import RunFolder, replace_file
+from fedldp.reporting.schema import Schema, read_schema
+from fedldp.reporting.scores import doubts, scores
+from fedldp.settings import from_mapping
+from fedldp.systems import Problem, SystemConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_PIECE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A run's model, ready to be used.
+
+    Attributes:
+        folder: of the run, simulated or deployed.
+        config: of the run.
+        schema: what goes in and comes out.
+        model: with the run's final weights.
+    """
+
+    folder: Path
+    config: SystemConfig
+    schema: Schema
+    model: nn.Module
+
+    @property
+    def columns(self) -> Columns:
+        """What the columns of a table are, as they were in training."""
+        return replace(self.config.columns, classes=self.schema.classes)
+
+    def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the probability of each class, shape (n, num_classes).
+
+        Args:
+            features: shape (n, *input_shape), as they were in training.
+
+        Raises:
+            ConfigError: they have another shape.
+        """
+        import torch
+
+        if features.shape[1:] != self.schema.input_shape:
+            raise ConfigError(
+                f"data: an example has the shape {features.shape[1:]}, and the model of "
+                f"{self.folder} takes {self.schema.input_shape}; bring the data into that shape"
+            )
+        self.model.eval()
+        found = []
+        with torch.no_grad():
+            for start in range(0, len(features), _PIECE):
+                piece = np.ascontiguousarray(features[start : start + _PIECE])
+                logits = self.model(torch.from_numpy(piece).clone())
+                found.append(torch.softmax(logits.double(), 1).numpy())
+        return np.concatenate(found)
+
+
+def load_trained(folder: Path) -> Trained:
+    """Return the model of a run folder.
+
+    Raises:
+        FedldpError: the folder is none, its run is not at its end, or its model cannot be used
+            without its clients.
+    """
+    import torch
+    from safetensors.numpy import load_file
+
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such folder; give the folder of a run")
+    config = from_mapping(RunFolder(folder).read_config()["config"])
+    schema = read_schema(folder)
+    problem = Problem(schema.input_shape, schema.num_classes, schema.num_examples)
+    if config.model_input(problem) != schema.input_shape:
+        raise ConfigError(
+            f"{folder}: the model of {config.name()} reads what each client's own encoder makes of "
+            "an example, and not the example; it cannot be used without its clients"
+        )
+    model = config.module(problem, Stream(bytes(32), simulated=True))
+    try:
+        weights = load_file(folder / "model.safetensors")
+    except OSError as error:
+        raise RunError(
+            f"{folder}: it has no model.safetensors; give the folder of a run that came to its end"
+        ) from error
+    except Exception as error:  # a damaged file raises nearly anything
+        raise RunError(f"{folder / 'model.safetensors'} is damaged: run it again") from error
+    parameters = dict(model.named_parameters())
+    shapes = {name: tuple(each.shape) for name, each in parameters.items()}
+    if {name: each.shape for name, each in weights.items()} != shapes:
+        raise RunError(
+            f"{folder}: model.safetensors is not of the model {config.model} of config.json"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(weights[name]))
+    return Trained(folder, config, schema, model)
+
+
+def evaluate(
+    folder: Path, data: Path | None = None, data_dir: Path | None = None
+) -> dict[str, Any]:
+    """Return how good the model of a run folder is: what ``fedldp evaluate --json`` prints.
+
+    Args:
+        folder: of the run.
+        data: labelled examples: a .npz file (features, labels), or a table with the run's columns;
+            else the run's own test set.
+        data_dir: the data folder.
+
+    Raises:
+        FedldpError: the folder or the data cannot be used.
+    """
+    trained = load_trained(folder)
+    examples = _test_set(trained, data_dir) if data is None else _labelled(trained, data)
+    if not len(examples):
+        raise ConfigError(f"data = {data}: it has no example; give some")
+    if examples.labels.max() >= trained.schema.num_classes:
+        raise ConfigError(
+            f"data = {data}: it has the label {examples.labels.max()}, and the model knows 0 to "
+            f"{trained.schema.num_classes - 1}"
+        )
+    found = scores(examples.labels, trained.probabilities(examples.features), trained.schema)
+    rate, count = found["most_frequent"], found["examples"]
+    return {
+        "run_dir": str(folder),
+        "data": "the run's test set" if data is None else str(data),
+        **found,
+        "warnings": doubts(found["accuracy"], rate, count, trained.schema.few),
+    }
+
+
+def predict(folder: Path, data: Path, out: Path | None = None) -> list[dict[str, Any]]:
+    """Return what the model of a run folder says of each example, in their order.
+
+    Args:
+        folder: of the run.
+        data: examples: a .npz file (features), or a table with the run's columns; labels and
+            clients are not needed.
+        out: a .csv file to write as well; what is there already is replaced.
+
+    Returns:
+        For each: "class", its name or number, and "probability", the model's of that class.
+
+    Raises:
+        FedldpError: the folder or the data cannot be used, or ``out`` cannot be written.
+    """
+    trained = load_trained(folder)
+    features = load_features(data, columns=trained.columns)
+    found = trained.probabilities(_prepared(trained, features))
+    rows = [
+        {"class": trained.schema.class_name(int(label)), "probability": float(row[label])}
+        for label, row in zip(found.argmax(1), found, strict=True)
+    ]
+    if out is not None:
+        replace_file(out, _as_csv(rows, found, trained.schema))
+    return rows
+
+
+def _as_csv(
+    rows: list[dict[str, Any]], probabilities: NDArray[np.float64], schema: Schema
+) -> bytes:
+    import io
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [schema.class_name(label) for label in range(schema.num_classes)]
+    writer.writerow(["row", "class", *(f"probability of {name}" for name in names)])
+    for number, (row, each) in enumerate(zip(rows, probabilities, strict=True), 1):
+        writer.writerow([number, row["class"], *(f"{value:.6g}" for value in each)])
+    return text.getvalue().encode()
+
+
+def _labelled(trained: Trained, data: Path) -> Examples:
+    found = load_examples(data, columns=trained.columns)
+    return Examples(_prepared(trained, found.features), found.labels)
+
+
+def _prepared(trained: Trained, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    if not trained.config.standardise:
+        return features
+    nothing = np.zeros(len(features), np.int64)
+    return standardised(Examples(features, nothing), trained.config.dataset).features
+
+
+def _test_set(trained: Trained, data_dir: Path | None) -> Examples:
+    config, folder = trained.config, trained.folder
+    own = RunFolder(folder).read_config()["own_data"]
+    dataset = None
+    if Path(config.dataset).suffix or config.dataset in SOURCES:
+        dataset = load_dataset(
+            config.dataset,
+            data_dir=data_dir,
+            columns=config.columns,
+            test_file=config.test_file,
+            standardise=config.standardise,
+        )
+    if dataset is None or (own is not None and not own.startswith(f"{dataset.name}: ")):
+        raise ConfigError(
+            f"{folder}: its run was given data from Python, which are not kept; give "
+            "--data FILE with labelled examples"
+        )
+    return dataset.test

@@ -1,0 +1,99 @@
+"""Models that a Python program gives as they are: a class, a function, or a torch module."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from copy import deepcopy
+from typing import Any
+
+from fedldp.errors import ConfigError
+
+_PLACE = "python"
+_GIVEN: dict[str, object] = {}
+"""What was given and has no address, by the name that it got; it lives as long as the process."""
+
+
+def name_of(model: object) -> str:
+    """Return a name under which ``find_model`` finds ``model``.
+
+    A class or function of a module gets its address, which any process finds. Anything else, such
+    as a torch module, is kept as it is now, and found in this process alone.
+
+    Raises:
+        ConfigError: it is nothing that builds a model.
+    """
+    if not callable(model):
+        raise ConfigError(
+            f"model = {model!r}: give a name, a torch module, or a class or function that makes one"
+        )
+    name = getattr(model, "__qualname__", type(model).__name__)
+    module = getattr(model, "__module__", None)
+    if module and getattr(sys.modules.get(module), name, None) is model:
+        return f"{module}:{name}"
+    label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}"
+    _GIVEN[label] = deepcopy(model) if _is_module(model) else model
+    return label
+
+
+def given(name: str) -> object | None:
+    """Return what was given under ``name``; None if nothing was.
+
+    Raises:
+        ConfigError: it was given in another process.
+    """
+    if name.startswith(f"{_PLACE}:") and name not in _GIVEN:
+        raise ConfigError(
+            f"model = {name}: it was an object of a Python program, and is not in this process; "
+            "put its class into a file, and name it as module:Class"
+        )
+    return _GIVEN.get(name)
+
+
+def check_travels(name: str, where: str) -> None:
+    """Refuse a model that other processes cannot find.
+
+    Args:
+        name: of the model.
+        where: what asks for other processes.
+
+    Raises:
+        ConfigError: it was given as an object.
+    """
+    if name.startswith(f"{_PLACE}:"):
+        raise ConfigError(
+            f"{where}: the model was given as an object, which other processes do not have; put "
+            "its class into a file, name it as module:Class, or use workers = 1"
+        )
+
+
+def builder_of(found: object, name: str) -> Any:
+    """Return what builds the model that ``found`` stands for, from a shape and a number of classes.
+
+    Raises:
+        ConfigError: it is not callable.
+    """
+    if _is_module(found):
+        return lambda shape, classes: deepcopy(found)
+    if not callable(found):
+        raise ConfigError(f"model = {name}: it is not callable; name a function or a class")
+    if isinstance(found, type) and not _takes_two(found):
+        return lambda shape, classes: found()
+    return found
+
+
+def _is_module(found: object) -> bool:
+    torch = sys.modules.get("torch")  # without it there is none
+    return torch is not None and isinstance(found, torch.nn.Module)
+
+
+def _takes_two(found: type) -> bool:
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind((1,), 2)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,238 @@
+"""Charts as inline SVG, by Matplotlib: its text stays text, and its colours follow the page.
+
+All that is drawn is numbers and words of ours: runs go by their number, so that no text of a run
+folder gets here. Matplotlib comes with the extra ``report``; without it there are no charts.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedldp.errors import ConfigError
+from fedldp.registry import import_extra
+from fedldp.reporting.runs import FinishedRun
+from fedldp.reporting.text import MEANINGLESS, best_lines, number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Stand-ins, which become colours of the page: text and axes, grid, and what is a danger.
+_INK, _GRID, _BAD = "#010201", "#010202", "#010203"
+_SERIES = tuple(f"#01030{i}" for i in range(6))
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+_MARKERS = "os^Dv<>ph*"
+_COLOURS = {_INK: "currentColor", _GRID: "var(--grid)", _BAD: "var(--bad)"} | {
+    colour: f"var(--series-{i})" for i, colour in enumerate(_SERIES)
+}
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedldp",
+    "text.parse_math": False,
+    "axes.unicode_minus": False,
+    "font.size": 11,
+    "text.color": _INK,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+}
+_INCHES = 7.2
+_MOST_MARKED = 40
+"""Rounds of a line whose every point is marked."""
+
+
+def available() -> bool:
+    """Return whether Matplotlib is installed."""
+    try:
+        import_extra("matplotlib", extra="report")
+    except ConfigError:
+        return False
+    return True
+
+
+def guarantees(name: str, privacy: dict[str, Any]) -> str:
+    """Return what is claimed beside what is proven, on a logarithmic scale, as SVG.
+
+    A row for each unit and adversary, of the line that says most. A bar goes from the proven lower
+    bound of the true epsilon to the proven epsilon; no guarantee is a cross at the right end. The
+    claim stands in the rows of its unit, or in one of its own, and as a line through all.
+
+    Args:
+        name: of the chart, unique in its page.
+        privacy: the statement.
+    """
+    lines: list[dict[str, Any] | None] = [*best_lines(privacy).values()]
+    claim = privacy["claim"]
+    if claim and claim["unit"] not in {line["unit"] for line in lines if line}:
+        lines.insert(0, None)
+    known = [line[key] for line in lines if line for key in ("epsilon", "lower") if line[key]]
+    known += [claim["epsilon"]] if claim and claim["epsilon"] else []
+    low = 10 ** math.floor(math.log10(min([*known, 0.1])) - 0.3)
+    high = 10 ** math.ceil(math.log10(max([*known, 100.0])) + 0.3)
+    end = high * (high / low) ** 0.16  # where what has no guarantee stands
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.set_xlim(low, end * (high / low) ** 0.06)
+        axes.set_ylim(len(lines) - 0.4, -0.9)
+        axes.set_yticks(range(len(lines)), [_row_name(line, claim) for line in lines])
+        ticks = 10.0 ** _steps(round(math.log10(low)), round(math.log10(high)))
+        axes.set_xticks([*ticks, end], [*map(_plain, ticks), "none"])
+        axes.minorticks_off()
+        axes.set_xlabel("epsilon, on a logarithmic scale: further left is better protected")
+        axes.grid(axis="x")
+        axes.axvline(MEANINGLESS, color=_BAD, linestyle=(0, (1, 2)), linewidth=1.2)
+        label = "beyond: no protection to speak of"
+        axes.text(MEANINGLESS * 1.12, -0.62, label, color=_BAD, fontsize=9)
+        place = (claim and claim["epsilon"]) or low
+        if claim:
+            axes.axvline(place, color=_SERIES[1], linestyle=(0, (6, 3)), linewidth=1)
+        for row, line in enumerate(lines):
+            if line:
+                _draw_line(axes, row, line, low, end)
+            if claim and (line is None or claim["unit"] == line["unit"]):
+                axes.plot([place], [row - 0.3], "D", color=_SERIES[1], fillstyle="none", ms=7)
+                words = f"claimed {number(claim['epsilon'])}"
+                axes.annotate(words, (place, row - 0.3), (8, 0), textcoords="offset points",
+                              va="center", fontsize=9)  # fmt: skip
+
+    return _svg(name, draw, 0.9 + 0.62 * max(1, len(lines)))
+
+
+def _row_name(line: dict[str, Any] | None, claim: dict[str, Any] | None) -> str:
+    if line is None:
+        assert claim  # a row without a line is the claim's
+        return f"{claim['unit']}\n(nothing is stated)"
+    return f"{line['unit']}\n{_AGAINST[line['adversary']]}"
+
+
+def _draw_line(axes: Axes, row: int, line: dict[str, Any], low: float, end: float) -> None:
+    if line["epsilon"] is None:
+        axes.plot([end], [row], "X", color=_BAD, ms=11)
+        axes.annotate("no guarantee", (end, row), (-10, 0), textcoords="offset points",
+                      va="center", ha="right", fontsize=10, fontweight="bold")  # fmt: skip
+        return
+    place = line["epsilon"] or low
+    if line["lower"]:
+        axes.plot([line["lower"], place], [row, row], color=_SERIES[0], linewidth=4, alpha=0.5,
+                  solid_capstyle="butt")  # fmt: skip
+        axes.plot([line["lower"]], [row], "|", color=_SERIES[0], ms=12, mew=2)
+    axes.plot([place], [row], "o", color=_SERIES[0], ms=8)
+    delta = f", delta {line['delta']:g}" if line["delta"] else ""
+    left = place > math.sqrt(low * end)
+    words = f"proven {number(line['epsilon'])}{delta}"
+    at = line["lower"] if left and line["lower"] else place
+    axes.annotate(words, (at, row), (-9 if left else 9, 0), textcoords="offset points",
+                  va="center", ha="right" if left else "left", fontsize=9)  # fmt: skip
+
+
+_AGAINST = {
+    "server": "against the server",
+    "shuffled-server": "behind a shuffler",
+    "summing-server": "behind a secure sum",
+    "downlink": "from broadcasts alone",
+}
+
+
+def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[bool]) -> str | None:
+    """Return accuracy (in per cent) or loss of runs by round, on common axes, as SVG.
+
+    Args:
+        name: of the chart, unique in its page.
+        runs: what to draw, by their numbers from 1.
+        key: "accuracy" or "loss".
+        twins: which of the runs are the noise-free twin of another.
+
+    Returns:
+        None where no run was tested.
+    """
+    scale = 100 if key == "accuracy" else 1
+    lines = [
+        [(r["round"], scale * r[key]) for r in run.summary["rounds"] if r[key] is not None]
+        for run in runs
+    ]
+    if not any(lines):
+        return None
+
+    def draw(figure: Figure) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        axes = figure.subplots()
+        for i, points in enumerate(lines):
+            axes.plot(
+                [round for round, _ in points],
+                [value for _, value in points],
+                color=_SERIES[i % len(_SERIES)],
+                linestyle=_DASHES[i % len(_DASHES)],
+                linewidth=1.8,
+                marker=_MARKERS[i % len(_MARKERS)] if len(points) <= _MOST_MARKED else None,
+                markersize=4,
+                label=f"run {i + 1}" + (" (noise-free twin)" if twins[i] else ""),
+            )
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        axes.set_xlabel("round")
+        axes.set_ylabel("accuracy (%)" if key == "accuracy" else "loss (mean cross-entropy, nats)")
+        axes.grid()
+        if len(runs) > 1:
+            axes.legend(fontsize=9, ncols=1 + len(runs) // 9)
+
+    return _svg(name, draw, 3.2)
+
+
+def _svg(name: str, draw: Callable[[Figure], None], inches: float) -> str:
+    # Figures of their own, and none of pyplot's state: a program that imports fedldp may have some.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    text = io.StringIO()
+    with rc_context({"font.family": "sans-serif", **_STYLE}):
+        figure = Figure(figsize=(_INCHES, inches), layout="constrained")
+        figure.patch.set_visible(False)
+        draw(figure)
+        for axes in figure.axes:
+            axes.patch.set_visible(False)
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(text, format="svg", metadata=nothing)
+    return _inlined(name, text.getvalue())
+
+
+def _inlined(name: str, document: str) -> str:
+    """Return an SVG document as an element of a page: no header, fonts and colours of the page."""
+    element = document[document.index("<svg") :]
+    element = re.sub(r"<(metadata|style)\b.*?</\1>", "", element, flags=re.DOTALL)
+    element = re.sub(r' (width|height)="[\d.]+pt"', "", element, count=2)
+    element = re.sub(r' xmlns(:\w+)?="[^"]*"', "", element)
+    element = re.sub(r"; font-family: [^\"]*?(?=[;\"])|font-family: [^\"]*?; ", "", element)
+    element = re.sub(r" id=\"(?![mp][0-9a-f]{10}\")[^\"]*\"", "", element)
+    element = re.sub(r' id="', f' id="{name}-', element)
+    element = element.replace('xlink:href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
+    for stand_in, colour in _COLOURS.items():
+        element = element.replace(stand_in, colour)
+    return re.sub(r"\s*\n\s*", " ", element).strip()
+
+
+def _steps(low: int, high: int) -> Any:
+    import numpy as np
+
+    step = max(1, math.ceil((high - low) / 7))
+    return np.arange(low, high + 1, step, dtype=float)
+
+
+def _plain(value: float) -> str:
+    if value >= 1e5:
+        return "10" + str(round(math.log10(value))).translate(_RAISED)
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")

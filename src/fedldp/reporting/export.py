@@ -1,0 +1,121 @@
+"""Finished runs for other tools: TensorBoard and MLflow, each by its own library.
+
+Both are given what the page shows in numbers: settings, figures of every round, the statement.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedldp.errors import ConfigError, RunError, first_line
+from fedldp.registry import import_extra
+from fedldp.reporting.runs import FinishedRun
+from fedldp.reporting.text import explain
+
+EXPERIMENT = "fedldp"
+_LONGEST_PARAM = 500
+_AT_A_TIME = 100
+
+
+def to_tensorboard(runs: Sequence[FinishedRun], logdir: Path) -> None:
+    """Write each run below ``logdir``, in a folder that is called as its own.
+
+    Raises:
+        ConfigError: TensorBoard is not installed.
+        RunError: ``logdir`` cannot be written, or has a run of that name.
+    """
+    import_extra("tensorboard", extra="tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    places = [logdir / _file_name(run, i) for i, run in enumerate(runs)]
+    for place in places:
+        if place.exists():
+            raise RunError(f"tensorboard = {place}: it exists already; choose another folder")
+    try:
+        for run, place in zip(runs, places, strict=True):
+            writer: Any = SummaryWriter(str(place))
+            for name, value, round in _figures(run):
+                writer.add_scalar(name, value, round)
+            writer.add_text("privacy", explain(run.summary["privacy"]))
+            writer.add_text("settings", _as_code(run.summary["config"]))
+            writer.close()
+    except OSError as error:
+        raise RunError(f"tensorboard = {logdir}: {error}; choose a writable folder") from error
+
+
+def to_mlflow(runs: Sequence[FinishedRun], uri: str) -> None:
+    """Send each run to an MLflow tracking store, as a run of the experiment "fedldp".
+
+    Raises:
+        ConfigError: MLflow is not installed.
+        RunError: the store cannot be reached or refuses.
+    """
+    # MLflow tells its makers how it is used unless it is told not to, before its import.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    import_extra("mlflow", extra="mlflow")
+    from mlflow import MlflowClient
+
+    try:
+        client = MlflowClient(tracking_uri=uri)
+        found = client.get_experiment_by_name(EXPERIMENT)
+        experiment = client.create_experiment(EXPERIMENT) if found is None else found.experiment_id
+        for run in runs:
+            _send(client, experiment, run)
+    except ImportError as error:
+        raise ConfigError(f"mlflow = {uri}: {error}; this store needs that package too") from error
+    except Exception as error:  # MLflow's own kinds, and those of whatever store it uses
+        raise RunError(
+            f"mlflow = {uri}: {first_line(error)}; give a tracking store, such as "
+            "sqlite:///mlflow.db or http://HOST:PORT"
+        ) from error
+
+
+def _send(client: Any, experiment: str, run: FinishedRun) -> None:
+    from mlflow.entities import Metric, Param
+
+    made = client.create_run(experiment, run_name=run.path.resolve().name).info
+    params = [
+        Param(_key(name), json.dumps(value)[:_LONGEST_PARAM])
+        for name, value in run.summary["config"].items()
+    ]
+    metrics = [
+        Metric(_key(name), value, made.start_time, round) for name, value, round in _figures(run)
+    ]
+    for start in range(0, max(len(params), len(metrics)), _AT_A_TIME):
+        part = slice(start, start + _AT_A_TIME)
+        client.log_batch(made.run_id, metrics=metrics[part], params=params[part])
+    client.set_tag(made.run_id, "fedldp.privacy", explain(run.summary["privacy"])[:5000])
+    client.set_terminated(made.run_id, "FINISHED")
+
+
+def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
+    """Yield name, value and round of what was measured."""
+    for record in run.summary["rounds"]:
+        for name in ("accuracy", "loss", "uplink_bits_per_client", "seconds", "clients"):
+            if record[name] is not None:
+                yield name, float(record[name]), record["round"]
+    for name, mean in run.means.items():
+        yield f"mean/{name}", mean, run.summary["rounds"][-1]["round"]
+    line = run.headline
+    if line is not None and line["epsilon"] is not None:
+        yield "epsilon_client_run_server", line["epsilon"], run.summary["rounds"][-1]["round"]
+
+
+def _as_code(document: Any) -> str:
+    text = json.dumps(document, indent=2)
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _key(name: str) -> str:
+    """Return a name as MLflow allows it."""
+    return re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII)[:250] or "_"
+
+
+def _file_name(run: FinishedRun, place: int) -> str:
+    name = re.sub(r"[^\w.-]", "_", run.path.resolve().name, flags=re.ASCII).strip(".")
+    return f"{place + 1}-{name}"[:100]

@@ -1,0 +1,256 @@
+"""Finished runs, as a report reads them from their folders.
+
+A folder may come from somebody else: every file is checked, and what it says is text, nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from fedldp.accounting.guarantees import IDEALISED, Adversary, Unit
+from fedldp.errors import RunError
+from fedldp.reporting.text import best_lines, number, run_title
+
+LARGEST_FILE = 64 * 2**20
+"""Bytes of a file of a run folder that a report reads; 100,000 rounds take about 30 million."""
+
+Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
+Size = Annotated[FiniteFloat, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Document(BaseModel):
+    # What a later version adds is not shown; what is missing or of another type is an error.
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class _Claim(_Document):
+    epsilon: Size
+    delta: Share
+    unit: Unit
+    source: str
+
+
+class _Line(_Document):
+    unit: Unit
+    adversary: Adversary
+    neighbours: str
+    kind: Literal["pure", "approximate", "none"]
+    epsilon: Size | None
+    delta: Share
+    lower: Size | None
+    assumptions: list[str]
+    method: str
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> _Line:
+        if (self.kind == "none") != (self.epsilon is None):
+            raise ValueError("an epsilon and no guarantee, or neither")
+        return self
+
+
+class _Statement(_Document):
+    claim: _Claim | None
+    guarantees: list[_Line]
+    warnings: list[str]
+
+
+class _Round(_Document):
+    round: Count
+    clients: Count
+    accuracy: Share | None
+    loss: FiniteFloat | None
+    uplink_bits_per_client: Size
+    seconds: Size
+
+
+class _Measured(_Document):
+    """What metrics.jsonl says of a round, besides."""
+
+    arrivals: dict[str, FiniteFloat] | None = None
+    metrics: dict[str, FiniteFloat] = {}
+    refused: dict[str, Count] = {}
+
+
+class _Final(_Document):
+    accuracy: Share | None
+    loss: FiniteFloat | None
+
+
+class _Summary(_Document):
+    recipe: str | None
+    system: str
+    seed: int | None
+    config: dict[str, Any]
+    rounds: Annotated[list[_Round], Field(min_length=1)]
+    final: _Final
+    privacy: _Statement
+    seconds: Size
+    tested_on: str = "the test set"
+    confusion: Annotated[list[list[Count]], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _is_square(self) -> _Summary:
+        if any(len(row) != len(self.confusion or ()) for row in self.confusion or ()):
+            raise ValueError("a confusion matrix that is not square")
+        return self
+
+
+class _Environment(_Document):
+    date: str | None = None
+    python: str
+    platform: str
+    packages: dict[str, str]
+    cores: int | None
+    gpu: str | None
+
+
+class _Started(_Document):
+    own_data: Any
+
+
+_T = TypeVar("_T", bound=_Document)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run.
+
+    Attributes:
+        path: its folder.
+        summary: what ``fedldp run --json`` printed, but for the folder.
+        environment: when it began (UTC), versions and hardware.
+        own_data: what tells the user's own data apart; None for a published data set.
+        means: of the system's own figures, over the rounds, by name.
+        arrivals: means of a simulated shuffler's times, in seconds, by name; see ``Round``.
+        refused: how many clients refused in all rounds, by reason.
+    """
+
+    path: Path
+    summary: dict[str, Any]
+    environment: dict[str, Any]
+    own_data: Any
+    means: dict[str, float]
+    arrivals: dict[str, float]
+    refused: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """What to call it: its recipe or system, and its data."""
+        config = {"dataset": "data of its own", **self.summary["config"]}
+        return run_title(self.summary["recipe"], config)
+
+    @property
+    def headline(self) -> dict[str, Any] | None:
+        """The line that a comparison shows: of a client's whole run, against the server."""
+        return best_lines(self.summary["privacy"]).get(("client-run", "server"))
+
+    @property
+    def epsilon_in_words(self) -> str:
+        """The headline's epsilon and delta."""
+        line = self.headline
+        if line is None or line["epsilon"] is None:
+            return "no guarantee"
+        delta = f" (delta {line['delta']!r})" if line["delta"] else ""
+        idealised = ", idealised" if IDEALISED in line["assumptions"] else ""
+        return number(line["epsilon"]) + delta + idealised
+
+    @cached_property
+    def classes(self) -> list[dict[str, Any]]:
+        """For each class: examples, recall and precision, the last two None where undefined."""
+        matrix = self.summary["confusion"] or []
+        taken = [sum(column) for column in zip(*matrix, strict=True)]
+        return [
+            {
+                "examples": sum(row),
+                "recall": row[k] / sum(row) if sum(row) else None,
+                "precision": row[k] / taken[k] if taken[k] else None,
+            }
+            for k, row in enumerate(matrix)
+        ]
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the run for ``fedldp report --json``."""
+        return self.summary | {
+            "run_dir": str(self.path),
+            "environment": self.environment,
+            "metrics": self.means,
+            "arrivals": self.arrivals,
+            "refused": self.refused,
+        }
+
+
+def read_run(path: Path) -> FinishedRun:
+    """Return the finished run in a folder.
+
+    Raises:
+        RunError: there is none, it is not finished, or a file of it is damaged.
+    """
+    if not (path / "config.json").is_file():
+        raise RunError(f"{path}: no run folder with a config.json; give the folder of a run")
+    if not (path / "summary.json").is_file():
+        raise RunError(
+            f"{path}: the run is not finished; continue it with fedldp run --resume {path}"
+        )
+    summary = _read(path / "summary.json", _Summary).model_dump()
+    measured = [
+        _checked(path / "metrics.jsonl", _Measured, line)
+        for line in _text(path / "metrics.jsonl").splitlines()
+    ]
+    refused: dict[str, int] = {}
+    for one in measured:
+        for reason, count in one.refused.items():
+            refused[reason] = refused.get(reason, 0) + count
+    return FinishedRun(
+        path=path,
+        summary=summary,
+        environment=_read(path / "environment.json", _Environment).model_dump(),
+        own_data=_read(path / "config.json", _Started).own_data,
+        means=_means([one.metrics for one in measured]),
+        arrivals=_means([one.arrivals or {} for one in measured]),
+        refused=refused,
+    )
+
+
+def _means(rounds: list[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for one in rounds for name in one)
+    return {name: sum(one.get(name, 0.0) for one in rounds) / len(rounds) for name in names}
+
+
+def _read(path: Path, kind: type[_T]) -> _T:
+    return _checked(path, kind, _text(path))
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise RunError(f"{path} is missing: this is no whole run folder; give another")
+        if path.stat().st_size > LARGEST_FILE:
+            raise RunError(f"{path} is larger than {LARGEST_FILE:,} bytes: no run writes that")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}; see to the folder") from error
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path} is damaged (no text in UTF-8): take another copy") from error
+
+
+def _checked(path: Path, kind: type[_T], text: str) -> _T:
+    try:
+        return kind.model_validate(json.loads(text, parse_constant=_no_number))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the document"
+        reason = f"{place}: {first['msg']}"
+    except (ValueError, RecursionError) as error:
+        reason = "no JSON" if isinstance(error, RecursionError) else f"no JSON: {error}"
+    raise RunError(f"{path} is damaged ({reason}): take another copy, or run it again")
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")

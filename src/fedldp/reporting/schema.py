@@ -1,0 +1,74 @@
+"""What a model's inputs and outputs are called: kept beside it, so that a prediction has a name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedldp.errors import RunError
+
+FILE = "schema.json"
+FEW = 10
+"""Examples below which a client's own training says little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The public facts on a model's inputs and outputs.
+
+    It has no name of a client, and no digest of an example.
+
+    Attributes:
+        input_shape: of one example.
+        num_classes: labels are 0 to num_classes - 1.
+        num_examples: training examples of all clients together.
+        classes: their names, where they have some.
+        features: their names, where they have some.
+        few: simulated clients with fewer than ``FEW`` examples; None where that is not known.
+    """
+
+    input_shape: tuple[int, ...]
+    num_classes: int
+    num_examples: int
+    classes: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
+    few: int | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it for a JSON file."""
+        return asdict(self)
+
+    def class_name(self, label: int) -> str:
+        """Return what a class is called: its number, where it has no name."""
+        return str(label) if self.classes is None else self.classes[label]
+
+
+def read_schema(folder: Path) -> Schema:
+    """Return the schema in a run folder.
+
+    Raises:
+        RunError: there is none, or it is damaged.
+    """
+    path = folder / FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        names = {
+            key: None if found[key] is None else tuple(map(str, found[key]))
+            for key in ("classes", "features")
+        }
+        few = found["few"]
+        return Schema(
+            input_shape=tuple(map(int, found["input_shape"])),
+            num_classes=int(found["num_classes"]),
+            num_examples=int(found["num_examples"]),
+            few=None if few is None else int(few),
+            **names,
+        )
+    except OSError as error:
+        raise RunError(
+            f"{folder}: it has no {FILE}; give the folder of a run that came to its end"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is damaged: run it again") from error

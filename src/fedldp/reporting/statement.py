@@ -1,0 +1,47 @@
+"""A privacy statement as an object that shows itself, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+from fedldp.reporting.text import (
+    STATEMENT_HEADS,
+    claim_text,
+    explain,
+    print_statement,
+    statement_rows,
+)
+
+
+class Statement(dict[str, Any]):
+    """What is claimed, what is proven, and under which assumptions; the keys are those of JSON.
+
+    "claim", "guarantees" and "warnings"; docs/privacy.md says what they mean.
+    """
+
+    def __repr__(self) -> str:
+        from rich.console import Console
+
+        text = io.StringIO()
+        print_statement(Console(file=text, width=100, color_system=None), self)
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        warnings = "".join(f"<p><b>warning</b> {escape(text)}</p>" for text in self["warnings"])
+        return (
+            f"<p><b>claim</b> {escape(claim_text(self['claim']))}</p>"
+            + html_table(STATEMENT_HEADS, statement_rows(self))
+            + f"<p>{escape(explain(self))}</p>{warnings}"
+        )
+
+
+def html_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table as HTML."""
+    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,1 @@
+"""Reproduction: the papers' tables and figures as targets, our measurements, and the comparison."""

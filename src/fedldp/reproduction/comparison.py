@@ -1,0 +1,335 @@
+"""A target's cells: the paper's number, ours, and what the difference says."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.errors import FedldpError
+from fedldp.recipes import Expected, Recipe
+from fedldp.reproduction.known import KNOWN
+from fedldp.reproduction.results import (
+    Device,
+    Measured,
+    Store,
+    data_digests,
+    digest,
+    published,
+    published_gains,
+)
+from fedldp.reproduction.targets import Gain, Target, source_of
+from fedldp.simulation.plan import problem_of, stated_without_shuffler
+from fedldp.systems import SystemConfig
+
+Verdict = Literal["agrees", "differs", "explained", "no number", "not measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ours:
+    """What is measured of a cell, on one kind of device.
+
+    Attributes:
+        mean: accuracy, or gain, 0 to 1.
+        deviation: sample standard deviation over seeds; None for one seed.
+        seeds: of the runs.
+        after: mean accuracy after rounds, with its deviation, by round.
+        device: what trained.
+        hardware: for people.
+        date: of the latest run, ISO.
+        published: whether it is a committed result.
+        stand_in: whether it is of a smaller data set than the one named.
+    """
+
+    mean: float
+    deviation: float | None
+    seeds: list[int]
+    after: dict[int, tuple[float, float | None]]
+    device: Device
+    hardware: str
+    date: str
+    published: bool
+    stand_in: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A cell with its comparison.
+
+    Attributes:
+        row: of the table, or a curve.
+        column: of the table, or a point.
+        recipe: a name; several with "-" for a gain.
+        paper: the paper's number, 0 to 1, or None where it gives none.
+        tolerance: how far ours may be from it.
+        ours: the measurement, or None.
+        verdict: what they say together.
+        why: why ours differs, where that is known.
+        epsilon: proven for a client's whole run against the server; None: nothing is, or a gain.
+        delta: of that epsilon.
+        idealised: whether that line is of idealised arithmetic.
+    """
+
+    row: str
+    column: str
+    recipe: str
+    paper: float | None
+    tolerance: float | None
+    ours: Ours | None
+    verdict: Verdict
+    why: str | None
+    epsilon: float | None = None
+    delta: float | None = None
+    idealised: bool = False
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.ours is None or self.paper is None else self.ours.mean - self.paper
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that ``fedldp reproduce --json`` prints of a cell."""
+        ours = self.ours
+        return {
+            "row": self.row,
+            "column": self.column,
+            "recipe": self.recipe,
+            "paper": self.paper,
+            "tolerance": self.tolerance,
+            "mean": ours and ours.mean,
+            "deviation": ours and ours.deviation,
+            "seeds": ours.seeds if ours else [],
+            "difference": self.difference,
+            "verdict": self.verdict,
+            "why": self.why,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "idealised": self.idealised,
+            "device": ours and ours.device,
+            "hardware": ours and ours.hardware,
+            "date": ours and ours.date,
+            "published": ours is not None and ours.published,
+            "stand_in": ours is not None and ours.stand_in,
+            "after": {str(k): v for k, v in ours.after.items()} if ours else {},
+        }
+
+
+def compare(
+    target: Target,
+    store: Store,
+    root: Path,
+    *,
+    device: Device | None = None,
+    prove: bool = True,
+) -> list[Row]:
+    """Return a target's rows with what is known of them; nothing is run.
+
+    Args:
+        target: the table or figure.
+        store: the user's measurements.
+        root: the data folder, which decides between a data set and its stand-in.
+        device: only what was measured on it; else on whichever has more seeds.
+        prove: whether to state what is proven, which takes longer than all else.
+    """
+    rows = []
+    for recipe in target.cells:
+        source = source_of(recipe)
+        ours = ours_of(recipe, store, root, device)
+        epsilon, delta, idealised = proven(recipe.config, root) if prove else (None, None, False)
+        rows.append(
+            Row(
+                row=source.row,
+                column=source.column,
+                recipe=recipe.name,
+                **_judged(recipe.expected, ours, KNOWN.get(recipe.name), _published_of(recipe)),
+                epsilon=epsilon,
+                delta=delta,
+                idealised=idealised,
+            )
+        )
+    for gain in target.gains:
+        ours = _gain(target, gain, store, root, device)
+        why = KNOWN.get(f"{target.name}: {gain.row}")
+        recipe_names = "; ".join(" - ".join(pair) for pair in gain.pairs)
+        rows.append(
+            Row(
+                row=gain.row,
+                column=gain.column,
+                recipe=recipe_names,
+                **_judged(gain.expected, ours, why, None),
+            )
+        )
+    return rows
+
+
+def ours_of(recipe: Recipe, store: Store, root: Path, device: Device | None) -> Ours | None:
+    """Return what is measured of a recipe: the user's runs, or the committed ones if more."""
+    config, data = recipe.config, data_digests(recipe.config, root)[0]
+    found, whole = store.find(config, data), data_digests(config)[0]
+    own = [
+        replace(_together(_of_device(found, kind), config), stand_in=data != whole)
+        for kind in sorted({one.device for one in found})
+    ]
+    row = _published_of(recipe)
+    candidates = [each for each in [*own, row] if each and device in (None, each.device)]
+    return max(candidates, key=lambda each: len(each.seeds), default=None)
+
+
+def proven(config: SystemConfig, root: Path) -> tuple[float | None, float | None, bool]:
+    """Return the least epsilon proven for a client's whole run against the server, and its delta.
+
+    And whether the line is idealised. None where no finite one is.
+    """
+    try:
+        lines = stated_without_shuffler(config, problem_of(config, root))["guarantees"]
+    except FedldpError:  # such as a file of the user's own that is not there
+        return None, None, False
+    found = [
+        (line["epsilon"], line["delta"], IDEALISED in line["assumptions"])
+        for line in lines
+        if (line["unit"], line["adversary"]) == ("client-run", "server")
+        and line["epsilon"] is not None
+    ]
+    return min(found, default=(None, None, False))
+
+
+def _judged(
+    expected: Expected | None, ours: Ours | None, why: str | None, committed: Ours | None
+) -> dict[str, Any]:
+    """Return what a row says of the paper's number and ours.
+
+    A reason explains what was committed, and what is near it: not whatever comes out later.
+    """
+    verdict: Verdict
+    if ours is None:
+        verdict = "not measured"
+    elif expected is None:
+        verdict = "no number"
+    elif abs(ours.mean - expected.accuracy) <= expected.tolerance:
+        verdict = "agrees"
+    else:
+        near = committed is None or abs(ours.mean - committed.mean) <= expected.tolerance
+        verdict = "explained" if why is not None and near else "differs"
+    return {
+        "paper": expected and expected.accuracy,
+        "tolerance": expected and expected.tolerance,
+        "ours": ours,
+        "verdict": verdict,
+        "why": why if verdict == "explained" else None,
+    }
+
+
+def _of_device(found: Sequence[Measured], device: Device) -> list[Measured]:
+    return sorted((one for one in found if one.device == device), key=lambda one: one.seed)
+
+
+def _together(runs: Sequence[Measured], config: SystemConfig) -> Ours:
+    finals = [run.accuracies[config.rounds - 1] for run in runs]
+    rounds = range(1, config.rounds + 1)
+    return Ours(
+        mean=statistics.fmean(finals),
+        deviation=_deviation(finals),
+        seeds=[run.seed for run in runs],
+        after={n: _both([run.accuracies[n - 1] for run in runs]) for n in rounds},
+        device=runs[0].device,
+        hardware=runs[-1].hardware,
+        date=max(run.date for run in runs),
+        published=False,
+    )
+
+
+def _both(values: Sequence[float]) -> tuple[float, float | None]:
+    return statistics.fmean(values), _deviation(values)
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def _published_of(recipe: Recipe) -> Ours | None:
+    """Return the committed result of a recipe, under any of its names, if it is still valid."""
+    config = recipe.config
+    valid = [digest(config, data) for data in data_digests(config)]
+    for row in published().values():
+        # Its rounds beyond the last one told are not known, so it serves no other length.
+        if row.digest in valid and row.rounds == config.rounds:
+            return Ours(
+                mean=row.mean,
+                deviation=row.deviation,
+                seeds=row.seeds,
+                after={int(n): (m, spread) for n, (m, spread) in row.after.items() if m is not None}
+                | {row.rounds: (row.mean, row.deviation)},
+                device=row.device,
+                hardware=row.hardware,
+                date=row.date,
+                published=True,
+                stand_in=row.digest != valid[0],
+            )
+    return None
+
+
+def _gain(
+    target: Target, gain: Gain, store: Store, root: Path, device: Device | None
+) -> Ours | None:
+    """Return the mean over the pairs of a difference, for each seed that all of them have."""
+    by_name = {recipe.name: recipe for recipe in target.cells}
+    kinds: tuple[Device, ...] = ("cpu", "cuda") if device is None else (device,)
+    found = [_own_gain(gain, by_name, store, root, kind) for kind in kinds]
+    kept = _published_gain(target, gain, by_name)
+    if kept is not None and kept.device in kinds:
+        found.append(kept)
+    return max(filter(None, found), key=lambda each: len(each.seeds), default=None)
+
+
+def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> Ours | None:
+    """Return a gain from committed results, where all of them are of the same seeds."""
+    parts = [_published_of(by_name[name]) for pair in gain.pairs for name in pair]
+    known = [each for each in parts if each is not None]
+    if len(known) < len(parts) or len({(*each.seeds, each.device) for each in known}) > 1:
+        return None
+    first, row = known[0], published_gains().get((target.name, gain.row))
+    return replace(
+        first,
+        # The mean of paired differences is the difference of means; their deviation is kept apart.
+        mean=2 * statistics.fmean((-1) ** n * each.mean for n, each in enumerate(known)),
+        deviation=row["deviation"] if row and row["seeds"] == first.seeds else None,
+        after={},
+        date=max(each.date for each in known),
+    )
+
+
+def _own_gain(
+    gain: Gain, by_name: dict[str, Recipe], store: Store, root: Path, device: Device
+) -> Ours | None:
+    runs = {
+        name: {run.seed: run for run in _of_device(store.find(config, data), device)}
+        for pair in gain.pairs
+        for name in pair
+        for config in [by_name[name].config]
+        for data in [data_digests(config, root)[0]]
+    }
+    seeds = sorted(set.intersection(*(set(each) for each in runs.values())))
+    if not seeds:
+        return None
+
+    def final(name: str, seed: int) -> float:
+        return runs[name][seed].accuracies[by_name[name].config.rounds - 1]
+
+    values = [
+        statistics.fmean(final(one, seed) - final(other, seed) for one, other in gain.pairs)
+        for seed in seeds
+    ]
+    some = [run for each in runs.values() for run in each.values()]
+    return Ours(
+        mean=statistics.fmean(values),
+        deviation=_deviation(values),
+        seeds=seeds,
+        after={},
+        device=device,
+        hardware=some[-1].hardware,
+        date=max(run.date for run in some),
+        published=False,
+    )

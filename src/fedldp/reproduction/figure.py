@@ -1,0 +1,98 @@
+"""A target as a picture: our curve and the paper's points, as SVG."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedldp.errors import RunError
+from fedldp.registry import import_extra
+from fedldp.reproduction.comparison import Row
+
+_ROUND = "round"
+
+
+def write_svg(path: Path, title: str, rows: Sequence[Row]) -> None:
+    """Draw a target's rows.
+
+    Where columns are numbers of one thing, accuracy against it, a panel for each; else after each
+    round, where those are known.
+
+    Raises:
+        ConfigError: Matplotlib is not installed.
+        RunError: the file cannot be written.
+    """
+    module = import_extra("matplotlib.figure", extra="report")
+    cells = [row for row in rows if row.column != "points"]
+    panels = _panels(cells)
+    figure = module.Figure(figsize=(7 * len(panels), 4.5), layout="constrained")
+    figure.suptitle(title)
+    for axes, (label, members) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        axes.set_xlabel(label)
+        axes.set_ylabel("accuracy, %")
+        axes.grid(alpha=0.3)
+        for name in {row.row: None for row in members}:
+            same = [row for row in members if row.row == name]
+            if label == _ROUND:
+                for row in same:
+                    _curve(axes, row)
+            else:
+                _points(axes, name, same)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="small")
+        else:
+            axes.text(0.5, 0.5, "not measured yet", transform=axes.transAxes, ha="center")
+    try:
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    except OSError as error:
+        raise RunError(f"svg = {path}: {error.strerror}; choose another place") from error
+
+
+def _panels(cells: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return what is drawn in each panel, by the label of its horizontal axis."""
+    panels: dict[str, list[Row]] = {}
+    for row in cells:
+        panels.setdefault(_ROUND if _place(row) is None else _thing(row), []).append(row)
+    return panels
+
+
+def _curve(axes: Any, row: Row) -> None:
+    if row.ours is None or not row.ours.after:
+        return
+    rounds = sorted(row.ours.after)
+    axes.plot(rounds, [100 * row.ours.after[n][0] for n in rounds], ".-", label=_name(row))
+
+
+def _points(axes: Any, name: str, rows: list[Row]) -> None:
+    measured = sorted(
+        (place, row.ours.mean, row.ours.deviation or 0.0)
+        for row in rows
+        if row.ours is not None and (place := _place(row)) is not None
+    )
+    colour = None
+    if measured:
+        where, means, deviations = (list(each) for each in zip(*measured, strict=True))
+        drawn = axes.errorbar(
+            where, [100 * m for m in means], [100 * d for d in deviations], fmt="o-", label=name
+        )
+        colour = drawn[0].get_color()
+    paper = [(_place(row), 100 * row.paper) for row in rows if row.paper is not None]
+    if paper:
+        axes.plot(*zip(*paper, strict=True), "x--", color=colour, label=f"{name}, paper")
+
+
+def _name(row: Row) -> str:
+    return row.row if row.column == "accuracy" else f"{row.row}, {row.column}"
+
+
+def _place(row: Row) -> float | None:
+    numbers = re.findall(r"\d+(?:\.\d+)?", row.column)
+    return float(numbers[0]) if len(numbers) == 1 and " of " not in row.column else None
+
+
+def _thing(row: Row) -> str:
+    return re.sub(r"\d+(?:\.\d+)?", "", row.column).strip()

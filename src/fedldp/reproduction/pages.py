@@ -1,0 +1,105 @@
+"""The tables of docs/reproduction.md, made of the committed results; the prose between is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fedldp.errors import ConfigError
+from fedldp.reporting.text import number
+from fedldp.reproduction.comparison import Row, compare
+from fedldp.reproduction.results import Store
+from fedldp.reproduction.targets import find_target, targets
+
+_BLOCK = re.compile(r"(<!-- target (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_MOST = 7
+"""Rounds of a run that a page shows."""
+
+_NOWHERE = Path("/nonexistent")
+"""A data folder, and a store, with nothing in them: the page is the same on every machine."""
+
+
+def updated(page: str) -> str:
+    """Return the page with every table between its markers made anew.
+
+    Raises:
+        ConfigError: a marker names no target.
+    """
+    known = targets()
+
+    def table(match: re.Match[str]) -> str:
+        rows = compare(find_target(match[2], known), Store(_NOWHERE), _NOWHERE)
+        return f"{match[1]}{markdown(rows)}{match[3]}"
+
+    made, count = _BLOCK.subn(table, page)
+    if not count:
+        raise ConfigError("page: it has no table between `<!-- target NAME -->` and `<!-- end -->`")
+    return made
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return rows as a table."""
+    columns: dict[str, Callable[[Row], str]] = {
+        "row": lambda row: row.row if row.column == "accuracy" else f"{row.row}; {row.column}",
+        "paper": lambda row: percent(row.paper),
+        "ours": ours_text,
+        "ours, by round": _by_round,
+        "seeds": lambda row: ", ".join(map(str, row.ours.seeds)) if row.ours else "-",
+        "verdict": lambda row: row.verdict,
+        "proven ε, client's run": epsilon_text,
+        "recipe": lambda row: "-" if row.column == "points" else f"`{row.recipe}`",
+    }
+    if not any(map(_has_rounds, rows)):
+        del columns["ours, by round"]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(show(row) for show in columns.values()) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _has_rounds(row: Row) -> bool:
+    return row.ours is not None and len(row.ours.after) > 1  # the last alone is told anyway
+
+
+def _by_round(row: Row) -> str:
+    after = row.ours.after if row.ours else {}
+    shown = sorted(after)
+    if len(shown) > _MOST:
+        shown = [shown[(len(shown) - 1) * place // (_MOST - 1)] for place in range(_MOST)]
+    return "; ".join(f"{n}: {_with_spread(*after[n])}" for n in shown) or "-"
+
+
+def _with_spread(mean: float, deviation: float | None) -> str:
+    return percent(mean) if deviation is None else f"{percent(mean)} ± {percent(deviation)}"
+
+
+def percent(value: float | None, *, sign: bool = False) -> str:
+    """Return a fraction in percent; a dash where there is none."""
+    if value is None:
+        return "-"
+    text = f"{100 * value:{'+' if sign else ''}.2f}"
+    return text[:-1] if text.endswith("0") else text  # what is known to a tenth has no more
+
+
+def ours_text(row: Row) -> str:
+    """Return our mean and deviation in percent."""
+    if row.ours is None:
+        return "-"
+    text = percent(row.ours.mean, sign=row.column == "points")
+    if row.ours.deviation is not None:
+        text += f" ± {percent(row.ours.deviation)}"
+    marks = ["GPU"] if row.ours.device == "cuda" else []
+    marks += ["subset"] if row.ours.stand_in else []
+    return f"{text} ({', '.join(marks)})" if marks else text
+
+
+def epsilon_text(row: Row) -> str:
+    """Return the proven epsilon, rounded up, with what it holds for."""
+    if row.column == "points":
+        return "-"
+    if row.epsilon is None:
+        return "none"
+    text = number(row.epsilon)
+    if row.delta:
+        text += f" at {row.delta:g}"
+    return f"{text}, idealised" if row.idealised else text

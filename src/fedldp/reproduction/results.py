@@ -1,0 +1,200 @@
+"""Measurements: what one is valid for, the published ones, and the user's own.
+
+A measurement is found again by a digest of all that decides it but the seed: the settings, the
+version of what the system does with them, the data, and what the test is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+
+from fedldp.data.custom import SUFFIXES
+from fedldp.data.folder import in_use
+from fedldp.data.sources import Source, find_source
+from fedldp.errors import RunError
+from fedldp.systems import SystemConfig
+
+Device = Literal["cpu", "cuda"]
+
+_TEST = 1
+"""The version of how accuracy is measured: the share of right answers after a round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One run of a cell.
+
+    Attributes:
+        digest: of what it is valid for.
+        recipe: for people.
+        seed: the simulation's.
+        rounds: how many it had.
+        accuracies: after every round, 0 to 1.
+        device: what trained.
+        hardware: for people.
+        date: ISO.
+        seconds: of all rounds.
+    """
+
+    digest: str
+    recipe: str
+    seed: int
+    rounds: int
+    accuracies: list[float]
+    device: Device
+    hardware: str
+    date: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A cell's committed result: of several seeds together.
+
+    Attributes:
+        recipe: whose cell it is.
+        digest: of what it is valid for.
+        rounds: how many its runs had.
+        seeds: of its runs.
+        mean: accuracy after the last round, 0 to 1.
+        deviation: sample standard deviation over the seeds; None for one seed.
+        after: mean and deviation after other rounds, by round.
+        device: what trained.
+        hardware: for people.
+        date: ISO.
+    """
+
+    recipe: str
+    digest: str
+    rounds: int
+    seeds: list[int]
+    mean: float
+    deviation: float | None
+    after: dict[str, list[float | None]]
+    device: Device
+    hardware: str
+    date: str
+
+
+def digest(config: SystemConfig, data: str) -> str:
+    """Return the digest of what decides a measurement, but for the seed.
+
+    A setting with its default is left out, so that a new setting makes no measurement worthless;
+    ``SystemConfig.semantics`` rises where a default or its meaning changes. The rounds are left out
+    where a longer run begins with the shorter one.
+    """
+    settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
+    if config.longer_begins_with_shorter:
+        settings.pop("rounds", None)
+    content = [config.name(), config.semantics, settings, data, config.tested_on(), _TEST]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def data_digests(config: SystemConfig, root: Path | None = None) -> list[str]:
+    """Return digests of the data that ``config`` may run on: with ``root``, of those it does.
+
+    A data set that has a smaller stand-in has two.
+    """
+    names = [config.dataset, getattr(config, "public_dataset", None)]
+    found = [""]
+    for name in filter(None, names):
+        found = [f"{before}{one}" for before in found for one in _digests_of(name, root)]
+    return found
+
+
+def _digests_of(name: str, root: Path | None) -> list[str]:
+    if name.lower().endswith(SUFFIXES):
+        return [f"{hashlib.sha256(Path(name).read_bytes()).hexdigest()};"]
+    source = find_source(name)
+    if root is not None:
+        return [_digest_of(in_use(source, root))]
+    return [_digest_of(each) for each in (source, source.stand_in) if each is not None]
+
+
+def _digest_of(source: Source) -> str:
+    sums = ",".join(file.sha256 for file in source.files)
+    return f"{source.name}:{hashlib.sha256(sums.encode()).hexdigest()};"
+
+
+def default_cache() -> Path:
+    """Return the folder of the user's own measurements."""
+    return Path(platformdirs.user_cache_dir("fedldp")) / "reproduction"
+
+
+class Store:
+    """The user's own measurements: a file for each run, written whole or not at all.
+
+    Args:
+        folder: where; made when the first measurement is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, measured: Measured) -> None:
+        """Keep one measurement.
+
+        Raises:
+            RunError: the folder cannot be written to.
+        """
+        name = f"{measured.device}-seed{measured.seed}-rounds{measured.rounds}.json"
+        path = self._folder / measured.digest / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+                json.dump(asdict(measured), file)
+            os.replace(file.name, path)
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}; a measurement is kept there") from error
+
+    def find(self, config: SystemConfig, data: str) -> list[Measured]:
+        """Return the measurements of a configuration, cut to its rounds: one for device and seed.
+
+        What cannot be read is as if it were not there: it is measured again.
+        """
+        found: dict[tuple[str, int], Measured] = {}
+        for path in sorted((self._folder / digest(config, data)).glob("*.json")):
+            try:
+                read = Measured(**json.loads(path.read_text()))
+            except (OSError, ValueError, TypeError):
+                continue
+            if len(read.accuracies) >= config.rounds:
+                found[read.device, read.seed] = read
+        return list(found.values())
+
+
+@cache
+def _published() -> dict[str, Any]:
+    text = files("fedldp.reproduction").joinpath("published.json").read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def published() -> dict[str, Published]:
+    """Return the committed results by recipe, whether or not they are still valid."""
+    return {row["recipe"]: Published(**row) for row in _published()["cells"]}
+
+
+def published_gains() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the deviations of committed gains, paired by seed: by target and row."""
+    return {(row["target"], row["row"]): row for row in _published()["gains"]}
+
+
+def hardware(device: Device) -> str:
+    """Return the machine in words, for the reader of a measurement."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name()
+    return f"{os.cpu_count()} cores ({platform.machine()}), no GPU"

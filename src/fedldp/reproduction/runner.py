@@ -1,0 +1,146 @@
+"""Running what is not measured yet: the most information per minute first."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedldp.recipes import Recipe
+from fedldp.reproduction.results import (
+    Device,
+    Measured,
+    Store,
+    data_digests,
+    digest,
+    hardware,
+)
+from fedldp.simulation.plan import problem_of
+from fedldp.systems import SystemConfig
+
+_PER_SECOND = 5e8
+"""Examples visited times weights in one second: by which a run is guessed that has no like yet."""
+
+_SHORT = 20.0
+"""Seconds of a run below which one process is enough."""
+
+_OVERHEAD = 3.0
+"""Seconds of a run in which nothing is trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run that is missing.
+
+    Attributes:
+        recipe: whose cell it is.
+        config: its configuration, with the seed.
+        digest: of what the measurement is valid for.
+        seconds: it will take about so long.
+    """
+
+    recipe: Recipe
+    config: SystemConfig
+    digest: str
+    seconds: float
+
+
+def jobs(
+    cells: Iterable[Recipe], seeds: Sequence[int], store: Store, root: Path, device: Device
+) -> list[Job]:
+    """Return the runs that are missing, in the order in which they say most per minute.
+
+    A cell's first seed says more than its second, and a cell with a paper's number twice as much as
+    one without. Cells of one configuration share their runs.
+    """
+    made: dict[tuple[str, int, int], tuple[float, Job]] = {}
+    for recipe in cells:
+        config, data = recipe.config, data_digests(recipe.config, root)[0]
+        kept = [run for run in store.find(config, data) if run.device == device]
+        seconds = estimate(config, root, [run.seconds / run.rounds for run in kept])
+        missing = [seed for seed in seeds if seed not in {run.seed for run in kept}]
+        for count, seed in enumerate(missing, start=len(kept) + 1):
+            worth = (1 if recipe.expected is None else 2) / count
+            found = digest(config, data)
+            job = Job(
+                recipe=recipe, config=config.changed(seed=seed), digest=found, seconds=seconds
+            )
+            key = (found, seed, 0 if config.longer_begins_with_shorter else config.rounds)
+            # Of two lengths of one run the longer serves both.
+            if key not in made or config.rounds > made[key][1].config.rounds:
+                made[key] = (worth / seconds, job)
+    return [job for _, job in sorted(made.values(), key=lambda each: -each[0])]
+
+
+def estimate(config: SystemConfig, root: Path, per_round: Sequence[float] = ()) -> float:
+    """Return about how many seconds a run takes: as others like it took, else a guess."""
+    if per_round:
+        return _OVERHEAD + config.rounds * sum(per_round) / len(per_round)
+    problem = problem_of(config, root)
+    examples = config.round_size * problem.num_examples / config.num_clients
+    if getattr(config, "sampling_probability", None) is not None:
+        examples /= config.rounds  # a portion of them in each round
+    visits = config.rounds * config.local_epochs * examples
+    return _OVERHEAD + visits * config.layout(problem).size / _PER_SECOND
+
+
+def run_all(
+    todo: Sequence[Job],
+    store: Store,
+    *,
+    data_dir: Path | None,
+    device: Device,
+    workers: int,
+    budget: float | None = None,
+    before: Callable[[Job], None] = lambda job: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Measured]:
+    """Run jobs in their order, and keep and yield each measurement as soon as it is there.
+
+    Args:
+        todo: the jobs.
+        store: where measurements are kept.
+        data_dir: the data folder.
+        device: what trains.
+        workers: processes, on a CPU; one for a run that takes less time than others to start.
+        budget: seconds; no run is begun that would take longer than what is left of them.
+        before: is told of each run that begins.
+        clock: seconds.
+
+    Raises:
+        FedldpError: a run or its data were refused.
+    """
+    end = None if budget is None else clock() + budget
+    for job in todo:
+        if end is not None and clock() + job.seconds > end:
+            continue
+        before(job)
+        measured = _run(job, data_dir, device, workers)
+        store.write(measured)
+        yield measured
+
+
+def _run(job: Job, data_dir: Path | None, device: Device, workers: int) -> Measured:
+    from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
+
+    result = simulate(
+        job.config,
+        recipe=job.recipe.name,
+        data_dir=data_dir,
+        device=device,
+        workers=workers if job.seconds > _SHORT else 1,
+    )
+    accuracies = [record.accuracy for record in result.rounds]
+    return Measured(
+        digest=job.digest,
+        recipe=job.recipe.name,
+        seed=job.config.seed,
+        rounds=job.config.rounds,
+        accuracies=[each for each in accuracies if each is not None],
+        device=device,
+        hardware=hardware(device),
+        date=datetime.date.today().isoformat(),
+        seconds=result.seconds,
+    )

@@ -1,0 +1,154 @@
+"""The tables and figures of the papers: their cells are recipes, and differences between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedldp.errors import ConfigError
+from fedldp.recipes import Expected, Recipe, Source, recipes
+
+_SHORT = {
+    "Sun, Qian, Chen 2021": "ldp-fl",
+    "Chamikara et al. 2022": "ldpfl",
+    "Talaei, Izadi 2024": "priority",
+    "Wu, Xu, Zhu 2023": "personalized",
+}
+"""What a paper's targets begin with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """A derived cell: by how much some recipes are better than others, paired by seed.
+
+    Attributes:
+        row: as in ``Source``.
+        column: as in ``Source``.
+        pairs: recipes' names: the gain is the mean over the pairs of first minus second.
+        expected: the paper's number, 0 to 1, if it gives one.
+    """
+
+    row: str
+    column: str
+    pairs: tuple[tuple[str, str], ...]
+    expected: Expected | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A table, a figure or a section of a paper.
+
+    Attributes:
+        name: "ldp-fl-table1".
+        paper: authors and year.
+        place: "Table 1".
+        cells: recipes, each with its source.
+        gains: derived cells.
+    """
+
+    name: str
+    paper: str
+    place: str
+    cells: tuple[Recipe, ...]
+    gains: tuple[Gain, ...] = ()
+
+
+def targets_of(found: Iterable[Recipe]) -> dict[str, Target]:
+    """Return the targets that some recipes have cells of, by name."""
+    cells: dict[tuple[str, str], dict[tuple[str, str], Recipe]] = {}
+    for recipe in found:
+        source = recipe.source
+        if source is not None:
+            rows = cells.setdefault((source.paper, source.place), {})
+            rows.setdefault((source.row, source.column), recipe)  # the first of several names
+    made = {}
+    for (paper, place), members in cells.items():
+        name = _name(paper, place)
+        made[name] = Target(
+            name=name,
+            paper=paper,
+            place=place,
+            cells=tuple(members.values()),
+            gains=_gains(paper, place, {recipe.name for recipe in members.values()}),
+        )
+    return dict(sorted(made.items(), key=lambda item: _order(item[1])))
+
+
+def targets() -> dict[str, Target]:
+    """Return every target by name."""
+    return targets_of(recipes().values())
+
+
+def find_target(name: str, found: dict[str, Target] | None = None) -> Target:
+    """Return the target called ``name``.
+
+    Raises:
+        ConfigError: there is no such target.
+    """
+    known = targets() if found is None else found
+    if name not in known:
+        raise ConfigError(f"target {name}: there is none of that name; choose {', '.join(known)}")
+    return known[name]
+
+
+def source_of(recipe: Recipe) -> Source:
+    """Return the source of a cell, which has one."""
+    assert recipe.source is not None
+    return recipe.source
+
+
+def _name(paper: str, place: str) -> str:
+    start = _SHORT.get(paper) or re.sub(r"\W+", "-", paper.lower())
+    return f"{start}-{re.sub(r'[^a-z0-9]', '', place.lower().replace('section', 'text'))}"
+
+
+def _order(target: Target) -> tuple[int, str, int]:
+    papers = list(_SHORT)
+    paper = papers.index(target.paper) if target.paper in papers else len(papers)
+    number = re.search(r"\d+", target.place)
+    return paper, target.place.partition(" ")[0], int(number[0]) if number else 0
+
+
+_SELECTION: dict[str, tuple[tuple[str, ...], dict[str, float | None]]] = {
+    "mnist-fig2": (("llh", "lmh", "lhh"), {"b": 5.57, "c": 11.28}),
+    "fmnist-fig3": (("llh", "lmh", "lhh"), {"b": 3.04, "c": 3.93}),
+    "covertype-fig4": (("lmh", "lh"), {"b": 4.07, "c": 10.90}),
+    "mnist-fig5": (("lmh", "lh"), {"b": None, "c": 6.97}),
+    "fmnist-fig6": (("lmh", "lh"), {"b": None, "c": 19.85}),
+    "covertype-fig7": (("lmh", "lh"), {"b": None, "c": 0.0}),
+}
+"""Wu, Xu, Zhu's mean gains over (A), in points: by figure its mixes, and the gains of (B), (C)."""
+
+_LOSSES = {
+    "mnist": ("MNIST", 0.97),
+    "fmnist": ("Fashion-MNIST", 1.32),
+    "cifar10": ("CIFAR-10", 1.09),
+}
+"""Sun, Qian, Chen's losses against FedAvg, in points."""
+
+
+def _gains(paper: str, place: str, names: set[str]) -> tuple[Gain, ...]:
+    every = [
+        Gain(
+            row=f"mean gain of ({letter.upper()}) over (A)",
+            column="points",
+            pairs=tuple(
+                (f"personalized-{figure}-{mix}-{letter}", f"personalized-{figure}-{mix}-a")
+                for mix in mixes
+            ),
+            expected=None if points is None else Expected(accuracy=points / 100, tolerance=0.03),
+        )
+        for figure, (mixes, numbers) in _SELECTION.items()
+        for letter, points in numbers.items()
+    ]
+    every += [
+        Gain(
+            row=f"{title}, LDP-FL against FedAvg",
+            column="points",
+            pairs=((f"ldp-fl-{dataset}", f"fedavg-{dataset}"),),
+            expected=Expected(accuracy=-points / 100, tolerance=0.015),
+        )
+        for dataset, (title, points) in _LOSSES.items()
+    ]
+    return tuple(gain for gain in every if {name for pair in gain.pairs for name in pair} <= names)

@@ -1,0 +1,207 @@
+"""What a run gave: its model, its rounds, its statement; as an object and from its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.errors import RunError
+from fedldp.registry import import_extra
+from fedldp.reporting.record import RunFolder
+from fedldp.reporting.statement import Statement, html_table
+from fedldp.reporting.text import percent, run_title
+from fedldp.server.loop import Round, mean_metrics
+from fedldp.systems.base import SystemConfig
+
+COLUMNS = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds")
+"""Of the table of rounds."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """What a run gave.
+
+    Attributes:
+        recipe: the recipe's name, or None.
+        config: the resolved configuration.
+        rounds: one record for each round.
+        weights: the final weights by parameter name, float32.
+        privacy: the statement.
+        ledger: what every client released.
+        run: the run's name in that ledger.
+        seconds: wall-clock time of the rounds, those before a resume included.
+        run_dir: the run folder, or None where nothing was written.
+        doubts: what makes the accuracy doubtful, in words; unknown of a run that was loaded.
+        confusion: of the final model, how many test examples of each true class (row) it took for
+            each class (column). A measurement of the simulator on its own test set, and no
+            release; None where clients test, and for more than 100 classes.
+    """
+
+    recipe: str | None
+    config: SystemConfig
+    rounds: list[Round]
+    weights: dict[str, NDArray[np.float32]]
+    privacy: Statement
+    ledger: MemoryLedger
+    run: str
+    seconds: float
+    run_dir: Path | None
+    doubts: tuple[str, ...] = ()
+    confusion: NDArray[np.int64] | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """The final model's accuracy, 0 to 1, on what ``config.tested_on`` says."""
+        accuracy = self.rounds[-1].accuracy
+        assert accuracy is not None  # a simulation always tests
+        return accuracy
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The means over the rounds of the system's own figures, by name."""
+        return dict(mean_metrics(self.rounds))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document that ``fedldp run --json`` prints."""
+        final = self.rounds[-1]
+        return {
+            "recipe": self.recipe,
+            "system": self.config.system,
+            "seed": self.config.seed,
+            "config": self.config.model_dump(),
+            "rounds": self.rounds_table(),
+            "final": {"accuracy": final.accuracy, "loss": final.loss},
+            "privacy": self.privacy,
+            "seconds": self.seconds,
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
+            "tested_on": self.config.tested_on(),
+            "confusion": None if self.confusion is None else self.confusion.tolist(),
+        }
+
+    # For people
+
+    @property
+    def title(self) -> str:
+        """The recipe, or the system, and the data set."""
+        return run_title(self.recipe, self.config.model_dump())
+
+    def rounds_table(self) -> list[dict[str, Any]]:
+        """Return the rounds as dictionaries: a table for whatever reads one."""
+        return [{key: getattr(record, key) for key in COLUMNS} for record in self.rounds]
+
+    def to_frame(self) -> Any:
+        """Return the rounds as a pandas DataFrame, with the number of the round as its index.
+
+        Raises:
+            ConfigError: pandas is not installed; ``rounds_table`` needs nothing.
+        """
+        pandas = import_extra("pandas")
+        return pandas.DataFrame(self.rounds_table()).set_index("round")
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw accuracy and loss by round; in a script, ``matplotlib.pyplot.show()`` shows it.
+
+        Args:
+            path: where to keep the picture (.svg, .png or .pdf); it is only drawn where it is None.
+
+        Returns:
+            matplotlib's figure.
+
+        Raises:
+            ConfigError: matplotlib is not installed.
+            RunError: the picture cannot be written.
+        """
+        plt = import_extra("matplotlib.pyplot", extra="report")
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+        numbers = [record.round for record in self.rounds]
+        figure.suptitle(self.title)
+        for axes, name in ((left, "accuracy"), (right, "loss")):
+            axes.plot(numbers, [getattr(record, name) for record in self.rounds], marker=".")
+            axes.set(xlabel="round", ylabel=f"{name} on {self.config.tested_on()}")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        left.set_ylim(0, 1)
+        plt.close(
+            figure
+        )  # a notebook shows what is returned; drawn a second time it would be twice
+        if path is not None:
+            try:
+                figure.savefig(Path(path).expanduser())
+            except (OSError, ValueError) as error:  # ValueError: an ending that it does not know
+                raise RunError(f"plot {path}: {error}; give the path of an .svg or .png") from error
+        return figure
+
+    def __repr__(self) -> str:
+        rounds = "1 round" if len(self.rounds) == 1 else f"{len(self.rounds)} rounds"
+        accuracy = self.rounds[-1].accuracy
+        tested = "not tested" if accuracy is None else f"accuracy {percent(accuracy)}"
+        where = "" if self.run_dir is None else f", in {self.run_dir}"
+        return f"<fedldp.Result {self.title}: {tested} after {rounds}{where}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                str(record.round),
+                str(record.clients),
+                percent(record.accuracy),
+                "" if record.loss is None else f"{record.loss:.4f}",
+                f"{record.uplink_bits_per_client:,.0f}",
+                f"{record.seconds:.2f}",
+            )
+            for record in self.rounds
+        ]
+        heads = (column.replace("_", " ") for column in COLUMNS)
+        table = html_table(heads, rows)
+        return (
+            f"<p><b>{escape(repr(self)[1:-1])}</b></p>{self.privacy._repr_html_()}"
+            f"<details><summary>rounds</summary>{table}</details>"
+        )
+
+
+def run_name(document: dict[str, Any]) -> str:
+    """Return what a simulated run is called: its configuration and data decide, so it repeats.
+
+    Args:
+        document: its config.json.
+    """
+    text = json.dumps([document["config"], document["own_data"]], sort_keys=True)
+    return f"simulation-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def read_result(folder: RunFolder, config: SystemConfig) -> Result:
+    """Return what a finished run gave, from its folder.
+
+    Args:
+        folder: of the run.
+        config: what its config.json holds.
+
+    Raises:
+        RunError: the run is not finished, or a file of it is missing or damaged.
+    """
+    document, path = folder.read_config(), folder.path
+    saved = folder.read_checkpoint()
+    if saved is None or not (path / "summary.json").exists():
+        raise RunError(
+            f"{path}: the run is not finished; go on with it: fedldp run --resume {path}"
+        )
+    _, rounds, ledger = saved
+    confusion = folder.read_json("summary.json").get("confusion")
+    return Result(
+        recipe=document["recipe"],
+        config=config,
+        rounds=rounds,
+        weights=folder.read_model(),
+        privacy=Statement(folder.read_json("privacy.json")),
+        ledger=ledger,
+        run=run_name(document),
+        seconds=sum(record.seconds for record in rounds),
+        run_dir=path,
+        confusion=None if confusion is None else np.array(confusion, np.int64),
+    )

@@ -1,0 +1,83 @@
+"""What came of one combination of settings, and what is proven of its runs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedldp.accounting.guarantees import IDEALISED
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What is proven of all that a client sends in a run, against the server.
+
+    Attributes:
+        epsilon: the least that is proven; infinite where nothing is.
+        delta: at which.
+        idealised: whether it holds for ideal noise only, and not for the numbers that are sent.
+    """
+
+    epsilon: float
+    delta: float
+    idealised: bool
+
+    @classmethod
+    def of(cls, privacy: Mapping[str, Any]) -> Proven:
+        """Return what a statement proves; lines for real numbers come before idealised ones."""
+        lines = [
+            line
+            for line in privacy["guarantees"]
+            if (line["unit"], line["adversary"]) == ("client-run", "server")
+            and line["epsilon"] is not None
+        ]
+        real = [line for line in lines if IDEALISED not in line["assumptions"]]
+        if not lines:
+            return cls(math.inf, 0.0, False)
+        best = min(real or lines, key=lambda line: float(line["epsilon"]))
+        return cls(float(best["epsilon"]), float(best["delta"]), not real)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one combination of settings: all seeds.
+
+    Attributes:
+        settings: of the combination.
+        runs: those that finished.
+        reason: why one was refused or failed, or None.
+    """
+
+    settings: Mapping[str, Any]
+    runs: Sequence[tuple[dict[str, Any], Proven]]
+    reason: str | None
+
+    @property
+    def mean(self) -> float | None:
+        """The mean accuracy, 0 to 1, or None where nothing was tested."""
+        found = self._values("accuracy")
+        return statistics.fmean(found) if found else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation of the accuracy over seeds (n - 1); None of fewer than two."""
+        found = self._values("accuracy")
+        return statistics.stdev(found) if len(found) > 1 else None
+
+    @property
+    def loss(self) -> float | None:
+        """The mean loss."""
+        found = self._values("loss")
+        return statistics.fmean(found) if found else None
+
+    @property
+    def proven(self) -> Proven | None:
+        """The largest epsilon of its runs: what is proven of every one of them."""
+        found = [proven for _, proven in self.runs]
+        return max(found, key=lambda proven: (proven.epsilon, proven.delta)) if found else None
+
+    def _values(self, name: str) -> list[float]:
+        return [run[name] for run, _ in self.runs if run[name] is not None]

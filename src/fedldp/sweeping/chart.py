@@ -1,0 +1,115 @@
+"""Accuracy against what is proven, as a drawing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedldp.errors import ConfigError, RunError
+from fedldp.registry import import_extra
+from fedldp.sweeping.cells import Cell
+from fedldp.sweeping.grid import in_words
+
+KINDS = (".svg", ".png", ".pdf")
+BUDGETS = ("epsilon", "target.epsilon")
+"""Settings that move along a line; each combination of the others is a line of its own."""
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
+_MARKERS = "osD^vPX*<>"
+
+
+def draw(cells: Sequence[Cell], path: Path) -> None:
+    """Draw the means of ``cells``, with one standard deviation up and down.
+
+    Where nothing is proven there is a level line: epsilon is infinite there.
+
+    Raises:
+        ConfigError: Matplotlib is not installed, or the file's name has another ending.
+        RunError: the file cannot be written.
+    """
+    if path.suffix.lower() not in KINDS:
+        raise ConfigError(f"plot {path}: end the file's name in {', '.join(KINDS)}")
+    matplotlib = import_extra("matplotlib", extra="report")
+    figures = import_extra("matplotlib.figure", extra="report")
+    figure = figures.Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.subplots()
+    lines = _lines(cells)
+    for place, (name, found) in enumerate(lines.items()):
+        _draw_line(axes, name, found, place)
+    _set_x(axes, [x for found in lines.values() for x, _, _ in found if 0 < x < math.inf], cells)
+    axes.set_ylabel("accuracy in %, with its deviation over seeds")
+    axes.grid(which="major", color="#d9d9d9", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if lines:
+        figure.legend(loc="outside lower center", ncols=1 if len(lines) < 5 else 2, frameon=False)
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "fedldp", "svg.fonttype": "none"}):
+            dated = {} if path.suffix.lower() == ".png" else _UNDATED[path.suffix.lower()]
+            figure.savefig(path, dpi=150, metadata=dated)
+    except OSError as error:
+        raise RunError(f"plot {path}: {error.strerror}; choose a writable folder") from error
+
+
+_UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""The same figures give the same file."""
+
+Point = tuple[float, float, float]
+"""A proven epsilon, a mean accuracy and its deviation, in percent."""
+
+
+def _lines(cells: Sequence[Cell]) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for cell in cells:
+        if cell.mean is None or cell.proven is None:
+            continue
+        point = cell.proven.epsilon, 100 * cell.mean, 100 * (cell.deviation or 0.0)
+        found.setdefault(_name(cell), []).append(point)
+    return {name: sorted(points) for name, points in found.items()}
+
+
+def _name(cell: Cell) -> str:
+    others: Mapping[str, Any] = {k: v for k, v in cell.settings.items() if k not in BUDGETS}
+    ideal = cell.proven is not None and cell.proven.idealised
+    return in_words(others) + (" (idealised arithmetic)" if ideal else "")
+
+
+def _draw_line(axes: Any, name: str, points: list[Point], place: int) -> None:
+    colour, marker = _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
+    # An epsilon of 0 has no place on a logarithmic axis; it is at its left end.
+    shown = [point for point in points if 0 < point[0] < math.inf]
+    if shown:
+        x, y, deviations = zip(*shown, strict=True)
+        axes.errorbar(x, y, yerr=deviations, label=name, color=colour, marker=marker, markersize=5,
+                      linewidth=1.6, capsize=3)  # fmt: skip
+    for epsilon, mean, deviation in points:
+        if 0 < epsilon < math.inf:
+            continue
+        what = "nothing is sent of the data" if epsilon == 0 else "nothing is proven"
+        axes.axhline(mean, label=f"{name} ({what})", color=colour, linestyle="--", linewidth=1.4)
+        if deviation:
+            axes.axhspan(mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0)
+
+
+def _set_x(axes: Any, found: Sequence[float], cells: Sequence[Cell]) -> None:
+    if not found:
+        axes.set_xticks([])
+        axes.set_xlabel("no epsilon between 0 and infinity is proven")
+        return
+    ticker = import_extra("matplotlib.ticker", extra="report")
+    axes.set_xscale("log")
+    axes.set_xlim(min(found) / 1.5, max(found) * 1.5)
+    if max(found) / min(found) < 100:
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.6g}"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_xlabel(_x_label(cells))
+
+
+def _x_label(cells: Sequence[Cell]) -> str:
+    proven = [cell.proven for cell in cells if cell.proven and cell.proven.epsilon < math.inf]
+    deltas = sorted({found.delta for found in proven})
+    at = " or ".join(f"{delta:g}" for delta in deltas[:3])
+    return f"proven epsilon of a client's whole run, against the server, at delta {at}"

@@ -1,0 +1,164 @@
+"""A sweep's folder: what it runs, and what came of it.
+
+sweep.json         recipes, settings, grid and seeds: a sweep that goes on must contain them
+results.json       the result, as `fedldp sweep --json` prints it
+results.csv        the runs, one a line
+chart.svg, .png    accuracy against proven epsilon, where Matplotlib is installed
+lock               held by the process that is at work
+and a run folder for each run, see ``fedldp.reporting.record``
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedldp.errors import ConfigError, FedldpError, RunError
+from fedldp.reporting.record import check_new, replace_file
+from fedldp.settings import from_mapping
+from fedldp.sweeping.grid import Design, shown
+
+VERSION = 1
+NAME = "sweep.json"
+
+
+def check_place(path: Path, design: Design) -> None:
+    """Refuse a folder that this sweep can neither be made in nor continue in.
+
+    Raises:
+        FedldpError: it is taken by something else, or by a sweep that does not fit.
+    """
+    if (path / NAME).exists():
+        _check_contains(design, read_design(path), path)
+    else:
+        check_new(path)
+
+
+@contextmanager
+def held(path: Path, design: Design) -> Iterator[None]:
+    """Hold a sweep's folder, made where it is not there, as the only process.
+
+    Raises:
+        RunError: another process is at work in it, or it cannot be written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / "lock").open("w")
+    except OSError as error:
+        raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(
+                f"out = {path}: another process is at work on this sweep; wait for its end"
+            ) from error
+        document = json.dumps(_document(design), indent=2, allow_nan=False) + "\n"
+        replace_file(path / NAME, document.encode())
+        yield
+
+
+def read_design(path: Path) -> Design:
+    """Return what the sweep in a folder runs.
+
+    Raises:
+        RunError: there is none, or its file is damaged.
+    """
+    try:
+        found = json.loads((path / NAME).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"resume = {path}: no {NAME} there; give a sweep's folder") from error
+    except ValueError as error:
+        raise RunError(f"{path / NAME} is damaged: start the sweep anew") from error
+    try:
+        if found["version"] != VERSION:
+            raise RunError(f"{path / NAME}: another version of fedldp made it; continue with that")
+        return Design(
+            bases={name: from_mapping(config) for name, config in found["recipes"].items()},
+            settings=found["settings"],
+            grid=found["grid"],
+            seeds=found["seeds"],
+            device=found["device"],
+            own_data=found["own_data"],
+        )
+    except RunError:
+        raise
+    except (KeyError, TypeError, AttributeError, FedldpError) as error:
+        raise RunError(f"{path / NAME} is damaged ({error}): start the sweep anew") from error
+
+
+def check_plain(name: str, value: Any) -> None:
+    """Refuse a value that no file can keep.
+
+    Raises:
+        ConfigError: it is not made of numbers, texts, lists and mappings.
+    """
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{name} = {value}: a sweep writes its settings down; give a number, a text or a list"
+        ) from error
+
+
+def _document(design: Design) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "recipes": {name: config.model_dump() for name, config in design.bases.items()},
+        "settings": dict(design.settings),
+        "grid": {key: list(values) for key, values in design.grid.items()},
+        "seeds": list(design.seeds),
+        "device": design.device,
+        "own_data": design.own_data,
+    }
+
+
+def _check_contains(new: Design, old: Design, path: Path) -> None:
+    """Refuse a design that lacks some of what was begun."""
+    problem = _lacks(new, old)
+    if problem is not None:
+        raise RunError(
+            f"out = {path}: the sweep there {problem}; give all of it and more, or another --out"
+        )
+
+
+def _lacks(new: Design, old: Design) -> str | None:
+    for name, config in old.bases.items():
+        if name not in new.bases:
+            return f"has recipe {name} too"
+        if not _same(new.bases[name].model_dump(), config.model_dump()):
+            return f"is of another {name} than there is now"
+    for what, one, other in (
+        ("settings", old.settings, new.settings),
+        ("device", old.device, new.device),
+        ("data", old.own_data, new.own_data),
+    ):
+        if not _same(one, other):
+            return f"has other {what} ({_text(one)})"
+    if set(old.grid) != set(new.grid):
+        return f"varies {', '.join(old.grid) or 'no setting'}"
+    for key, values in old.grid.items():
+        if missing := _without(values, new.grid[key]):
+            return f"has {key}={','.join(map(shown, missing))} too"
+    if missing := _without(old.seeds, new.seeds):
+        return f"has seed {', '.join(map(str, missing))} too"
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={shown(v)}" for k, v in value.items()) or "none"
+    return str(value)
+
+
+def _without(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    known = [json.dumps(value) for value in others]
+    return [value for value in values if json.dumps(value) not in known]

@@ -1,0 +1,138 @@
+"""Several runs at once: processes of which each does one run after the other, with one thread.
+
+They are programs of their own and not a pool of ``multiprocessing``, which would run the script of
+whoever calls ``fedldp.sweep`` again in each of them. A process ends with its connection: when it is
+closed, and when this process dies, however that comes about.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+
+from fedldp.sweeping.one_run import Means, Order, carry_out
+
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from fedldp.sweeping.processes import serve; serve(int(sys.argv[1]))"
+)
+_TICK = 0.5
+"""Seconds between two looks at how far runs are."""
+
+DIED = "its process died: perhaps memory ran out; continue the sweep with fewer --workers"
+
+
+class _Worker:
+    """A process that does runs, as the process that started it sees it."""
+
+    def __init__(self, means: Means) -> None:
+        self.connection, theirs = Pipe()
+        self.order: Order | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(_search_path())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            # Ctrl-C in a terminal reaches a whole group, and the parent alone decides how to end.
+            process_group=0,
+        )
+        theirs.close()
+        self.connection.send(means)
+
+    def begin(self, order: Order) -> None:
+        self.order = order
+        with suppress(OSError):  # where it is dead already, its result says so
+            self.connection.send(order)
+
+    def result(self) -> str | None:
+        try:
+            reason: str | None = self.connection.recv()
+        except (EOFError, OSError):
+            reason = DIED
+        return reason
+
+    def end(self) -> None:
+        # What it is at is of no use any more, or can be continued: a run folder is always whole.
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
+
+
+def _search_path() -> list[str]:
+    return [place for place in sys.path if isinstance(place, str)]
+
+
+def all_of(
+    orders: Sequence[Order],
+    means: Means,
+    at_once: int,
+    *,
+    done: Callable[[Order, str | None], None],
+    tick: Callable[[], None],
+) -> None:
+    """Do runs in ``at_once`` processes.
+
+    Args:
+        orders: the runs.
+        means: what they share.
+        at_once: how many at the same time, at least 1.
+        done: is told of each run, and why it failed, as soon as it has ended.
+        tick: is called now and then.
+    """
+    waiting = deque(orders)
+    workers: dict[Connection, _Worker] = {}
+    try:
+        while waiting or any(worker.order for worker in workers.values()):
+            for _ in range(min(at_once, len(waiting)) - len(workers)):
+                worker = _Worker(means)
+                workers[worker.connection] = worker
+            for worker in workers.values():
+                if worker.order is None and waiting:
+                    worker.begin(waiting.popleft())
+            for connection in wait([c for c, w in workers.items() if w.order], timeout=_TICK):
+                assert isinstance(connection, Connection)
+                worker = workers[connection]
+                order, worker.order = worker.order, None
+                assert order is not None
+                reason = worker.result()
+                if reason == DIED:
+                    del workers[connection]
+                    worker.end()
+                done(order, reason)
+            tick()
+    finally:
+        for worker in workers.values():
+            worker.end()
+
+
+def serve(descriptor: int) -> None:
+    """Do runs, as the process that was started for them."""
+    os.dup2(2, 1)  # what a model of the user's prints is no result
+    connection = Connection(descriptor)
+    inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
+    means: Means = connection.recv()
+    threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
+    import torch
+
+    from fedldp.simulation.memory import keep_freed_memory
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    while True:
+        connection.send(carry_out(inbox.get(), means))
+
+
+def _listen(connection: Connection, inbox: queue.SimpleQueue[Order]) -> None:
+    try:
+        while True:
+            inbox.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(1)

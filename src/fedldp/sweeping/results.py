@@ -1,0 +1,235 @@
+"""What a sweep gave: its runs, a table of means and deviations, and what was refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedldp.errors import ConfigError
+from fedldp.reporting.record import replace_file
+from fedldp.reporting.text import number, percent
+from fedldp.sweeping.cells import Cell, Proven
+from fedldp.sweeping.chart import draw
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """What a sweep gave.
+
+    Attributes:
+        cells: one for each combination of settings, in the grid's order.
+        failed: what was refused or ended early: "settings", "seed" and "reason".
+        out: its folder, or None where nothing was kept.
+    """
+
+    cells: Sequence[Cell]
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    out: Path | None = None
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """A mapping for each run: settings, seed, accuracy, loss, epsilon, seconds, run_dir.
+
+        The epsilon is proven of all that a client sends in the run, against the server, at the
+        statement's delta; None is infinity: nothing is proven.
+        """
+        return [run for cell in self.cells for run, _ in cell.runs]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """A mapping for each combination with a run: settings, mean, deviation, seeds (how many).
+
+        The mean and the standard deviation over seeds (n - 1) are of the accuracy, 0 to 1.
+        """
+        return [
+            {
+                "settings": dict(cell.settings),
+                "mean": cell.mean,
+                "deviation": cell.deviation,
+                "seeds": len(cell.runs),
+            }
+            for cell in self.cells
+            if cell.runs
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document that ``fedldp sweep --json`` prints."""
+        return {
+            "runs": self.runs,
+            "table": self.table,
+            "failed": self.failed,
+            "notes": self.notes(),
+        }
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the numbers must know, in sentences."""
+        proven = [p for cell in self.cells for _, p in cell.runs if p.epsilon < math.inf]
+        deltas = " or ".join(f"{delta:g}" for delta in sorted({p.delta for p in proven}))
+        at = f", at delta {deltas}" if deltas else ""
+        found = [
+            "accuracy is a mean over seeds, with the standard deviation",
+            "epsilon is what is proven of all that a client sends in the run, against the server"
+            f"{at}; infinity (in JSON null) where nothing is",
+        ]
+        if ideal := dict.fromkeys(
+            str(cell.settings["recipe"])
+            for cell in self.cells
+            if any(p.idealised for _, p in cell.runs)
+        ):
+            found.append(f"of {', '.join(ideal)} it holds in idealised arithmetic: simulation only")
+        return found
+
+    def keys(self) -> list[str]:
+        """Return the settings that vary, the recipe only where there are several."""
+        keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
+        several = len({cell.settings["recipe"] for cell in self.cells}) > 1
+        return keys if several else [key for key in keys if key != "recipe"]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return the runs as flat mappings: a column for each setting, and then what came of it.
+
+        The setting is "epsilon", and what is proven "proven_epsilon", infinite where
+        nothing is. It holds for the numbers that are sent, or only for "idealised" ones.
+        """
+        keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
+        return [
+            {"recipe": run["settings"]["recipe"]}
+            | {_column(key): run["settings"].get(key) for key in keys if key != "recipe"}
+            | {
+                "seed": run["seed"],
+                "accuracy": run["accuracy"],
+                "loss": run["loss"],
+                "proven_epsilon": proven.epsilon,
+                "proven_delta": proven.delta,
+                "idealised": proven.idealised,
+                "seconds": run["seconds"],
+                "run_dir": run["run_dir"],
+            }
+            for cell in self.cells
+            for run, proven in cell.runs
+        ]
+
+    def to_frame(self) -> Any:
+        """Return the runs as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            pandas = import_module("pandas")
+        except ImportError as error:
+            raise ConfigError(
+                f"to_frame: {error}: install it with pip install pandas, or take .to_records(), "
+                "a list of mappings"
+            ) from error
+        return pandas.DataFrame(self.to_records())
+
+    def to_csv(self) -> str:
+        """Return the runs as CSV, one a line, with the columns of ``to_records``."""
+        records = self.to_records()
+        text = io.StringIO()
+        if records:
+            writer = csv.DictWriter(text, records[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({k: _plain(v) for k, v in record.items()} for record in records)
+        return text.getvalue()
+
+    def plot(self, path: Path | str) -> None:
+        """Draw accuracy against proven epsilon into a file: .svg, .png or .pdf.
+
+        Raises:
+            ConfigError: Matplotlib is not installed, or the file is of another kind.
+            RunError: the file cannot be written.
+        """
+        draw(self.cells, Path(path))
+
+    def write(self, folder: Path) -> None:
+        """Write the result into the sweep's folder."""
+        document = json.dumps(self.summary(), indent=2, allow_nan=False) + "\n"
+        replace_file(folder / "results.json", document.encode())
+        replace_file(folder / "results.csv", self.to_csv().encode())
+
+    def __repr__(self) -> str:
+        """Return how much there is of it, and where."""
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        where = "" if self.out is None else f", out={str(self.out)!r}"
+        return f"Sweep({len(self.runs)} runs, {len(self.table)} combinations{failed}{where})"
+
+    def _repr_html_(self) -> str:
+        head, rows = self.shown()
+        lines = [f"<tr>{''.join(f'<th>{escape(text)}</th>' for text in head)}</tr>"]
+        lines += [f"<tr>{''.join(f'<td>{escape(t)}</td>' for t in row)}</tr>" for row in rows]
+        return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
+
+    def shown(self) -> tuple[list[str], list[list[str]]]:
+        """Return the table for people: what its columns are called, and its rows."""
+        keys = self.keys()
+        failed = any(cell.reason is not None for cell in self.cells)
+        head = [*keys, "accuracy", "seeds", "loss", "proven epsilon"]
+        rows = [
+            [_text(cell.settings.get(key)) for key in keys]
+            + [
+                _accuracy_text(cell),
+                str(len(cell.runs)),
+                "" if cell.loss is None else f"{cell.loss:.4f}",
+                _epsilon_text(cell.proven),
+            ]
+            + ([cell.reason or ""] if failed else [])
+            for cell in self.cells
+        ]
+        return head + (["failed"] if failed else []), rows
+
+
+def _accuracy_text(cell: Cell) -> str:
+    if cell.mean is None or cell.deviation is None:
+        return percent(cell.mean)
+    return f"{100 * cell.mean:.2f} ± {100 * cell.deviation:.2f} %"
+
+
+def _epsilon_text(proven: Proven | None) -> str:
+    """Return a proven epsilon for people, never too small."""
+    if proven is None:
+        return ""
+    if proven.epsilon == math.inf:
+        return number(None)
+    text = number(proven.epsilon) + (f" (delta {proven.delta:g})" if proven.delta else "")
+    return text + (" idealised" if proven.idealised else "")
+
+
+def run_of(
+    settings: Mapping[str, Any], seed: int, summary: Mapping[str, Any], place: Path | None
+) -> dict[str, Any]:
+    """Return what a sweep says of a finished run, and where it lies."""
+    epsilon = Proven.of(summary["privacy"]).epsilon
+    return {
+        "settings": dict(settings),
+        "seed": seed,
+        "accuracy": summary["final"]["accuracy"],
+        "loss": summary["final"]["loss"],
+        "epsilon": None if epsilon == math.inf else epsilon,
+        "seconds": summary["seconds"],
+        "run_dir": None if place is None else str(place),
+    }
+
+
+def _column(key: str) -> str:
+    """Return a setting's column, which none of what came of a run may have too."""
+    taken = ("seed", "accuracy", "loss", "proven_epsilon", "proven_delta", "idealised", "seconds",
+             "run_dir")  # fmt: skip
+    return f"setting {key}" if key in taken else key
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(_plain(value))

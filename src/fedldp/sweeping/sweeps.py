@@ -1,0 +1,290 @@
+"""A sweep from its design to its result."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedldp.data import Dataset
+from fedldp.errors import ConfigError
+from fedldp.settings import named
+from fedldp.sweeping.cells import Cell, Proven
+from fedldp.sweeping.folder import check_place, check_plain, held
+from fedldp.sweeping.grid import Design, Job, in_words, jobs
+from fedldp.sweeping.one_run import Means, Order, carry_out, summary_of
+from fedldp.sweeping.processes import all_of
+from fedldp.sweeping.results import Sweep, run_of
+from fedldp.systems import SystemConfig
+
+
+def sweep(
+    recipe: str | SystemConfig | Sequence[str | SystemConfig] = "quickstart",
+    *,
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    seeds: Iterable[int] | None = None,
+    out: Path | str | None = None,
+    dataset: Dataset | None = None,
+    data_dir: Path | str | None = None,
+    device: str = "cpu",
+    workers: int | None = None,
+    cluster: str | None = None,
+    **settings: Any,
+) -> Sweep:
+    """Run every combination of recipes, the grid's values, and seeds.
+
+    A run is, bit for bit, what ``fedldp.run`` gives of the same configuration. One that is refused
+    does not end the sweep: it stands in ``failed``.
+
+    Args:
+        recipe: a recipe's name, a .toml file's path, a configuration, or several of these.
+        grid: a list of values for each setting that varies: ``{"epsilon": [1, 2, 4]}``. A recipe
+            that has not got a setting runs without it.
+        seeds: every combination runs once with each; else the recipe's own.
+        out: the sweep's folder. One that holds this sweep, or a part of it, is continued. Where it
+            is None, the runs' folders are thrown away.
+        dataset: your own data; else each configuration's data set is loaded.
+        data_dir: the data folder.
+        device: "auto", "cpu" or "cuda".
+        workers: how many runs at once, each in a process of its own; one for each core where it is
+            None. With 1, they are done in this process.
+        cluster: a Ray cluster, which then does one run after the other.
+        settings: changed in all runs.
+
+    Raises:
+        FedldpError: a key is wrong, all runs are refused, or ``out`` is something else.
+
+    >>> import fedldp
+    >>> found = fedldp.sweep("quickstart", grid={"epsilon": [1, 8]}, rounds=1, workers=1)
+    >>> [row["settings"]["epsilon"] for row in found.table]
+    [1, 8]
+    """
+    found = bases([recipe] if isinstance(recipe, str | SystemConfig) else recipe)
+    design = Design(
+        bases=found,
+        settings={key: _plain(key, value) for key, value in settings.items()},
+        grid={key: _values(key, values) for key, values in (grid or {}).items()},
+        seeds=own_seeds(found) if seeds is None else _values("seeds", seeds),
+        device=device,
+        own_data=_own_data(dataset),
+    )
+    means = Means(
+        dataset=dataset,
+        data_dir=None if data_dir is None else Path(data_dir),
+        device=device,
+        cluster=cluster,
+    )
+    return carry_out_all(design, means, None if out is None else Path(out), workers, Watcher())
+
+
+def bases(recipes: Iterable[str | SystemConfig]) -> dict[str, SystemConfig]:
+    """Return the configurations of recipes by their names; one without is named by its system.
+
+    Raises:
+        ConfigError: there is no such recipe, or two have one name.
+    """
+    found: dict[str, SystemConfig] = {}
+    for recipe in recipes:
+        name = recipe.system if isinstance(recipe, SystemConfig) else recipe
+        if name in found:
+            raise ConfigError(f"recipe {name}: it is there twice; leave one out")
+        found[name] = recipe if isinstance(recipe, SystemConfig) else named(recipe)
+    if not found:
+        raise ConfigError("recipe: there is none; give one or more")
+    return found
+
+
+def own_seeds(found: Mapping[str, SystemConfig]) -> list[int]:
+    """Return the seeds that configurations have themselves."""
+    return sorted({config.seed for config in found.values()})
+
+
+class Watcher:
+    """Who is told how a sweep goes; this one does nothing about it."""
+
+    def planned(self, plan: Planned) -> None:
+        """All runs are known, and none has begun."""
+
+    def done(self, job: Job, run: Mapping[str, Any] | None, reason: str | None) -> None:
+        """A run has finished, or failed for a reason."""
+
+    def tick(self) -> None:
+        """Some time has passed."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a sweep is about to do.
+
+    Attributes:
+        design: of the sweep.
+        jobs: its runs, those that are refused too.
+        places: the folders of those that are not.
+        finished: how many of these were finished before.
+        at_once: how many are done at the same time.
+        out: the sweep's folder, or None where nothing is kept.
+    """
+
+    design: Design
+    jobs: Sequence[Job]
+    places: Mapping[Path, Job]
+    finished: int
+    at_once: int
+    out: Path | None
+
+
+def carry_out_all(
+    design: Design, means: Means, out: Path | None, workers: int | None, watcher: Watcher
+) -> Sweep:
+    """Do what is left of a sweep, and return what all of it gave.
+
+    Args:
+        design: of the sweep.
+        means: how runs are done; ``means.workers`` is worked out here.
+        out: the sweep's folder, new or begun; None to keep nothing.
+        workers: processes; one for each core where it is None.
+        watcher: is told how it goes.
+
+    Raises:
+        FedldpError: as ``sweep``.
+    """
+    _check_means(means, workers)
+    if out is not None:
+        check_place(out, design)
+    found = jobs(design, means.data_dir, given_data=means.dataset is not None)
+    with ExitStack() as stack:
+        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
+        places = {folder / job.folder: job for job in found if job.config is not None}
+        left = [place for place in places if summary_of(place) is None]
+        processes = 1 if means.cluster is not None else min(workers or cores(), cores())
+        at_once = max(1, min(processes, len(left)))
+        finished = len(places) - len(left)
+        watcher.planned(Planned(design, found, places, finished, at_once, out))
+        stack.enter_context(held(folder, design))
+        orders = [_order(places[place], place) for place in left]
+        reasons = _do(
+            orders, replace(means, workers=processes // at_once), at_once, places, watcher
+        )
+        result = _result(found, places, reasons, out)
+        if out is not None:
+            result.write(out)
+    return result
+
+
+def _order(job: Job, place: Path) -> Order:
+    assert job.config is not None
+    return Order(job.recipe, job.config, place)
+
+
+def _do(
+    orders: Sequence[Order],
+    means: Means,
+    at_once: int,
+    places: Mapping[Path, Job],
+    watcher: Watcher,
+) -> dict[Path, str]:
+    """Do the runs that are left; return why some of them failed."""
+    reasons: dict[Path, str] = {}
+
+    def done(order: Order, reason: str | None) -> None:
+        job, summary = places[order.place], summary_of(order.place)
+        if reason is None and summary is None:
+            reason = f"{order.place} lacks its summary.json; continue the sweep"
+        if reason is not None:
+            reasons[order.place] = reason
+            watcher.done(job, None, reason)
+        else:
+            assert summary is not None
+            watcher.done(job, run_of(job.settings, job.seed, summary, order.place), None)
+
+    # Not in this process where a run may start others, which would run its caller's script again.
+    if at_once > 1 or means.workers > 1:
+        all_of(orders, means, at_once, done=done, tick=watcher.tick)
+        return reasons
+    with _connected(means) as connected:
+        for order in orders:
+            done(order, carry_out(order, connected))
+            watcher.tick()
+    return reasons
+
+
+@contextmanager
+def _connected(means: Means) -> Iterator[Means]:
+    """Keep the connection to a cluster from run to run, and so its workers."""
+    if means.cluster is None:
+        yield means
+        return
+    from fedldp.simulation.ray_executor import connection
+
+    with connection(means.cluster):
+        yield replace(means, cluster="auto")
+
+
+def _result(
+    found: Sequence[Job],
+    places: Mapping[Path, Job],
+    reasons: Mapping[Path, str],
+    out: Path | None,
+) -> Sweep:
+    place_of = {id(job): place for place, job in places.items()}
+    cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Proven]], list[str]]] = {}
+    failed: list[dict[str, Any]] = []
+    for job in found:
+        _, runs, why = cells.setdefault(in_words(job.settings), (job, [], []))
+        place = place_of.get(id(job))
+        summary = None if place is None or place in reasons else summary_of(place)
+        if summary is not None:
+            run = run_of(job.settings, job.seed, summary, None if out is None else place)
+            runs.append((run, Proven.of(summary["privacy"])))
+            continue
+        reason = job.refused if place is None else reasons[place]
+        assert reason is not None
+        why.append(reason)
+        failed.append({"settings": dict(job.settings), "seed": job.seed, "reason": reason})
+    return Sweep(
+        [Cell(job.settings, runs, why[0] if why else None) for job, runs, why in cells.values()],
+        failed,
+        out,
+    )
+
+
+def _check_means(means: Means, workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers = {workers}: give 1 or more")
+    if means.device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device = {means.device}: choose auto, cpu or cuda")
+    if means.cluster is not None and workers is not None:
+        raise ConfigError(
+            f"workers = {workers}: with cluster = {means.cluster} its nodes say how many there "
+            "are; leave out workers"
+        )
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _own_data(dataset: Dataset | None) -> str | None:
+    if dataset is None:
+        return None
+    from fedldp.simulation.inputs import own_data
+
+    return own_data(dataset)
+
+
+def _values(name: str, values: Iterable[Any]) -> list[Any]:
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise ConfigError(f"{name} = {values}: give a list of values")
+    return [_plain(name, value) for value in values]
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a value as files keep it: of NumPy's numbers and arrays, Python's own."""
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    check_plain(name, plain)
+    return plain

@@ -1,0 +1,45 @@
+"""Tables at sites, and the model of a deployed run: used as a simulation's is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds import make_world
+
+from fedldp.data import Columns
+from fedldp.deployment.source import open_source
+from fedldp.errors import DataError
+from fedldp.evaluating import evaluate, predict
+
+AGREED = Columns(
+    scaled={"age": (0.0, 100.0)}, categories={"sex": ("f", "m")}, classes=("no", "yes")
+)
+
+
+def test_a_sites_table_is_read_as_was_agreed(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("age,sex,ill\n50,f,yes\n,m,no\n100,m,maybe\n0,m,no\n")
+    source = open_source(path, "ill")
+    assert str(source) == "4 rows of 3 columns"
+    examples = source.examples(AGREED)
+    assert examples.features.tolist() == [[0.5, 1, 0], [0, 0, 1]]
+    assert examples.labels.tolist() == [1, 0]
+    # Its own operator is told what no one else may know.
+    with pytest.raises(DataError, match="line 3: column 'age' holds ''"):
+        source.examples(AGREED, leave_out=False)
+
+
+def test_the_model_of_a_deployed_run_can_be_used(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    served = world.serve()
+    test = world.inputs.dataset.test
+    path = tmp_path / "test.npz"
+    np.savez(path, features=test.features, labels=test.labels)
+    found = evaluate(tmp_path / "server", path)
+    assert found["accuracy"] == pytest.approx(served.rounds[-1].accuracy)
+    assert found["examples"] == len(test)
+    rows = predict(tmp_path / "server", path)
+    right = [row["class"] == str(label) for row, label in zip(rows, test.labels, strict=True)]
+    assert np.mean(right) == pytest.approx(found["accuracy"])

@@ -1,0 +1,270 @@
+"""The page of a run, and of several: what it says, and that nothing else gets into it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import Page
+
+from fedldp.reporting import charts
+from fedldp.reporting.comparing import command, differing, twin_of
+from fedldp.reporting.html import page
+from fedldp.reporting.runs import FinishedRun, read_run
+from fedldp.settings import resolve
+
+drawn = pytest.mark.skipif(not charts.available(), reason="Matplotlib is not installed")
+
+SAFE_HREF = re.compile(r"#[\w-]+|data:,")
+
+
+@pytest.fixture(scope="module")
+def both(runs: dict[str, Path]) -> list[FinishedRun]:
+    return [read_run(runs[name]) for name in ("quickstart", "fedavg-quickstart")]
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def made(request: pytest.FixtureRequest, both: list[FinishedRun]) -> str:
+    return page(both[: request.param])
+
+
+# One file, for everyone
+
+
+def assert_self_contained(document: str) -> Page:
+    """Check that a page asks for nothing, runs nothing, and is well formed; return it."""
+    read = Page(document)
+    assert not {tag for tag, _ in read.elements} & {"script", "iframe", "object", "embed", "base",
+                                                    "form", "img", "foreignobject"}  # fmt: skip
+    for tag, attributes in read.elements:
+        assert not {name for name in attributes if name.startswith("on")}, tag
+        assert "src" not in attributes
+        for name in ("href", "xlink:href"):
+            assert SAFE_HREF.fullmatch(attributes.get(name) or "#a"), attributes
+    assert not re.search(r"url\((?!#)|@import|https?:", document)
+    return read
+
+
+def test_a_page_is_one_small_file_without_scripts(made: str) -> None:
+    assert_self_contained(made)
+    assert len(made.encode()) < 1_000_000
+
+
+def test_every_id_is_one_element_and_every_link_leads_to_one(made: str) -> None:
+    read = Page(made)
+    ids = [a["id"] for _, a in read.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    links = [a["href"] for tag, a in read.elements if tag in ("a", "use") and "href" in a]
+    assert {link[1:] for link in links if link} <= set(ids)
+
+
+def test_those_who_see_no_picture_are_told_what_it_shows(made: str) -> None:
+    read = Page(made)
+    assert read.all("html")[0]["lang"] == "en"
+    assert len(read.all("h1")) == 1
+    assert all("scope" in header for header in read.all("th"))
+    pictures = [a for _, a in read.elements if a.get("role") == "img"]
+    assert len(pictures) == len(read.all("svg"))
+    assert all("run 1: from" in p["aria-label"] or "claimed: " in p["aria-label"]
+               for p in pictures if p["aria-label"] is not None)  # fmt: skip
+    levels = [int(tag[1]) for tag, _ in read.elements if re.fullmatch("h[1-6]", tag)]
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG 2.1 defines it."""
+
+    def luminance(colour: str) -> float:
+        full = colour[1:] if len(colour) == 7 else "".join(2 * c for c in colour[1:])
+        parts = [int(full[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_colours_can_be_told_from_the_paper_in_light_dark_and_print(made: str) -> None:
+    schemes = [
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6})", part))
+        for part in re.findall(r":root \{(.*?)\}", made, flags=re.DOTALL)
+    ]
+    assert len(schemes) == 3
+    for scheme in schemes:
+        for name in ("ink", "quiet", "link", "bad", *(f"series-{i}" for i in range(6))):
+            assert contrast(scheme[name], scheme["paper"]) >= 4.5, name
+        assert contrast(scheme["ink"], scheme["note"]) >= 4.5
+        assert contrast(scheme["ink"], scheme["soft"]) >= 4.5
+
+
+# What it says
+
+
+def test_the_heading_has_what_repeats_the_run(both: list[FinishedRun]) -> None:
+    text = Page(page(both[:1])).text()
+    environment = both[0].environment
+    assert "Data set digits Clients 6 Rounds 3 Begun 20" in text
+    assert f"Python {environment['python']}, fedldp 0" in text
+    assert environment["platform"] in text
+    assert (
+        "fedldp run quickstart --rounds 3 --set num_clients=6 --set local_epochs=1 Folder" in text
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"seed": 3, "rounds": 2, "epsilon": 2.5, "clients_per_round": 4},
+        {"shuffle": False, "ranges": "adaptive", "record_arrivals": False},
+        {"client_budget": {"kind": "pure", "limit": 20000.0}},
+        {"target": {"unit": "client-run", "epsilon": 8.0}, "mechanism": "two_point_l1"},
+    ],
+)
+def test_the_command_gives_the_same_configuration(
+    both: list[FinishedRun], settings: dict[str, Any]
+) -> None:
+    import fedldp
+
+    config = fedldp.recipe("quickstart", **settings)
+    summary = both[0].summary | {"config": json.loads(json.dumps(config.model_dump()))}
+    words = shlex.split(command(replace(both[0], summary=summary)) or "")
+    assert words[:3] == ["fedldp", "run", "quickstart"]
+    given = {"--set": [], "--rounds": [], "--seed": []}
+    for option, value in zip(words[3::2], words[4::2], strict=True):
+        given[option].append(value)
+    more = [f"{key}={given['--' + key][0]}" for key in ("rounds", "seed") if given["--" + key]]
+    assert resolve("quickstart", given["--set"] + more) == config
+
+
+def test_no_command_is_shown_for_what_it_would_not_repeat(both: list[FinishedRun]) -> None:
+    def changed(own_data: Any = None, **summary: Any) -> FinishedRun:
+        whole = both[0].summary | summary
+        return replace(both[0], summary=whole, own_data=own_data)
+
+    assert command(changed()) is not None
+    assert command(changed(own_data="digits: (5, 64), (5, 64)")) is None
+    assert command(changed(recipe=None)) is None
+    assert command(changed(seed=None)) is None  # real sites
+    assert command(changed(recipe="--out=x")) is None
+    assert command(changed(config=both[0].summary["config"] | {"unknown": 1})) is None
+
+
+def test_every_line_has_its_assumptions_and_method(both: list[FinishedRun]) -> None:
+    text = Page(page(both[:1])).text()
+    lines = both[0].summary["privacy"]["guarantees"]
+    assert len(lines) > 4
+    for line in lines:
+        assert line["method"] in text
+        assert all(" ".join(assumption.split()) in text for assumption in line["assumptions"])
+
+
+@drawn
+def test_the_picture_has_claim_proof_and_no_guarantee_as_marks_of_their_own(
+    both: list[FinishedRun],
+) -> None:
+    private, noiseless = (Page(page([run])).text("text", "tspan") for run in both)
+    assert "claimed 1" in private
+    assert "proven 1" in private
+    assert "no guarantee" not in private
+    assert noiseless.count("no guarantee") == 2
+    assert "claimed" not in noiseless
+    assert "beyond: no protection to speak of" in noiseless
+
+
+@drawn
+def test_a_claim_about_a_unit_without_a_line_is_drawn_all_the_same(both: list[FinishedRun]) -> None:
+    privacy = both[1].summary["privacy"] | {
+        "claim": {"epsilon": 0.0, "delta": 0.0, "unit": "record", "source": "somebody"}
+    }
+    text = Page(charts.guarantees("a", privacy)).text("text", "tspan")
+    assert "claimed 0" in text
+    assert "nothing is stated" in text
+
+
+@drawn
+def test_charts_have_axes_units_and_the_colours_of_the_page(both: list[FinishedRun]) -> None:
+    made = page(both)
+    text = Page(made).text("text", "tspan")
+    for words in ("round", "accuracy (%)", "loss (mean cross-entropy, nats)",
+                  "epsilon, on a logarithmic scale", "run 2 (noise-free twin)"):  # fmt: skip
+        assert words in text
+    elements = made[made.index("<main>") :]
+    assert not re.search(r"#[0-9a-f]{6}\b", elements)
+    assert "var(--series-0)" in elements
+    assert "stroke-dasharray" in elements
+
+
+def test_several_runs_are_beside_each_other(both: list[FinishedRun]) -> None:
+    found = differing(both)
+    assert found["system"] == ["ldp_fl", "fedavg"]
+    assert found["epsilon"] == [1.0, None]
+    assert "num_clients" not in found
+    assert twin_of(both[0], both) is both[1]
+    assert twin_of(both[1], both) is None
+    text = Page(page(both)).text()
+    assert "2 runs compared" in text
+    assert "Run 2: fedavg-quickstart" in text
+
+
+@pytest.mark.parametrize("name", ["seed", "rounds", "learning_rate", "dataset"])
+def test_a_run_with_other_training_is_no_twin(both: list[FinishedRun], name: str) -> None:
+    config = both[1].summary["config"] | {name: 77}
+    other = replace(both[1], summary=both[1].summary | {"config": config})
+    assert twin_of(both[0], [both[0], other]) is None
+
+
+def test_without_matplotlib_all_but_the_charts_is_there(
+    both: list[FinishedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    read = assert_self_contained(page(both[:1]))
+    assert read.all("svg") == []
+    assert "pip install 'fedldp[report]'" in read.text()
+    assert "accuracy by round; run 1: from" in read.text()
+    assert "method and assumptions" in read.text()
+
+
+# Folders of others
+
+HOSTILE = "</text></svg><script>alert(1)</script>\"'><img src=x onerror=alert(2)>$\\frac{\ud800"
+
+
+def hostile(value: Any, keep: tuple[str, ...]) -> Any:
+    """Return a document with every text replaced, but for those of some keys."""
+    if isinstance(value, dict):
+        return {
+            (HOSTILE if key == "epsilon" and "mechanism" in value else key): (
+                one if key in keep else hostile(one, keep)
+            )
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [hostile(one, keep) for one in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+def test_what_a_folder_says_is_text(own_copy: Callable[..., Path], both: list[FinishedRun]) -> None:
+    folder = own_copy(to="<b onclick=alert(3)>")
+    for name in ("summary.json", "environment.json"):
+        document = json.loads((folder / name).read_text())
+        changed = hostile(document, ("unit", "adversary", "kind"))
+        (folder / name).write_text(json.dumps(changed))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["metrics"], line["refused"] = {HOSTILE: 1.0}, {HOSTILE: 2}
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    run = read_run(folder)
+    for shown in ([run], [run, *both]):
+        read = assert_self_contained(page(shown))
+        assert "<script>alert(1)</script>" in read.text()  # as text
+        assert not {tag for tag, _ in read.elements} & {"script", "img"}
+        page(shown).encode()

@@ -1,0 +1,104 @@
+"""fedldp report: pages, documents, and exports by the libraries of others."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import Page
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_page_of_several_runs(fedldp_command: Any, runs: dict[str, Path]) -> None:
+    outcome = fedldp_command("report", *runs.values())
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.split() == ["report", "report.html"]
+    assert "2 runs compared" in Page(Path("report.html").read_text()).text()
+    again = fedldp_command("report", runs["quickstart"])
+    assert again.status == 0  # a page of ours is replaced
+    assert "runs compared" not in Path("report.html").read_text()
+
+
+def test_every_run_makes_its_page(runs: dict[str, Path]) -> None:
+    for name, folder in runs.items():
+        assert Page((folder / "report.html").read_text()).text("h1") == f"{name} on digits"
+
+
+def test_a_file_that_is_no_report_is_kept(fedldp_command: Any, runs: dict[str, Path]) -> None:
+    Path("report.html").write_text("<p>mine</p>")
+    line = fedldp_command("report", runs["quickstart"]).assert_refused()
+    assert "out = report.html" in line
+    assert Path("report.html").read_text() == "<p>mine</p>"
+    assert "no run folder" in fedldp_command("report", ".").assert_refused()
+    assert fedldp_command("report", runs["quickstart"], "--out", "no/x.html").assert_refused()
+
+
+def test_json_is_one_document(fedldp_command: Any, runs: dict[str, Path]) -> None:
+    places = [runs[name] for name in ("quickstart", "fedavg-quickstart")]
+    outcome = fedldp_command("report", *places, "--json")
+    assert outcome.status == 0
+    found = json.loads(outcome.out)
+    assert list(found) == ["runs", "differing"]
+    for one, place in zip(found["runs"], places, strict=True):
+        summary = json.loads((place / "summary.json").read_text())
+        assert {key: one[key] for key in summary} == summary | {"run_dir": str(place)}
+    assert [one["noise_free_twin"] for one in found["runs"]] == [str(places[1]), None]
+    assert found["differing"]["system"] == ["ldp_fl", "fedavg"]
+    assert not Path("report.html").exists()
+    both = fedldp_command("report", *places, "--json", "--out", "page.html")
+    assert json.loads(both.out) == found
+    assert Path("page.html").exists()
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_a_missing_library_is_one_line(
+    fedldp_command: Any, runs: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    line = fedldp_command("report", runs["quickstart"], f"--{name}", "there").assert_refused()
+    assert f"pip install 'fedldp[{name}]'" in line
+    assert not Path("there").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard_reads_the_rounds(fedldp_command: Any, runs: dict[str, Path]) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    place = runs["quickstart"]
+    assert fedldp_command("report", place, "--tensorboard", "logs").status == 0
+    found = reader.EventAccumulator("logs/1-quickstart")
+    found.Reload()
+    expected = [r["accuracy"] for r in json.loads((place / "summary.json").read_text())["rounds"]]
+    events = found.Scalars("accuracy")
+    assert [event.step for event in events] == [1, 2, 3]
+    assert [event.value for event in events] == pytest.approx(expected)
+    assert (
+        "exists already"
+        in fedldp_command("report", place, "--tensorboard", "logs").assert_refused()
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_reads_the_rounds(fedldp_command: Any, runs: dict[str, Path]) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    place = runs["quickstart"]
+    uri = f"sqlite:///{Path.cwd()}/mlflow.db"
+    assert fedldp_command("report", *runs.values(), "--mlflow", uri).status == 0
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("fedldp")
+    found = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert found.keys() == runs.keys()
+    run = found["quickstart"]
+    expected = [r["accuracy"] for r in json.loads((place / "summary.json").read_text())["rounds"]]
+    history = sorted(client.get_metric_history(run.info.run_id, "accuracy"), key=lambda m: m.step)
+    assert [metric.value for metric in history] == expected
+    assert run.data.params["num_clients"] == "6"
+    assert run.info.status == "FINISHED"
+    line = fedldp_command("report", place, "--mlflow", "nonsense://x").assert_refused()
+    assert "mlflow = nonsense://x" in line

@@ -1,0 +1,371 @@
+"""A tiny target on digits: run, kept, found again, compared, drawn and printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedldp.errors import ConfigError, RunError
+from fedldp.recipes import Expected, Recipe, Source, find_recipe, recipes
+from fedldp.reproduction import comparison, results, targets
+from fedldp.reproduction.comparison import Row, compare, proven
+from fedldp.reproduction.pages import markdown, updated
+from fedldp.reproduction.publishing import document, text_of
+from fedldp.reproduction.results import Measured, Store, data_digests, digest
+from fedldp.reproduction.runner import Job, jobs, run_all
+from fedldp.reproduction.targets import Gain, Target
+from fedldp.settings import resolve
+from fedldp.simulation.engine import simulate
+from fedldp.systems import SystemConfig
+
+BASE = find_recipe("fedavg-digits").config.changed(num_clients=4, local_epochs=1)
+
+
+def cell(name: str, config: SystemConfig, accuracy: float | None = None) -> Recipe:
+    return Recipe(
+        name=name,
+        config=config,
+        summary="a cell of a test, of no paper at all",
+        source=Source(paper="Nobody 2026", place="Table 9", row=name),
+        expected=None if accuracy is None else Expected(accuracy=accuracy, tolerance=0.02),
+    )
+
+
+SHORT, LONG = cell("short", BASE.changed(rounds=1)), cell("long", BASE.changed(rounds=2), 0.5)
+TINY = Target(
+    name="tiny", paper="Nobody 2026", place="Table 9", cells=(SHORT, LONG),
+    gains=(Gain(row="more rounds", column="points", pairs=(("long", "short"),)),),
+)  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "kept")
+
+
+def run(target: Target, store: Store, root: Path, seeds: int = 2, **more: Any) -> list[Measured]:
+    todo = jobs(target.cells, range(seeds), store, root, "cpu")
+    return list(run_all(todo, store, data_dir=root, device="cpu", workers=1, **more))
+
+
+def rows_of(target: Target, store: Store, root: Path) -> dict[str, Row]:
+    return {row.row: row for row in compare(target, store, root)}
+
+
+def keep(store: Store, recipe: Recipe, seed: int, *accuracies: float, device: Any = "cpu") -> None:
+    config = recipe.config
+    store.write(
+        Measured(
+            digest=digest(config, data_digests(config)[0]),
+            recipe=recipe.name,
+            seed=seed,
+            rounds=len(accuracies),
+            accuracies=list(accuracies),
+            device=device,
+            hardware="a machine",
+            date="2026-11-22",
+            seconds=1.0,
+        )
+    )
+
+
+def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
+    store: Store, tmp_path: Path
+) -> None:
+    assert {row.verdict for row in compare(TINY, store, tmp_path)} == {"not measured"}
+    measured = run(TINY, store, tmp_path)
+    assert [(one.recipe, one.seed, one.rounds) for one in measured] == [
+        ("long", 0, 2),
+        ("long", 1, 2),
+    ]
+    assert jobs(TINY.cells, range(2), store, tmp_path, "cpu") == []
+    found = rows_of(TINY, store, tmp_path)
+    first = [one.accuracies[0] for one in measured]
+    short, long, gain = (found[name].ours for name in ("short", "long", "more rounds"))
+    assert short is not None
+    assert long is not None
+    assert gain is not None
+    assert short.mean == pytest.approx(sum(first) / 2)
+    assert short.seeds == long.seeds == gain.seeds == [0, 1]
+    assert gain.mean == pytest.approx(long.mean - short.mean)
+    plain = simulate(SHORT.config.changed(seed=1), data_dir=tmp_path)
+    assert plain.accuracy == first[1]
+
+
+def test_verdicts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(store, LONG, 0, 0.1, 0.51)
+    assert rows_of(TINY, store, tmp_path)["long"].verdict == "agrees"
+    assert rows_of(TINY, store, tmp_path)["short"].verdict == "no number"
+    keep(store, LONG, 1, 0.1, 0.61)
+    found = rows_of(TINY, store, tmp_path)["long"]
+    assert (found.verdict, found.why) == ("differs", None)
+    assert found.difference == pytest.approx(0.06)
+    monkeypatch.setitem(comparison.KNOWN, "long", "it is a test")
+    found = rows_of(TINY, store, tmp_path)["long"]
+    assert (found.verdict, found.why) == ("explained", "it is a test")
+
+
+def test_devices_are_not_mixed(store: Store, tmp_path: Path) -> None:
+    keep(store, LONG, 0, 0.1, 0.4)
+    keep(store, LONG, 1, 0.1, 0.6, device="cuda")
+    keep(store, LONG, 2, 0.1, 0.8, device="cuda")
+    ours = rows_of(TINY, store, tmp_path)["long"].ours
+    assert ours is not None
+    assert (ours.device, ours.seeds) == ("cuda", [1, 2])
+    assert ours.mean == pytest.approx(0.7)
+    assert "(GPU)" in markdown(compare(TINY, store, tmp_path))
+    only = compare(TINY, store, tmp_path, device="cpu")[1].ours
+    assert only is not None
+    assert (only.mean, only.seeds) == (0.4, [0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"learning_rate": 0.2}, {"partition": "shards:2"}, {"standardise": False}, {"model": "mlp"}],
+    ids=str,
+)
+def test_another_setting_is_another_measurement(changes: dict[str, Any]) -> None:
+    data = data_digests(BASE)[0]
+    assert digest(BASE.changed(**changes), data) != digest(BASE, data)
+    assert digest(BASE.changed(seed=7), data) == digest(BASE, data)
+
+
+def test_other_data_and_another_meaning_are_another_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = digest(BASE, "a")
+    assert digest(BASE, "b") != before
+    monkeypatch.setattr(type(BASE), "semantics", 2)
+    assert digest(BASE, "a") != before
+
+
+def test_rounds_count_where_a_setting_rests_on_them() -> None:
+    other = find_recipe("priority-digits").config
+    assert digest(other.changed(rounds=3), "") != digest(other, "")
+    assert digest(BASE.changed(rounds=3), "") == digest(BASE, "")
+    solved = find_recipe("quickstart").config.changed(
+        target={"unit": "client-run", "epsilon": 100.0}
+    )
+    assert digest(solved.changed(rounds=3), "") != digest(solved, "")
+
+
+ONLY_ADD = {
+    name: recipe.config
+    for name, recipe in recipes().items()
+    if recipe.config.dataset == "digits"
+    and recipe.config.rounds_only_add
+    and recipe.same_as is None
+}
+
+
+def test_systems_that_say_so_are_the_expected_ones() -> None:
+    assert {config.system for config in ONLY_ADD.values()} == {
+        "central_dp", "cldp_fed", "dp_sgd", "fedavg", "ldp_fl", "ldpfl", "privunit_fl",
+        "secure_aggregation",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("config", ONLY_ADD.values(), ids=ONLY_ADD)
+def test_a_longer_run_begins_with_the_shorter(config: SystemConfig, tmp_path: Path) -> None:
+    if config.system == "ldpfl":
+        config = config.changed(encoder_epochs=1, local_epochs=1)
+    short, long = (simulate(config.changed(rounds=n), data_dir=tmp_path) for n in (1, 2))
+    assert [short.rounds[0].accuracy] == [record.accuracy for record in long.rounds[:1]]
+
+
+def test_most_information_comes_first(store: Store, tmp_path: Path) -> None:
+    quick, slow = BASE.changed(rounds=1), BASE.changed(rounds=400, learning_rate=0.2)
+    cells = (
+        cell("slow", slow),
+        cell("quick", quick),
+        cell("number", quick.changed(batch_size=7), 0.5),
+    )
+    todo = jobs(cells, range(2), store, tmp_path, "cpu")
+    assert (todo[0].recipe.name, todo[0].config.seed) == ("number", 0)
+    names = [job.recipe.name for job in todo]
+    assert names.index("quick") < names.index("slow")
+    assert len(todo) == 6
+
+
+def test_a_budget_begins_nothing_that_would_outlast_it(store: Store, tmp_path: Path) -> None:
+    now = iter([0.0, 0.0, 100.0, 100.0])
+    told: list[Job] = []
+    apart = replace(TINY, cells=(LONG, cell("other", BASE.changed(rounds=1, batch_size=7))))
+    measured = run(
+        apart, store, tmp_path, 1, budget=50.0, clock=lambda: next(now), before=told.append
+    )
+    assert len(measured) == len(told) == 1
+    assert len(run(apart, store, tmp_path, 1)) == 1  # what was left
+
+
+def test_a_damaged_measurement_is_made_anew(store: Store, tmp_path: Path) -> None:
+    keep(store, LONG, 0, 0.1, 0.5)
+    [path] = (tmp_path / "kept").rglob("*.json")
+    path.write_text("{")
+    assert rows_of(TINY, store, tmp_path)["long"].ours is None
+    assert len(jobs((LONG,), range(1), store, tmp_path, "cpu")) == 1
+
+
+def test_a_store_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"a measurement is kept there$"):
+        keep(Store(tmp_path / "file"), LONG, 0, 0.1, 0.5)
+
+
+@pytest.mark.parametrize("setting", ["seed=0", 'target={unit="client-run",epsilon=50.0}'])
+@pytest.mark.parametrize("name", ["quickstart", "priority-public-digits", "personalized-digits"])
+def test_the_proven_epsilon_is_the_statements(
+    fedldp_command: Any, tmp_path: Path, name: str, setting: str
+) -> None:
+    if name == "personalized-digits":
+        setting = "seed=0"  # it has a budget for each client, and nothing to solve for
+    config = resolve(name, [setting])
+    done = fedldp_command("account", name, "--set", setting, "--json")
+    lines = json.loads(done.out)["guarantees"]
+    found = [
+        (line["epsilon"], line["delta"])
+        for line in lines
+        if (line["unit"], line["adversary"]) == ("client-run", "server")
+    ]
+    assert proven(config, tmp_path)[:2] == min(found)
+    assert proven(BASE, tmp_path) == (None, None, False)
+
+
+def test_a_reason_explains_what_is_committed_and_not_whatever_comes(
+    store: Store, tmp_path: Path
+) -> None:
+    printed = find_recipe("ldp-fl-fmnist")
+    target = replace(TINY, cells=(printed,), gains=())
+    assert compare(target, store, tmp_path)[0].verdict == "explained"
+    for seed in range(2):  # more than are committed
+        keep(store, printed, seed, *[0.1] * 15)
+    [row] = compare(target, store, tmp_path)
+    assert row.ours is not None
+    assert (row.ours.mean, row.verdict, row.why) == (pytest.approx(0.1), "differs", None)
+
+
+# The command
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(targets, "targets", lambda: {"tiny": TINY})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_command_runs_nothing_unless_told_to(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # so that no row's name is broken in two
+    listed = json.loads(fedldp_command("reproduce", "--json").out)
+    assert [(row["target"], row["cells"], row["measured"]) for row in listed["targets"]] == [
+        ("tiny", 3, 0)
+    ]
+    done = fedldp_command("reproduce", "tiny", "--run", "--seeds", 1, "--json")
+    document = json.loads(done.out)
+    assert (document["target"], document["source"]) == ("tiny", "Nobody 2026, Table 9")
+    keys = {
+        "row",
+        "column",
+        "recipe",
+        "paper",
+        "mean",
+        "deviation",
+        "seeds",
+        "difference",
+        "verdict",
+    }
+    assert all(keys <= set(row) for row in document["cells"])
+    assert [row["seeds"] for row in document["cells"]] == [[0], [0], [0]]
+    assert json.loads(fedldp_command("reproduce", "tiny", "--json").out) == document
+    assert "0 runs are missing" in fedldp_command("reproduce", "--run", "--seeds", 1).err
+    shown = fedldp_command("reproduce", "tiny")
+    assert (shown.status, shown.err) == (0, "")
+    assert "more rounds" in shown.out
+
+
+@pytest.mark.usefixtures("tiny")
+def test_check_fails_where_a_measured_cell_differs(fedldp_command: Any) -> None:
+    assert fedldp_command("reproduce", "--check").status == 0
+    fedldp_command("reproduce", "--run", "--seeds", 1)
+    done = fedldp_command("reproduce", "--check")
+    assert done.status == 1
+    assert "differs: long, accuracy (long)" in done.err
+    assert fedldp_command("reproduce", "tiny", "--only", "short", "--check").status == 0
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_quick_run_is_of_two_rounds_and_has_no_number(fedldp_command: Any) -> None:
+    done = fedldp_command("reproduce", "tiny", "--run", "--quick", "--json")
+    rows = json.loads(done.out)["cells"]
+    assert [row["verdict"] for row in rows] == ["no number", "no number"]
+    assert [len(row["after"]) for row in rows] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing",), "target nothing: there is none of that name"),
+        (("--seeds", "3"), "seeds = 3: nothing is run without --run"),
+        (("--run", "--seeds", "0"), "seeds = 0: give 1 or more"),
+        (("--run", "--budget", "soon"), "budget = soon: write it as 90s, 30m or 2h"),
+        (("--run", "--quick", "--seeds", "2"), "seeds = 2: --quick has one seed"),
+        (("--only", "nothing"), "only = nothing: no cell has that"),
+        (("--svg", "x.svg"), "svg = x.svg: it draws one target"),
+        (("--run", "--workers", "0"), "workers = 0: give 1 or more"),
+        (("--device", "tpu"), "device = tpu: choose cpu or cuda"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+@pytest.mark.usefixtures("tiny")
+def test_refusals(fedldp_command: Any, arguments: tuple[str, ...], message: str) -> None:
+    assert message in fedldp_command("reproduce", *arguments).assert_refused()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_target_is_drawn(fedldp_command: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "tiny.svg"
+    assert fedldp_command("reproduce", "tiny", "--svg", path).status == 0
+    assert path.read_text().lstrip().startswith("<?xml")
+
+
+# The page, and what is committed
+
+
+def test_what_has_more_seeds_is_published(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(2):
+        keep(store, LONG, seed, 0.1, 0.5 + seed / 10)
+    made = document([TINY], store, tmp_path)
+    assert json.loads(text_of(made)) == made
+    [row] = [row for row in made["cells"] if row["recipe"] == "long"]
+    assert row["mean"] == 0.55
+    assert row["after"]["1"] == [0.1, 0.0]
+    monkeypatch.setattr(results, "_published", lambda: made)
+    empty = Store(tmp_path / "nothing")
+    before, after = (rows_of(TINY, each, tmp_path) for each in (store, empty))
+    for name in ("long", "short", "more rounds"):
+        one, other = before[name].ours, after[name].ours
+        assert one is not None
+        assert other is not None
+        assert other.published
+        assert (one.seeds, one.mean) == (other.seeds, pytest.approx(other.mean))
+        assert one.deviation == pytest.approx(other.deviation, abs=1e-6)
+
+
+def test_the_tables_of_the_page_are_those_of_the_committed_results() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reproduction.md"
+    text = page.read_text(encoding="utf-8")
+    assert text == updated(text), "run: python -m fedldp.reproduction docs/reproduction.md"
+
+
+def test_a_page_without_tables_is_refused() -> None:
+    with pytest.raises(ConfigError, match="it has no table between"):
+        updated("prose")

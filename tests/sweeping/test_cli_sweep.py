@@ -1,0 +1,148 @@
+"""fedldp sweep as a user types it: JSON, table, refusals, interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import document
+from folders import assert_same_run
+
+import fedldp
+from fedldp.simulation.engine import simulate
+from fedldp.sweeping import sweeps
+
+SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
+RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "seconds", "run_dir"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+
+
+def test_json_is_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
+    outcome = fedldp_command(
+        "sweep", "quickstart", "fedavg-quickstart", "--grid", "epsilon=1,2", "--seeds", "0-1",
+        *SHORT, "--json", "--csv", "own.csv",
+    )  # fmt: skip
+    assert outcome.status == 0
+    found = document(outcome.out)
+    assert list(found) == ["runs", "table", "failed", "notes"]
+    assert len(found["runs"]) == 6
+    for run in found["runs"]:
+        assert list(run) == RUN_KEYS
+        config = document((tmp_path / run["run_dir"] / "config.json").read_text())
+        assert config["recipe"] == run["settings"]["recipe"]
+        assert config["config"]["seed"] == run["seed"]
+        private = "epsilon" in run["settings"]
+        assert private == (run["settings"]["recipe"] == "quickstart")
+        assert not private or config["config"]["epsilon"] == run["settings"]["epsilon"]
+        assert (run["epsilon"] is not None) == private
+    for row in found["table"]:
+        assert list(row) == ["settings", "mean", "deviation", "seeds"]
+        of_row = [r["accuracy"] for r in found["runs"] if r["settings"] == row["settings"]]
+        assert row["seeds"] == len(of_row) == 2
+        assert row["mean"] == pytest.approx(sum(of_row) / 2)
+        assert row["deviation"] == pytest.approx(abs(of_row[0] - of_row[1]) / 2**0.5)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert document((folder / "results.json").read_text()) == found
+    assert (tmp_path / "own.csv").read_text() == (folder / "results.csv").read_text()
+    lines = outcome.err.splitlines()
+    assert lines[0] == ("sweep      6 runs (3 combinations, 2 seeds each), 6 rounds in all")
+    assert any("fedavg-quickstart has no epsilon: it runs without" in line for line in lines)
+
+
+def test_people_get_a_table_and_exit_status_2_where_one_is_refused(fedldp_command: Any) -> None:
+    given = ("--grid", "recipe=quickstart", "--grid", "clients_per_round=2,99", *SHORT)
+    outcome = fedldp_command("sweep", *given, "--out", "here")
+    assert outcome.status == 2
+    assert "clients_per_round = 99: there are only num_clients = 5; give at most that" in (
+        outcome.out
+    )
+    assert "refused    quickstart clients_per_round=99 seed 0: " in outcome.err
+    assert "failed     1 of 2" in outcome.err
+    assert "Traceback" not in outcome.err
+    again = fedldp_command("sweep", "--resume", "here", "--workers", 1)
+    assert again.status == 2
+    assert "1 finished before" in again.err
+    assert again.out == outcome.out
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (("--grid", "epsilo=1,2"), "epsilo is no setting of ldp_fl"),
+        (("--set", "epsilo=1"), "epsilo is no setting of ldp_fl"),
+        (("--grid", "epsilon=1", "--set", "epsilon=1"), "leave out one"),
+        (("--grid", "seed=1,2"), "--seeds"),
+        (("nothere",), "recipe nothere: there is no such recipe"),
+        (("quickstart", "--grid", "recipe=quickstart"), "leave out one"),
+        (("--seeds", "x"), "seeds x: write them as 0-4"),
+        (("--resume", "nothere"), "resume = nothere: no sweep.json there"),
+        (("--resume", "a", "--out", "b"), "leave out --out"),
+        (("--workers", "0"), "workers = 0"),
+        (("--grid", "epsilon=-1,-2"), "epsilon = -1"),
+        (("fedavg-mnist", "--data-dir", "empty"), "fedldp data fetch mnist"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_runs(
+    fedldp_command: Any, tmp_path: Path, given: tuple[str, ...], line: str
+) -> None:
+    assert line in fedldp_command("sweep", *given).assert_refused()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["run", "account"])
+def test_several_values_for_one_run_point_to_the_sweep(fedldp_command: Any, command: str) -> None:
+    line = fedldp_command(command, "--set", "epsilon=1,2,4").assert_refused()
+    assert line.endswith("for a run with each of them: fedldp sweep --grid epsilon=1,2,4")
+
+
+def test_without_matplotlib_one_line_says_so_and_the_table_is_there(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    outcome = fedldp_command("sweep", *SHORT)
+    assert outcome.status == 0
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("no chart")]
+    assert "pip install 'fedldp[report]'" in line
+    assert "accuracy" in outcome.out
+
+
+def begun(tmp_path: Path) -> int:
+    return len(list(tmp_path.glob("sweep/*/checkpoint")))
+
+
+@pytest.mark.skipif(sweeps.cores() < 2, reason="needs two processors")
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_sweep_that_is_cut_short_leaves_no_one_and_is_continued(
+    fedldp_process: Any, fedldp_command: Any, tmp_path: Path, end: signal.Signals
+) -> None:
+    settings = {"num_clients": 5, "local_epochs": 1, "rounds": 40}
+    given = [f"--set={key}={value}" for key, value in settings.items()]
+    command = fedldp_process("sweep", "--seeds", "0-1", "--workers", 2, "--out", "sweep", *given)
+    command.wait_until(lambda: begun(tmp_path) == 2)
+    assert len(command.family()) == 3
+    if end == signal.SIGINT:
+        command.interrupt()
+    else:
+        os.kill(command.process.pid, end)
+    outcome = command.end()
+    command.assert_no_one_is_left()
+    if end == signal.SIGINT:
+        assert outcome.status == 130
+        assert "interrupted; continue with: fedldp sweep --resume sweep" in outcome.err
+    again = fedldp_command("sweep", "--resume", "sweep", "--workers", 1, "--json")
+    assert again.status == 0, again.err
+    for run in json.loads(again.out)["runs"]:
+        whole = tmp_path / f"whole-{run['seed']}"
+        config = fedldp.recipe("quickstart", seed=run["seed"], **settings)
+        simulate(config, recipe="quickstart", out=whole)
+        assert_same_run(tmp_path / run["run_dir"], whole)

@@ -1,0 +1,146 @@
+"""What a sweep says of its runs: the table, the chart, and what is proven."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedldp
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.errors import ConfigError
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.sweeping.cells import Cell, Proven
+from fedldp.sweeping.results import Sweep
+
+
+def line(epsilon: float | None, **more: Any) -> dict[str, Any]:
+    return {"unit": "client-run", "adversary": "server", "epsilon": epsilon, "delta": 0.0,
+            "assumptions": [], **more}  # fmt: skip
+
+
+def proven(*lines: dict[str, Any]) -> Proven:
+    return Proven.of({"guarantees": lines})
+
+
+def test_what_is_proven_is_the_least_of_a_clients_run_against_the_server() -> None:
+    others = [line(0.1, unit="weight"), line(0.2, adversary="shuffled-server"),
+              line(0.3, unit="client-round"), line(0.4, adversary="downlink")]  # fmt: skip
+    assert proven(*others, line(9.0), line(5.0, delta=1e-5)) == Proven(5.0, 1e-5, False)
+    assert proven(*others, line(5.0), line(9.0, delta=1e-5)) == Proven(5.0, 0.0, False)
+    assert proven(*others).epsilon == math.inf
+    assert proven(*others, line(None)).epsilon == math.inf
+
+
+def test_ideal_noise_counts_only_where_nothing_else_is_known_and_says_so() -> None:
+    ideal = line(1.0, assumptions=[IDEALISED])
+    assert proven(ideal, line(7.0)) == Proven(7.0, 0.0, False)
+    assert proven(ideal) == Proven(1.0, 0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "epsilon"), [("quickstart", 4875.5189), ("fedavg-quickstart", math.inf)]
+)
+def test_it_is_what_the_statement_has(recipe: str, epsilon: float) -> None:
+    config = fedldp.recipe(recipe)
+    found = Proven.of(plan(config, problem_of(config, None)).privacy)
+    assert found.epsilon == pytest.approx(epsilon)
+
+
+def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> Cell:
+    settings = {"recipe": "quickstart", "epsilon": epsilon, **settings}
+    shown = None if proven == math.inf else proven
+    runs = [
+        {"settings": settings, "seed": seed, "accuracy": accuracy, "loss": 0.5, "epsilon": shown,
+         "seconds": 1.0, "run_dir": None}
+        for seed, accuracy in enumerate(accuracies)
+    ]  # fmt: skip
+    at = Proven(proven, 0.0 if proven == math.inf else 1e-5, False)
+    return Cell(settings, [(run, at) for run in runs], None)
+
+
+@pytest.fixture
+def result() -> Sweep:
+    refused = Cell({"recipe": "quickstart", "epsilon": 99}, [], "epsilon = 99: <too> large")
+    failed = [{"settings": dict(refused.settings), "seed": 0, "reason": refused.reason}]
+    cells = [cell(1, 0.5, 0.7, proven=700.0), cell(2, 0.8, proven=math.inf), refused]
+    return Sweep(cells, failed)
+
+
+def test_the_table_has_mean_and_deviation(result: Sweep) -> None:
+    assert result.table == [
+        {"settings": {"recipe": "quickstart", "epsilon": 1}, "mean": pytest.approx(0.6),
+         "deviation": pytest.approx(math.sqrt(0.02)), "seeds": 2},
+        {"settings": {"recipe": "quickstart", "epsilon": 2}, "mean": 0.8, "deviation": None,
+         "seeds": 1},
+    ]  # fmt: skip
+
+
+def test_people_see_it_with_what_failed(result: Sweep) -> None:
+    assert result.shown() == (
+        ["epsilon", "accuracy", "seeds", "loss", "proven epsilon", "failed"],
+        [
+            ["1", "60.00 ± 14.14 %", "2", "0.5000", "700 (delta 1e-05)", ""],
+            ["2", "80.00 %", "1", "0.5000", "infinity", ""],
+            ["99", "", "0", "", "", "epsilon = 99: <too> large"],
+        ],
+    )
+    assert repr(result) == "Sweep(3 runs, 2 combinations, 1 failed)"
+    assert "<td>epsilon = 99: &lt;too&gt; large</td>" in result._repr_html_()
+
+
+def test_a_setting_and_what_is_proven_of_it_are_two_columns(result: Sweep) -> None:
+    lines = result.to_csv().splitlines()
+    assert lines[0] == ("recipe,epsilon,seed,accuracy,loss,proven_epsilon,proven_delta,idealised,"
+                        "seconds,run_dir")  # fmt: skip
+    assert lines[1] == "quickstart,1,0,0.5,0.5,700.0,1e-05,False,1.0,"
+    assert lines[3] == "quickstart,2,0,0.8,0.5,inf,0.0,False,1.0,"
+    strange = Sweep([cell(1, 0.5, proven=3.0, loss="own")]).to_records()[0]
+    assert (strange["setting loss"], strange["loss"]) == ("own", 0.5)
+
+
+def test_a_worst_run_stands_for_a_combination() -> None:
+    runs = cell(1, 0.5, proven=2.0).runs[0], cell(1, 0.6, proven=3.0).runs[0]
+    worst = Cell({"recipe": "quickstart"}, runs, None).proven
+    assert worst is not None
+    assert worst.epsilon == 3.0
+
+
+def test_without_pandas_and_matplotlib_one_line_says_what_to_install(
+    result: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pandas", "matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=r"pip install pandas, or take \.to_records"):
+        result.to_frame()
+    with pytest.raises(ConfigError, match=r"pip install 'fedldp\[report\]'"):
+        result.plot(tmp_path / "chart.svg")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_chart_is_of_a_known_kind(result: Sweep, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="end the file's name in"):
+        result.plot(tmp_path / "chart.txt")
+
+
+def test_the_chart_has_a_line_for_each_rest_of_the_settings(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    cells = [cell(1, 0.5, 0.6, proven=10.0, model="cnn"), cell(2, 0.7, proven=20.0, model="cnn"),
+             cell(1, 0.4, 0.5, proven=math.inf, model="mlp")]  # fmt: skip
+    for name in ("one.svg", "two.svg", "chart.png", "chart.pdf"):
+        Sweep(cells).plot(tmp_path / name)
+    text = (tmp_path / "one.svg").read_text()
+    assert text == (tmp_path / "two.svg").read_text()
+    for words in ("quickstart model=cnn", "quickstart model=mlp (nothing is proven)",
+                  "against the server, at delta 1e-05"):  # fmt: skip
+        assert text.count(words) == 1
+    assert "epsilon=1" not in text
+
+
+def test_a_chart_without_any_epsilon_can_be_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    Sweep([cell(1, 0.5, proven=math.inf)]).plot(tmp_path / "chart.svg")
+    assert "no epsilon between" in (tmp_path / "chart.svg").read_text()

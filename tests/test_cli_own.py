@@ -1,0 +1,265 @@
+"""Own data, mechanism, system and model on the command line; what a model is worth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.errors import ConfigError
+from fedldp.settings import read_toml, to_toml
+from fedldp.systems import systems
+
+CONFIG = """
+system = "fedavg"
+dataset = "patients.csv"
+label_column = "outcome"
+client_column = "hospital"
+ignore_columns = ["patient"]
+test_file = "later.csv"
+classes = ["well", "ill"]
+num_clients = 2
+rounds = 2
+model = "logistic"
+learning_rate = 0.5
+[scale_columns]
+age = [20, 100]
+[categories]
+sex = ["f", "m"]
+"""
+MECHANISM = """
+from dataclasses import dataclass
+from fedldp.mechanisms.two_point import TwoPoint
+
+@dataclass(frozen=True)
+class Own(TwoPoint):
+    name = "own"
+
+class Thawed(TwoPoint):
+    pass
+
+class Nothing:
+    pass
+"""
+SYSTEM = """
+from typing import Literal
+from fedldp.systems.fedavg import FedAvgConfig
+
+class Mine(FedAvgConfig):
+    system: Literal["own_system:Mine"] = "own_system:Mine"
+
+class Unnamed(FedAvgConfig):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    rng = np.random.default_rng(0)
+    for name, count in (("patients.csv", 80), ("later.csv", 40)):
+        ages = rng.integers(20, 100, count)
+        rows = "".join(
+            f"p{i},{'north' if i % 3 else 'south'},{age},{'fm'[i % 2]},"
+            f"{'ill' if age > 60 else 'well'}\n"
+            for i, age in enumerate(ages)
+        )
+        (tmp_path / name).write_text("patient,hospital,age,sex,outcome\n" + rows)
+    (tmp_path / "mine.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def test_from_a_table_to_predictions_with_names(fedldp_command: Any, folder: Path) -> None:
+    ran = fedldp_command("run", "mine.toml", "--out", "run", "--json", "--workers", 1)
+    assert ran.status == 0, ran.err
+    summary = json.loads(ran.out)
+    assert [each["clients"] for each in summary["rounds"]] == [2, 2]
+    schema = json.loads((folder / "run" / "schema.json").read_text())
+    assert schema["classes"] == ["well", "ill"]
+    assert schema["features"] == ["age", "sex=f", "sex=m"]
+    assert "north" not in (folder / "run" / "schema.json").read_text()
+
+    found = json.loads(fedldp_command("evaluate", "run", "--json").out)
+    assert found["examples"] == 40
+    assert found["accuracy"] == pytest.approx(summary["final"]["accuracy"])
+    assert [row["class"] for row in found["classes"]] == ["well", "ill"]
+    assert np.sum(found["confusion"]) == 40
+    assert found["auc"] == found["classes"][1]["auc"]
+    other = json.loads(fedldp_command("evaluate", "run", "--data", "patients.csv", "--json").out)
+    assert other["examples"] == 80
+    shown = fedldp_command("evaluate", "run").out
+    assert "balanced" in shown
+    assert "ill" in shown
+
+    (folder / "new.csv").write_text("age,sex\n95,m\n21,f\n")
+    rows = json.loads(fedldp_command("predict", "run", "--data", "new.csv", "--json").out)
+    assert {row["class"] for row in rows} <= {"well", "ill"}
+    assert fedldp_command("predict", "run", "--data", "new.csv", "--out", "out.csv").status == 0
+    lines = (folder / "out.csv").read_text().splitlines()
+    assert lines[0] == "row,class,probability of well,probability of ill"
+    assert [line.split(",")[1] for line in lines[1:]] == [row["class"] for row in rows]
+    (folder / "new.csv").write_text("age,sex\n95,x\n")
+    line = fedldp_command("predict", "run", "--data", "new.csv").assert_refused()
+    assert "categories.sex" in line
+
+
+def test_a_model_that_learned_nothing_is_doubted(fedldp_command: Any) -> None:
+    ran = fedldp_command(
+        "run", "mine.toml", "--out", "run", "--rounds", 1, "--workers", 1,
+        "--set", "learning_rate=1e-9", "--set", 'target=',
+    )  # fmt: skip
+    assert ran.status == 0, ran.err
+    accuracy = json.loads(fedldp_command("evaluate", "run", "--json").out)
+    doubted = any("most frequent class" in text for text in accuracy["warnings"])
+    assert doubted == (accuracy["accuracy"] <= accuracy["most_frequent"] + 0.16)
+    assert ("most frequent class" in ran.out) == doubted
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("num_clients=7", "num_clients = 7: the column hospital of patients.csv has 2"),
+        ("partition=shards:2", "client_column = hospital says whose"),
+        ("num_examples=10", "client_column = hospital says whose"),
+        ("dataset=digits", "client_column: it is for a .csv or .parquet file"),
+        ("test_file=later.npz", "test_file = later.npz"),
+        ("categories={}", "column 'sex' holds"),
+        ("label_column=hospital", "'hospital'"),
+    ],
+)
+def test_what_does_not_fit_own_data_is_one_line(
+    fedldp_command: Any, setting: str, says: str
+) -> None:
+    assert says in fedldp_command("run", "mine.toml", "--set", setting).assert_refused()
+
+
+def test_what_is_no_run_folder_cannot_be_evaluated(fedldp_command: Any, folder: Path) -> None:
+    for command in (["evaluate"], ["predict", "--data", "later.csv"]):
+        assert "gone" in fedldp_command(*command, "gone").assert_refused()
+        (folder / "empty").mkdir(exist_ok=True)
+        fedldp_command(*command, "empty").assert_refused()
+
+
+def test_a_run_on_arrays_needs_data_to_be_evaluated(fedldp_command: Any, folder: Path) -> None:
+    data = fedldp.Dataset.from_arrays(np.eye(40)[:, :3], np.arange(40) % 2, name="arrays")
+    config = fedldp.recipe(
+        "fedavg-quickstart", rounds=1, model="logistic", num_clients=4, standardise=False
+    )
+    fedldp.run(config, dataset=data, out=folder / "run")
+    line = fedldp_command("evaluate", "run").assert_refused()
+    assert "--data FILE" in line
+    np.savez(folder / "a.npz", features=data.test.features, labels=data.test.labels)
+    assert fedldp_command("evaluate", "run", "--data", "a.npz", "--json").status == 0
+
+
+# A mechanism, a system and a model from a file in the current folder
+
+
+def test_a_mechanism_of_ones_own_runs_and_is_stated(fedldp_command: Any, folder: Path) -> None:
+    (folder / "own_mech.py").write_text(MECHANISM)
+    own = fedldp_command("account", "--set", "mechanism=own_mech:Own", "--json")
+    assert own.status == 0, own.err
+    plain = json.loads(fedldp_command("account", "--json").out)
+    assert json.loads(own.out)["guarantees"] == plain["guarantees"]
+    for name, says in (
+        ("Thawed", "frozen=True"),
+        ("Nothing", "no subclass of fedldp.mechanisms.Mechanism"),
+        ("Gone", "own_mech"),
+    ):
+        line = fedldp_command("account", "--set", f"mechanism=own_mech:{name}").assert_refused()
+        assert says in line
+    shown = fedldp_command("show", "own_mech:Own").out
+    assert "per weight" in shown
+
+
+def test_a_system_of_ones_own_comes_back_from_its_file(fedldp_command: Any, folder: Path) -> None:
+    (folder / "own_system.py").write_text(SYSTEM)
+    text = CONFIG.replace('"fedavg"', '"own_system:Mine"')
+    (folder / "mine.toml").write_text(text)
+    assert read_toml(folder / "mine.toml").system == "own_system:Mine"
+    printed = fedldp_command("run", "mine.toml", "--print-config").out
+    assert 'system = "own_system:Mine"' in printed
+    (folder / "mine.toml").write_text(CONFIG.replace('"fedavg"', '"own_system:Unnamed"'))
+    line = fedldp_command("account", "mine.toml").assert_refused()
+    assert 'Literal["own_system:Unnamed"]' in line
+
+
+def test_a_model_may_be_a_class_or_an_instance(folder: Path) -> None:
+    from own_models import Base
+    from torch import nn
+
+    assert fedldp.recipe("fedavg-quickstart", model=Base).model == "own_models:Base"
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    config = fedldp.recipe("fedavg-quickstart", model=net, rounds=1, learning_rate=1e-9)
+    with Changed(net):  # what it was given is what it trains
+        weights = fedldp.run(config).weights
+    np.testing.assert_allclose(weights["1.weight"], net[1].weight.detach().numpy(), atol=1e-6)
+    with pytest.raises(ConfigError, match=r"workers = 2: the model was given as an object"):
+        fedldp.run(config, workers=2)
+    with pytest.raises(ConfigError, match="model = 3"):
+        fedldp.recipe("quickstart", model=3)
+
+
+class Changed:
+    """Changes a module within a block."""
+
+    def __init__(self, net: Any) -> None:
+        self.net = net
+        self.before = {name: each.clone() for name, each in net.state_dict().items()}
+
+    def __enter__(self) -> None:
+        for each in self.net.parameters():
+            each.data.add_(1.0)
+
+    def __exit__(self, *error: object) -> None:
+        self.net.load_state_dict(self.before)
+
+
+# Show, and the same in a file
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ldp_fl", "system"),
+        ("ldp-fl-mnist", "recipe"),
+        ("two_point", "mechanism"),
+        ("cnn", "model"),
+    ],
+)
+def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> None:
+    found = json.loads(fedldp_command("show", name, "--json").out)
+    assert (found["kind"], found["name"]) == (kind, name)
+    assert found["description"]
+    assert all(each["meaning"] for each in found["settings"])
+    assert name in fedldp_command("show", name).out
+    if kind == "recipe":
+        assert found["expected"]["accuracy"] == pytest.approx(0.9624)
+        values = {each["name"]: each["value"] for each in found["settings"]}
+        assert values["num_clients"] == 100
+
+
+def test_what_there_is_not_cannot_be_shown(fedldp_command: Any) -> None:
+    assert "`fedldp list`" in fedldp_command("show", "nothing").assert_refused()
+
+
+@pytest.mark.parametrize("system", sorted(systems()))
+def test_every_setting_says_what_it_is(fedldp_command: Any, system: str) -> None:
+    found = json.loads(fedldp_command("show", system, "--json").out)
+    for each in found["settings"]:
+        assert each["meaning"], each["name"]
+        assert each["type"], each["name"]
+
+
+def test_a_configuration_with_its_comments_is_read_back(folder: Path) -> None:
+    for config in (read_toml(folder / "mine.toml"), fedldp.recipe("quickstart")):
+        text = to_toml(config)
+        (folder / "again.toml").write_text(text)
+        assert read_toml(folder / "again.toml") == config
+        for name in type(config).model_fields:
+            assert f"{name} is not set: " in text or f"{name} = " in text or f"[{name}]" in text

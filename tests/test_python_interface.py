@@ -1,0 +1,348 @@
+"""The package from Python, as people use it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from documents import document
+
+import fedldp
+from fedldp.errors import ConfigError, FedldpError, RunError
+from fedldp.recipes import find_recipe
+from fedldp.server.loop import Round
+from fedldp.settings import to_toml
+from fedldp.simulation import result as results
+
+SMALL: dict[str, Any] = {"num_clients": 5, "rounds": 2, "local_epochs": 1}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDLDP_DATA", raising=False)
+
+
+@pytest.fixture(scope="module")
+def result() -> fedldp.Result:
+    return fedldp.run("quickstart", epsilon=2, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def own_data() -> tuple[Any, Any]:
+    features = np.random.default_rng(0).normal(size=(60, 3))
+    return features, (features[:, 0] > 0).astype(int)
+
+
+def refusal(mistake: Any) -> str:
+    with pytest.raises(FedldpError) as found:
+        mistake()
+    (line,) = str(found.value).splitlines()
+    return line
+
+
+def same(one: fedldp.Result, other: fedldp.Result) -> None:
+    assert one.config == other.config
+    assert one.privacy == other.privacy
+    assert one.weights.keys() == other.weights.keys()
+    for name, weights in one.weights.items():
+        np.testing.assert_array_equal(other.weights[name], weights)
+
+
+# What is run
+
+
+def test_a_recipe_is_named_in_any_way(result: fedldp.Result) -> None:
+    config = fedldp.recipe("quickstart", epsilon=2, **SMALL)
+    Path("mine.toml").write_text(to_toml(config), encoding="utf-8")
+    assert result.config == config
+    assert result.recipe == "quickstart"
+    for named in (config, "mine.toml", Path("mine.toml")):
+        same(fedldp.run(named), result)
+    same(fedldp.run(fedldp.recipe("quickstart", **SMALL), epsilon=2.0), result)
+    assert fedldp.recipe(Path("mine.toml"), rounds=7) == config.changed(rounds=7)
+
+
+def test_numbers_of_numpy_and_tuples_are_settings() -> None:
+    config = fedldp.recipe("quickstart", epsilon=np.float32(2), rounds=np.int64(3), seed=np.int8(1))
+    assert config == fedldp.recipe("quickstart", epsilon=2.0, rounds=3, seed=1)
+    for each in ((1.0, 2.0), np.array([1.0, 2.0])):
+        assert fedldp.recipe("quickstart", num_clients=2, epsilon=each).epsilon == [1.0, 2.0]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "line"),
+    [
+        (lambda: fedldp.run("quickstart", epsilom=1), "epsilom is no setting of ldp_fl"),
+        (lambda: fedldp.run("quickstart", worker=2), "worker is no setting"),
+        (lambda: fedldp.run("qickstart"), "did you mean quickstart"),
+        (lambda: fedldp.run(""), "recipe '' is empty"),
+        (lambda: fedldp.run("quickstart", out=""), "out = '': give the path of a folder"),
+        (lambda: fedldp.run("quickstart", data_dir=" "), "data_dir = ' '"),
+        (lambda: fedldp.run("quickstart", dataset=3), "dataset: int is no data"),
+        (lambda: fedldp.run("quickstart", dataset=([[1.0]],)), "dataset: tuple is no data"),
+        (lambda: fedldp.run("quickstart", dataset="mine.csv"), "there is no file mine.csv"),
+        (lambda: fedldp.account("quickstart", epsilon="1"), "epsilon = 1: give a number"),
+        (lambda: fedldp.load(""), "run_dir = ''"),
+        (lambda: fedldp.load("nowhere"), "nowhere: no run folder"),
+        (lambda: fedldp.resume("nowhere"), "nowhere: no run folder"),
+    ],
+)
+def test_a_mistake_is_one_line(mistake: Any, line: str) -> None:
+    assert line in refusal(mistake)
+    assert list(Path().iterdir()) == []
+
+
+def test_own_arrays_are_data(own_data: tuple[Any, Any]) -> None:
+    by_pair = fedldp.run("quickstart", dataset=own_data, **SMALL)
+    same(fedldp.run("quickstart", dataset=fedldp.Dataset.from_arrays(*own_data), **SMALL), by_pair)
+    assert by_pair.config.dataset == "custom"
+    assert by_pair.title == "quickstart on custom"
+    named = fedldp.Dataset.from_arrays(*own_data, name="patients")
+    # A recipe that standardises its images does not do so with other people's numbers.
+    assert find_recipe("fedavg-mnist").config.standardise
+    config = fedldp.run("fedavg-mnist", dataset=named, model="logistic", **SMALL).config
+    assert (config.dataset, config.standardise) == ("patients", False)
+    assert "standardise = true" in refusal(
+        lambda: fedldp.run("quickstart", dataset=own_data, standardise=True)
+    )
+
+
+def test_a_data_set_by_name_or_path(own_data: tuple[Any, Any]) -> None:
+    np.savez("mine.npz", features=own_data[0], labels=own_data[1])
+    for given in ("mine.npz", Path("mine.npz")):
+        assert fedldp.run("quickstart", dataset=given, **SMALL).config.dataset == "mine.npz"
+    assert fedldp.run("quickstart", dataset="digits", **SMALL).config.dataset == "digits"
+
+
+def test_folders_may_be_texts() -> None:
+    whole = fedldp.run("quickstart", out="a/b", **SMALL)
+    assert whole.run_dir == Path("a/b")
+    same(fedldp.resume("a/b"), whole)
+    line = refusal(lambda: fedldp.run("fedavg-mnist", data_dir="else where"))
+    assert line.endswith("fedldp data fetch mnist --data-dir 'else where'")
+
+
+def test_progress_is_told() -> None:
+    seen: list[Round] = []
+    found = fedldp.run("quickstart", after_round=seen.append, **SMALL)
+    assert seen == found.rounds
+
+
+# What it gives
+
+
+def test_a_result_shows_itself(result: fedldp.Result) -> None:
+    accuracy = f"accuracy {100 * result.accuracy:.2f} %"
+    assert repr(result) == f"<fedldp.Result quickstart on digits: {accuracy} after 2 rounds>"
+    page = result._repr_html_()
+    assert "client-run" in page
+    assert page.count("<tr>") == 2 + 2 + len(result.privacy["guarantees"])
+
+
+def test_what_is_shown_is_no_markup_of_the_users(own_data: tuple[Any, Any]) -> None:
+    data = fedldp.Dataset.from_arrays(*own_data, name="<script>x")
+    page = fedldp.run("quickstart", dataset=data, **SMALL)._repr_html_()
+    assert "<script" not in page
+    assert "&lt;script&gt;x" in page
+
+
+def test_the_rounds_are_a_table(result: fedldp.Result) -> None:
+    rows = result.rounds_table()
+    assert rows == result.summary()["rounds"]
+    assert [row["accuracy"] for row in rows] == [record.accuracy for record in result.rounds]
+
+
+def test_pandas_is_used_where_it_is(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Frames:
+        def DataFrame(self, rows: Any) -> Frames:  # noqa: N802
+            self.rows = rows
+            return self
+
+        def set_index(self, name: str) -> tuple[Any, str]:
+            return self.rows, name
+
+    monkeypatch.setitem(sys.modules, "pandas", Frames())
+    assert result.to_frame() == (result.rounds_table(), "round")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert "pip install pandas" in refusal(result.to_frame)
+
+
+def test_a_plot_needs_its_extra(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "pip install 'fedldp[report]'" in refusal(result.plot)
+
+
+def test_a_plot_is_a_picture(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    pytest.importorskip("matplotlib")
+    figure = result.plot("it.svg")
+    assert Path("it.svg").read_text().lstrip().startswith("<?xml")
+    left, right = figure.axes
+    assert list(left.lines[0].get_ydata()) == [record.accuracy for record in result.rounds]
+    assert list(right.lines[0].get_ydata()) == [record.loss for record in result.rounds]
+    assert "give the path of" in refusal(lambda: result.plot("nowhere/it.svg"))
+    assert "give the path of" in refusal(lambda: result.plot("it.xyz"))
+
+
+# What it protects
+
+
+def test_an_account_is_the_document_of_the_command_line(fedldp_command: Any) -> None:
+    statement = fedldp.account("ldp-fl-mnist", epsilon=2)
+    printed = fedldp_command("account", "ldp-fl-mnist", "--set", "epsilon=2", "--json")
+    assert statement == document(printed.out)
+    assert json.loads(json.dumps(statement)) == statement
+    text = repr(statement)
+    assert "claim      epsilon 2 per weight" in text
+    assert "│ client-run" in text
+    assert "warning    simulated with a fixed seed" in text
+    assert "<table>" in statement._repr_html_()
+
+
+def test_an_account_is_that_of_the_run_with_the_same_settings(result: fedldp.Result) -> None:
+    assert fedldp.account("quickstart", epsilon=2, **SMALL) == result.privacy
+    assert isinstance(result.privacy, fedldp.Statement)
+    changed = fedldp.run("quickstart", delta=1e-7, **SMALL)
+    assert fedldp.account("quickstart", delta=1e-7, **SMALL) == changed.privacy
+    at = fedldp.account("quickstart", at_delta=1e-7, **SMALL)
+    assert {line["delta"] for line in at["guarantees"]} == {0, 1e-7}
+
+
+def test_an_account_of_own_data_counts_its_examples(own_data: tuple[Any, Any]) -> None:
+    settings = {"num_clients": 4, "batch_size": 5}
+    stated = fedldp.account("dp-sgd-digits", dataset=own_data, **settings)
+    pytest.importorskip("opacus")
+    assert stated == fedldp.run("dp-sgd-digits", dataset=own_data, **settings).privacy
+    assert stated != fedldp.account("dp-sgd-digits", **settings)
+
+
+def test_an_account_imports_no_torch() -> None:
+    program = (
+        "import fedldp, sys; repr(fedldp.account('quickstart')); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# Finished runs
+
+
+def test_a_finished_run_is_loaded_as_it_was() -> None:
+    whole = fedldp.run("quickstart", out="here", **SMALL)
+    for place in ("here", Path("here")):
+        loaded = fedldp.load(place)
+        same(loaded, whole)
+        assert loaded.summary() == whole.summary()
+        assert loaded.rounds == whole.rounds
+        assert repr(loaded) == repr(whole)
+        assert loaded.ledger.releases(loaded.run) == whole.ledger.releases(whole.run)
+
+
+def test_a_run_that_is_not_finished_is_not_loaded() -> None:
+    def stop(record: Round) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedldp.run("quickstart", out="here", after_round=stop, **SMALL)
+    assert "fedldp run --resume here" in refusal(lambda: fedldp.load("here"))
+    fedldp.resume("here")
+    fedldp.load("here")
+
+
+@pytest.mark.parametrize("name", ["privacy.json", "model.safetensors", "checkpoint", "config.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[1]", b"[" * 100_000, None])
+def test_a_damaged_folder_is_not_loaded(finished: Path, name: str, content: bytes | None) -> None:
+    place = finished / name
+    kept = place.read_bytes()
+    try:
+        place.unlink() if content is None else place.write_bytes(content)
+        with pytest.raises(RunError):
+            fedldp.load(finished)
+    finally:
+        place.write_bytes(kept)
+    fedldp.load(finished)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("finished") / "run"
+    fedldp.run("quickstart", out=place, **SMALL)
+    return place
+
+
+# No unchecked configuration
+
+
+def test_no_copy_goes_unchecked() -> None:
+    config = fedldp.recipe("quickstart")
+    for copied in (config.model_copy(), config.model_copy(deep=True), copy.deepcopy(config)):
+        assert copied == config
+    assert config.model_copy(update={"epsilon": 2}) == config.changed(epsilon=2)
+    for update in ({"epsilon": -1}, {"no_such": 1}, {"rounds": 0}):
+        for copier in (config.model_copy, config.copy):
+            with pytest.raises(ConfigError):
+                copier(update=update)
+
+
+def test_no_part_goes_unchecked() -> None:
+    config = fedldp.recipe("quickstart", target={"unit": "client-run", "epsilon": 8.0})
+    assert config.target is not None
+    with pytest.raises(ValueError, match="epsilon"):
+        config.target.model_copy(update={"epsilon": -1})
+    forged = type(config.target).model_construct(unit="client-run", epsilon=-1.0)
+    with pytest.raises(ConfigError):
+        config.changed(target=forged)
+
+
+# Workers
+
+
+def script(text: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    Path("script.py").write_text(text)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "script.py"], capture_output=True, text=True, env=environment, **how
+    )
+
+
+RUN = 'fedldp.run("quickstart", rounds=1, num_clients=4, workers=2, out="out")'
+
+
+def test_two_workers_without_a_guard_get_the_true_cause() -> None:
+    done = script(f"import fedldp\nprint({RUN})\n")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert "ConfigError: workers = 2: each worker imports your script" in last
+    assert 'put the run under if __name__ == "__main__":' in last
+    assert done.stderr.count("Traceback") == 1
+    assert "bootstrapping" not in done.stderr
+    assert not Path("out").exists()
+
+
+def test_two_workers_with_a_guard_run() -> None:
+    done = script(f'import fedldp\nif __name__ == "__main__":\n    print({RUN})\n')
+    assert done.returncode == 0, done.stderr
+    assert "after 1 round" in done.stdout
+    assert done.stderr == ""
+
+
+def test_workers_of_a_program_that_is_no_file_are_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-"], input=f"import fedldp\n{RUN}\n", capture_output=True, text=True
+    )
+    assert "the program <stdin> is no file" in done.stderr.splitlines()[-1]
+
+
+def test_the_table_of_rounds_is_that_of_the_contract() -> None:
+    assert results.COLUMNS == (
+        "round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds"
+    )  # fmt: skip
