@@ -98,7 +98,7 @@ def test_the_disk_of_a_site_is_full(tmp_path: Path) -> None:
         stage.agents[0].end()
         stage.assert_ledger(0, [])
         assert reports(stage.proxies[0]) == {}
-        eventually(lambda: "ledger.sqlite: disk I/O error" in stage.agents[0].text())
+        eventually(lambda: "the disk cannot be read or written" in stage.agents[0].text())
         stage.start()
         assert stage.server.wait() == 0
         stage.assert_whole(expected(world))

@@ -19,7 +19,6 @@ from fedldp.parts.shared_gaussian import (
     SharedGaussian,
     largest_mu,
     largest_radius,
-    largest_squared_norm,
     shared_gaussian,
 )
 from fedldp.randomness import Stream
@@ -32,6 +31,14 @@ class Noiseless(SharedGaussian):
 
     def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
         return np.zeros(size, np.int64)
+
+
+def largest_squared_norm(radius: float, size: int) -> float:
+    """The paper's bound on a rounding's squared norm, at beta = 2^-20."""
+    root = math.sqrt(size)
+    slack = math.sqrt(2 * math.log(2**20))
+    likely = radius**2 + size / 4 + slack * (radius + root / 2)
+    return min(likely, (radius + root) ** 2)
 
 
 def fresh(number: int = 0, *, simulated: bool = False) -> Stream:

@@ -342,10 +342,6 @@ def _secret(policy: SitePolicy, ledger: SqliteLedger) -> bytes:
     return read_secret(path)
 
 
-def _failed(error: Exception) -> None:
-    log.error("training or encoding failed: %s; something public is sent", type(error).__name__)
-
-
 def _largest(agreement: Agreement) -> int:
     """Return the bytes of a message's largest part: weights, ranges and masks, keys and shares."""
     sites = len(agreement.sites)

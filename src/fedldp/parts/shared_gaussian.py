@@ -231,20 +231,15 @@ class ModularSum(Aggregate):
         return self.total() / (self._clients * self._mechanism.radius)
 
 
-def largest_squared_norm(radius: float, size: int) -> float:
-    """Return what a random rounding's squared norm exceeds with a probability of at most 2^-20.
+def largest_radius(squared_norm: int, size: int) -> float:
+    """Return the radius from which rounding leads to ``squared_norm``; 0 where there is none.
 
-    min(r^2 + D/4 + sqrt(2 ln(1/beta)) (r + sqrt(D)/2), (r + sqrt(D))^2): the second always holds.
+    The squared norm S of a random rounding of a vector of norm r exceeds r^2 + D/4 +
+    sqrt(2 ln(1/beta)) (r + sqrt(D)/2) with a probability of at most beta = 2^-20, and
+    (r + sqrt(D))^2 never. This solves for r.
 
     Source: Kairouz, Liu, Steinke 2021, the squared norm bound of their main theorem.
     """
-    root = math.sqrt(size)
-    likely = radius**2 + size / 4 + _SLACK * (radius + root / 2)
-    return min(likely, (radius + root) ** 2)
-
-
-def largest_radius(squared_norm: int, size: int) -> float:
-    """Return the radius from which rounding leads to ``squared_norm``; 0 where there is none."""
     root = math.sqrt(size)
     constant = size / 4 + _SLACK * root / 2 - squared_norm
     likely = (math.sqrt(max(_SLACK**2 - 4 * constant, 0.0)) - _SLACK) / 2

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from fedldp.accounting.guarantees import IDEALISED, Adversary, Unit
+from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.errors import RunError
-from fedldp.reporting.text import best_lines, number, run_title
+from fedldp.reporting.text import best_lines, run_in_words, run_title
 
 LARGEST_FILE = 64 * 2**20
 """Bytes of a file of a run folder that a report reads; 100,000 rounds take about 30 million."""
@@ -154,12 +154,7 @@ class FinishedRun:
     @property
     def epsilon_in_words(self) -> str:
         """The headline's epsilon and delta."""
-        line = self.headline
-        if line is None or line["epsilon"] is None:
-            return "no guarantee"
-        delta = f" (delta {line['delta']!r})" if line["delta"] else ""
-        idealised = ", idealised" if IDEALISED in line["assumptions"] else ""
-        return number(line["epsilon"]) + delta + idealised
+        return run_in_words(self.summary["privacy"])
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:

@@ -120,6 +120,16 @@ def best_lines(privacy: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]
     return best
 
 
+def run_in_words(privacy: dict[str, Any]) -> str:
+    """Return what is proven of all that a client sends in its run, against the server."""
+    line = best_lines(privacy).get(("client-run", "server"))
+    if line is None or line["epsilon"] is None:
+        return "no guarantee"
+    delta = f" (delta {line['delta']!r})" if line["delta"] else ""
+    idealised = ", idealised" if IDEALISED in line["assumptions"] else ""
+    return f"{number(line['epsilon'])}{delta}{idealised}"
+
+
 def _proven(adversary: str, lines: Rows) -> list[str]:
     parts = []
     for line in lines:
@@ -209,8 +219,15 @@ def print_result(
         parts = ", ".join(f"{name} {mean:.4g}" for name, mean in metrics.items())
         console.print(f"metrics    mean of a round: {parts}", highlight=False, soft_wrap=True)
     if stated:
+        # Of a budget for one weight alone a reader would take it that it is the run's.
         budget = "" if setting is None else f": {setting}"
-        console.print(f"privacy    as stated above{budget}", highlight=False, soft_wrap=True)
+        whole = run_in_words(summary["privacy"])
+        console.print(
+            f"privacy    as stated above{budget}; epsilon of all that a client sends in the run, "
+            f"against the server: {whole}",
+            highlight=False,
+            soft_wrap=True,
+        )
     else:
         print_statement(console, summary["privacy"], setting)
     if summary["run_dir"] is not None:
