@@ -34,10 +34,10 @@ from numpy.lib.stride_tricks import sliding_window_view as views
 from numpy.typing import NDArray
 
 from fedldp.client.runtime import ClientRuntime
-from fedldp.deployment.demo import _Running, _World
 from fedldp.deployment.frames import read_frame, write_frame
 from fedldp.deployment.loopback import Loopback
 from fedldp.deployment.messages import NO_RECEIPT, Answered, Ask, pack, read_by_server, read_by_site
+from fedldp.deployment.parties import Running, World
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.site import Agent
 from fedldp.deployment.sockets import listen
@@ -226,7 +226,7 @@ class Secrets:
         finally:
             ClientRuntime._train, Answer._kept_words = train, words  # type: ignore[method-assign]
 
-    def compute(self, world: _World, taps: list[Tap], folder: Path) -> None:
+    def compute(self, world: World, taps: list[Tap], folder: Path) -> None:
         with self.listening():
             for site, tap in zip(world.sites, taps, strict=True):
                 place = folder / site.key.parent.name
@@ -246,14 +246,14 @@ class Secrets:
 def play(channel: Any, folder: Path) -> dict[str, Any]:
     """Run, listen and search; return what was found."""
     config = resolve("quickstart", ["num_clients=3", "rounds=2"])
-    world = _World.made(folder, config, channel, None)
+    world = World.made(folder, config, channel, None)
     examples = [fingerprinted(site.data) for site in world.sites]
     taps = [Tap(folder / f"tap-{i}" / "site.sock", s.socket) for i, s in enumerate(world.sites)]
     loop, database = Loop(), Database(folder / "flower")
     sockets = [folder / f"tap-{i}" / "site.sock" for i in range(3)]
     try:
         with Loopback(folder / "flower", sockets, world.run / "server.sock") as flower:
-            running = _Running(world, print, flower)
+            running = Running(world, print, flower)
             try:
                 running.start_own()
                 running.start_flower()

@@ -26,6 +26,12 @@ PROGRAMS = {
 }
 
 
+NODE_IS_IN = b"SuperNode ID:"
+"""What a SuperNode of flwr 1.41 logs once the SuperLink has let it in."""
+_TAKEN = b"Received successfully"
+_SETTLED = (b"Sent successfully", b"Ignoring", b"Failed to ", NODE_IS_IN)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FlowerProcess:
     """A process, known by its id and, as ids come again, by when it started (clock ticks)."""
@@ -64,6 +70,11 @@ def find(folder: Path, ports: Mapping[str, int]) -> list[FlowerProcess]:
         if ours:
             found.append(FlowerProcess(name=_name(program, by_port), pid=pid, started=started))
     return found
+
+
+def is_waiting(log: bytes) -> bool:
+    """Return whether the last message that a SuperNode took has no reply yet, by its log."""
+    return log.rfind(_TAKEN) > max(log.rfind(said) for said in _SETTLED)
 
 
 def _name(program: str, by_port: str | None) -> str:

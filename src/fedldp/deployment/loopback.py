@@ -23,7 +23,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
 from fedldp.deployment import certificates, flower_app
-from fedldp.deployment.flower_processes import FlowerProcess, find
+from fedldp.deployment.flower_processes import NODE_IS_IN, FlowerProcess, find, is_waiting
 from fedldp.errors import RunError
 
 HOST = "127.0.0.1"
@@ -134,6 +134,18 @@ class Loopback:
             name = process.name if process.name not in found else f"{process.name}-{process.pid}"
             found[name] = process.pid
         return found
+
+    def without_clientapp(self) -> list[str]:
+        """Return the SuperNodes that took a message, sent no reply yet, and have no ClientApp."""
+        alive = self.processes()
+        return [
+            name
+            for name in self._ports
+            if name in alive
+            and name.replace("supernode", "clientapp") not in alive
+            and name != "superlink"
+            and is_waiting((self.folder / f"{name}.log").read_bytes())
+        ]
 
     def kill(self, name: str) -> int:
         """Send SIGKILL to a process, wait until it is gone, and return the id it had.
@@ -345,10 +357,6 @@ class Loopback:
 
     def _fail(self, name: str, what: str) -> NoReturn:
         raise RunError(f"Flower's {name} {what}: see {self.folder / f'{name}.log'}")
-
-
-NODE_IS_IN = b"SuperNode ID:"
-"""What a SuperNode of flwr 1.41 logs once the SuperLink has let it in."""
 
 
 def script(name: str) -> str:

@@ -1,0 +1,278 @@
+"""The files of all parties of a demo, and their processes on this machine."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from fedldp.accounting.budget import Kind
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import Agreement, Channel
+from fedldp.deployment.identity import make_identity, read_public
+from fedldp.deployment.loopback import Loopback
+from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
+from fedldp.deployment.sites import RELEASED_TWICE
+from fedldp.errors import RunError
+from fedldp.simulation.inputs import Inputs
+from fedldp.systems.base import SystemConfig
+
+Say = Callable[[str], None]
+
+KIND: Kind = "zcdp"
+_DEADLINE = 600.0
+_LONGEST_ROUND = 900.0
+_TO_START = 90.0
+_LOOK = 5.0
+"""Seconds between two looks at Flower's processes."""
+_GONE = 100.0
+"""Seconds after which a SuperNode whose ClientApp is gone is started again; Flower itself gives
+one up after 60 s, where it notices."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The files of all parties.
+
+    Attributes:
+        folder: where they are.
+        agreement: of all.
+        sites: the policy of each, by its number.
+        test: the server's test set, a file.
+        data_dir: the data folder.
+    """
+
+    folder: Path
+    agreement: Agreement
+    sites: list[SitePolicy]
+    test: str
+    data_dir: Path | None
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "server"
+
+    @property
+    def roster(self) -> tuple[Any, ...]:
+        return self.agreement.sites
+
+    @classmethod
+    def made(
+        cls, folder: Path, config: SystemConfig, channel: Channel, data_dir: Path | None
+    ) -> World:
+        """Write keys, data, policies and the agreement, which every site accepts."""
+        raw = Inputs.of(config.changed(standardise=False), None, data_dir)
+        places = [folder / f"site-{index}" for index in range(config.num_clients)]
+        roster = {}
+        for place in places:
+            make_identity(place / "site.key", place / "site.pub")
+            roster[place.name] = read_public(place / "site.pub")
+        agreement = agree(
+            config,
+            raw.problem,
+            roster,
+            channel=channel,
+            quorum=config.round_size,
+            deadline_seconds=_DEADLINE,
+            test_seed=config.seed,
+        )
+        (folder / "run.agreement").write_bytes(agreement.to_bytes())
+        test = raw.dataset.test
+        np.savez(folder / "test.npz", features=test.features, labels=test.labels)
+        sites = []
+        for index, place in enumerate(places):
+            own, train = raw.members[index], raw.dataset.train
+            np.savez(place / "data.npz", features=train.features[own], labels=train.labels[own])
+            sites.append(_policy(place, agreement, data_dir))
+            write_accepted(sites[-1], agreement)
+        return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir)
+
+
+def _policy(place: Path, agreement: Agreement, data_dir: Path | None) -> SitePolicy:
+    terms: dict[str, Any] = {
+        "data": "data.npz",
+        "key": "site.key",
+        "ledger": "ledger.sqlite",
+        "state": "state",
+        "socket": "run/site.sock",
+        "allow_in_clear": bool(agreement.in_clear),
+        "models": [agreement.config.model],
+        "budget": {"kind": KIND, "limit": math.inf},
+    }
+    if data_dir is not None:
+        terms["data_dir"] = str(data_dir.absolute())
+    (place / "site.toml").write_text(tomli_w.dumps(terms))
+    return read_policy(place / "site.toml")
+
+
+class Running:
+    """All processes of a demo."""
+
+    def __init__(self, world: World, tell: Say, flower: Loopback) -> None:
+        self.world, self._tell, self.flower = world, tell, flower
+        self._own: dict[str, subprocess.Popen[bytes]] = {}
+        self._looked = -math.inf
+        self._lost: dict[str, float] = {}
+        """Since when SuperNodes wait for a ClientApp that is gone, by name."""
+
+    def start_own(self) -> None:
+        """Start agents and server."""
+        for index in range(len(self.world.sites)):
+            self.start_agent(index)
+        self.start_server()
+
+    def start_flower(self) -> None:
+        """Start Flower and, once the server listens, the app."""
+        self.flower.start()
+        self._tell(f"started Flower's SuperLink and {len(self.world.sites)} SuperNodes, with TLS")
+        self.await_that(lambda: (self.world.run / "server.sock").exists(), _TO_START, "the server")
+        self.flower.run_app()
+        self._tell("started the server's app")
+
+    def start_agent(self, index: int) -> None:
+        policy = self.world.folder / f"site-{index}" / "site.toml"
+        self._launch(f"agent-{index}", "deploy", "site", str(policy), "--test-keys")
+
+    def start_server(self) -> None:
+        world = self.world
+        data_dir = [] if world.data_dir is None else ["--data-dir", str(world.data_dir.absolute())]
+        self._launch(
+            "server",
+            *("deploy", "server", str(world.run), str(world.folder / "run.agreement")),
+            *("--test", world.test, *data_dir, "--json"),
+        )
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL to an agent, the server, or a process of Flower."""
+        if name in self._own:
+            self._own[name].kill()
+            self._own[name].wait()
+        else:
+            # Flower starts its apps some time after it was told to.
+            self.await_that(lambda: self.ended or name in self.flower.processes(), _TO_START, name)
+            if self.ended:
+                self._tell(f"did not kill {name}: the run was over")
+                return
+            self.flower.kill(name)
+        self._tell(f"killed {name}")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended."""
+        return self._own["server"].poll() is not None
+
+    def app_is_gone(self) -> bool:
+        """Return whether no ServerApp runs."""
+        return "serverapp" not in self.flower.processes()
+
+    def rounds(self) -> int:
+        """Return how many rounds are complete."""
+        metrics = self.world.run / "metrics.jsonl"
+        return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+    def await_round(self, rounds: int) -> None:
+        """Wait until so many rounds are complete."""
+        self.await_that(lambda: self.rounds() >= rounds, _LONGEST_ROUND, f"round {rounds}")
+
+    def await_end(self) -> None:
+        """Wait until the server has ended well."""
+        told = self.rounds()
+        since = time.monotonic()
+        while not self.ended:
+            now = time.monotonic()
+            if self.rounds() > told:
+                told, since = self.rounds(), now
+                self._tell(f"round {told} is complete")
+            if now - since > _LONGEST_ROUND:
+                raise RunError(f"round {told + 1} does not end; {self._log('server')}")
+            self._mend_flower(now)
+            time.sleep(0.1)
+        if self._own["server"].returncode != 0:
+            raise RunError(f"the server failed; {self._log('server')}")
+
+    def _mend_flower(self, now: float) -> None:
+        """Start SuperNodes again that wait for a ClientApp which is gone.
+
+        A SuperNode of flwr 1.41 waits for its reply for ever where a ClientApp ends before it has
+        fetched its message, or without its reply.
+        """
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        lost = self.flower.without_clientapp()
+        self._lost = {name: self._lost.get(name, now) for name in lost}
+        for name, since in self._lost.items():
+            if now - since > _GONE:
+                self._tell(f"{name} waits for a ClientApp that is gone: started it again")
+                self.flower.restart(name)
+                self._lost = {}
+                return
+
+    def check_answers(self) -> None:
+        """Check that no site gave two answers to one question, as far as the server saw them."""
+        log = (self.world.folder / "server.log").read_text(errors="replace")
+        if RELEASED_TWICE in log:
+            raise RunError("a site gave two different answers to one question; please report it")
+        self._tell("the server saw no site give two different answers to one question")
+
+    def close(self) -> None:
+        """End agents and server."""
+        for process in self._own.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 5
+        for process in self._own.values():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        with (self.world.folder / f"{name}.log").open("ab") as log:
+            self._own[name] = subprocess.Popen(
+                [sys.executable, "-c", "from fedldp.cli import main; main()", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+
+    def await_that(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        until = time.monotonic() + seconds
+        while not done():
+            for name, process in self._own.items():
+                if process.poll() not in (None, 0):
+                    raise RunError(f"{name} failed; {self._log(name)}")
+            if time.monotonic() > until:
+                raise RunError(f"{what}: not there after {seconds:g} s; {self._log('server')}")
+            self._mend_flower(time.monotonic())
+            time.sleep(0.1)
+
+    def _log(self, name: str) -> str:
+        lines = (self.world.folder / f"{name}.log").read_text(errors="replace").splitlines()
+        return f"its log ends with: {' / '.join(lines[-3:])}"
+
+
+@contextmanager
+def running_parties(world: World, tell: Say) -> Iterator[Running]:
+    """Give the processes of a demo, none of which is started; end all that were."""
+    agents = [policy.socket for policy in world.sites]
+    with Loopback(world.folder / "flower", agents, world.run / "server.sock") as flower:
+        running = Running(world, tell, flower)
+        try:
+            yield running
+        finally:
+            running.close()

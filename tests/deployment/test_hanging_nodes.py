@@ -1,0 +1,81 @@
+"""A SuperNode that waits for a ClientApp which is gone is found, and started again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedldp.deployment import parties
+from fedldp.deployment.flower_processes import is_waiting
+from fedldp.deployment.loopback import Loopback
+from fedldp.deployment.parties import Running
+
+IN = b"SuperNode ID: 7\n"
+TAKES = b"[RUN 1]\nReceiving: query message (ID: a)\n"
+TOOK = TAKES + b"Received successfully\nStart `flwr-clientapp` process\n"
+SENT = b"[RUN 1]\nSending: query message (ID: b)\nSent successfully\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "waits"),
+    [
+        (b"", False),
+        (IN, False),
+        (IN + TAKES, False),
+        (IN + TOOK, True),
+        (IN + TOOK + SENT, False),
+        (IN + TOOK + SENT + TOOK, True),
+        (IN + TOOK + b"Failed to send message b: gone\n", False),
+        (IN + TOOK + b"Run ID 1 is not in `RUNNING` status. Ignoring reply message b.\n", False),
+        (IN + TOOK + b"Starting Flower SuperNode\n" + IN, False),
+    ],
+)
+def test_whether_a_node_waits_is_read_from_its_log(log: bytes, waits: bool) -> None:
+    assert is_waiting(log) is waits
+
+
+def test_a_node_waits_in_vain_where_it_has_no_clientapp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loopback(tmp_path, [tmp_path / "a", tmp_path / "b", tmp_path / "c"], tmp_path / "s")
+    loop._ports = {"superlink": 1, "supernode-0": 2, "supernode-1": 3, "supernode-2": 4}
+    for name in loop._ports:
+        (tmp_path / f"{name}.log").write_bytes(IN + TOOK)
+    alive = dict.fromkeys(["superlink", "supernode-0", "supernode-1", "clientapp-1"], 1)
+    monkeypatch.setattr(loop, "processes", lambda: alive)
+    assert loop.without_clientapp() == ["supernode-0"]
+
+
+class Flower:
+    """One that has lost what it is told to have lost."""
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self.restarted: list[str] = []
+
+    def without_clientapp(self) -> list[str]:
+        return self.lost
+
+    def restart(self, name: str) -> None:
+        self.restarted.append(name)
+
+
+def test_it_is_started_again_once_it_waited_in_vain_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parties, "_GONE", 10.0)
+    flower: Any = Flower()
+    told: list[str] = []
+    nobody: Any = None
+    running = Running(nobody, told.append, flower)
+    for now in range(0, 60, 6):  # for a moment a node is without one between any two
+        flower.lost = ["supernode-1"] if now % 12 else []
+        running._mend_flower(float(now))
+    assert flower.restarted == []
+    flower.lost = ["supernode-1"]
+    for now in range(60, 78, 6):
+        running._mend_flower(float(now))
+    assert flower.restarted == ["supernode-1"]
+    assert told == ["supernode-1 waits for a ClientApp that is gone: started it again"]
