@@ -208,6 +208,14 @@ def test_an_account_is_the_document_of_the_command_line(fedldp_command: Any) -> 
     assert "<table>" in statement._repr_html_()
 
 
+def test_a_notebook_shows_a_statement_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich, in Jupyter, shows what is printed to any console at once, and leaves its file empty."""
+    statement = fedldp.account("quickstart")
+    text = repr(statement)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert repr(statement) == text != ""
+
+
 def test_an_account_is_that_of_the_run_with_the_same_settings(result: fedldp.Result) -> None:
     assert fedldp.account("quickstart", epsilon=2, **SMALL) == result.privacy
     assert isinstance(result.privacy, fedldp.Statement)

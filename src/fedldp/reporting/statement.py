@@ -26,7 +26,10 @@ class Statement(dict[str, Any]):
         from rich.console import Console
 
         text = io.StringIO()
-        print_statement(Console(file=text, width=100, color_system=None), self)
+        # Else, in Jupyter, rich would show the lines at once and leave the text empty.
+        print_statement(
+            Console(file=text, width=100, color_system=None, force_jupyter=False), self
+        )
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
