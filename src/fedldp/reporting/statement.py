@@ -27,9 +27,7 @@ class Statement(dict[str, Any]):
 
         text = io.StringIO()
         # Else, in Jupyter, rich would show the lines at once and leave the text empty.
-        print_statement(
-            Console(file=text, width=100, color_system=None, force_jupyter=False), self
-        )
+        print_statement(Console(file=text, width=100, color_system=None, force_jupyter=False), self)
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
