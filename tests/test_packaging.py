@@ -21,8 +21,8 @@ pytestmark = [
 ]
 
 LITTER = (
-    "build/src", "dist/docs", "docs/.ipynb_checkpoints", "env/lib/torch/tests", "runs/quickstart/docs",
-    "site/docs", "src/fedldp/__pycache__", "tests/.hypothesis",
+    "build/src", "dist/docs", "docs/.ipynb_checkpoints", "env/lib/torch/tests",
+    "runs/quickstart/docs", "site/docs", "src/fedldp/__pycache__", "tests/.hypothesis",
 )  # fmt: skip
 
 
