@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fedldp.errors import ConfigError
 
 _NEIGHBOURS = 4e-16  # relative width of a bracket of two neighbouring floats
+_PATIENCE = 3  # steps of regula falsi that may leave more than half of a bracket
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -25,7 +26,8 @@ def solve(
         target: what the answer must not exceed.
         start: function(start) must meet the target.
         end: returned if it meets the target.
-        precision: relative width of the last bracket; raise it for slow functions.
+        precision: relative width of the last bracket; raise it for slow functions, which are then
+            evaluated some ten times where they are smooth (regula falsi, Illinois variant).
 
     Returns:
         An x with function(x) <= target exactly as evaluated. If the function is monotone, no x
@@ -39,7 +41,8 @@ def solve(
     >>> solve(lambda x: 1 / x, 0.5, start=8.0, end=1.0)
     2.0
     """
-    if function(end) <= target:
+    at_end = function(end)
+    if at_end <= target:
         return end
     good, bad = start, end
     reached = function(good)
@@ -48,15 +51,40 @@ def solve(
             f"target = {target:g} cannot be met: between {min(start, end):g} and "
             f"{max(start, end):g} the least value is {reached:g}; give a larger target"
         )
+    at_good, at_bad = reached - target, at_end - target
+    last = ""
+    since = 0  # steps since the bracket was last halved
+    half = abs(bad - good) / 2
     while abs(good - bad) > precision * abs(good):
         middle = (good + bad) / 2
+        if precision > _NEIGHBOURS and since < _PATIENCE and math.isfinite(at_bad):
+            middle = _between(good, bad, at_good, at_bad, precision)
         if middle in (good, bad):
             break
-        if function(middle) <= target:
-            good = middle
+        found = function(middle) - target
+        if found <= 0:
+            good, at_good = middle, found
+            at_bad /= 2 if last == "good" else 1
+            last = "good"
         else:
-            bad = middle
+            bad, at_bad = middle, found
+            at_good /= 2 if last == "bad" else 1
+            last = "bad"
+        since += 1
+        if abs(bad - good) <= half:
+            since, half = 0, abs(bad - good) / 2
     return good
+
+
+def _between(good: float, bad: float, at_good: float, at_bad: float, precision: float) -> float:
+    """Return where a line through both ends crosses, a little towards the farther end.
+
+    So the nearer end is passed once it is near enough, and the bracket closes from both sides.
+    """
+    guess = good + (bad - good) * at_good / (at_good - at_bad)
+    step = math.copysign(0.4 * precision * abs(good), bad - good)
+    guess += step if abs(guess - good) < abs(bad - guess) else -step
+    return min(max(guess, min(good, bad)), max(good, bad))
 
 
 def minimise(

@@ -1,0 +1,62 @@
+"""The answer always meets its target and is as near as asked; slow functions are asked seldom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from fedldp.accounting.solve import solve
+from fedldp.errors import ConfigError
+
+Function = Callable[[float], float]
+
+SMOOTH: list[tuple[Function, float, float, float]] = [
+    (lambda x: x * x, 2.0, 1.0, 3.0),
+    (lambda x: 1 / x, 0.5, 8.0, 1.0),
+    (math.expm1, 1e-3, 1e-4, 1.0),
+    (lambda x: x**5 + x, 7.0, 1.0, 3.2),
+    (math.sqrt, 1.7, 1.0, 10.0),
+]
+ROUGH: list[tuple[Function, float, float, float]] = [
+    (lambda x: math.inf if x > 3 else x, 2.5, 1.0, 10.0),
+    (lambda x: math.inf if x > 3 else x, 5.0, 1.0, 10.0),
+    (lambda x: math.floor(x * 10) / 10, 0.75, 0.0, 1.0),
+    (lambda x: 0.0 if x < 0.7 else 1e300, 1.0, 0.0, 1.0),
+    (math.expm1, 1e-3, 0.0, 50.0),
+]
+
+
+@pytest.mark.parametrize("precision", [1e-4, 1e-10])
+@pytest.mark.parametrize("case", SMOOTH + ROUGH)
+def test_it_meets_its_target_as_nearly_as_asked(
+    case: tuple[Function, float, float, float], precision: float
+) -> None:
+    function, target, start, end = case
+    found = solve(function, target, start, end, precision)
+    assert function(found) <= target
+    beyond = found + math.copysign(2 * precision * abs(found), end - start)
+    assert function(beyond) > target
+    assert function(solve(function, target, start, end)) <= target
+
+
+@pytest.mark.parametrize("case", SMOOTH)
+def test_a_slow_smooth_function_is_evaluated_a_few_times(
+    case: tuple[Function, float, float, float],
+) -> None:
+    function, target, start, end = case
+    calls = []
+
+    def slow(x: float) -> float:
+        calls.append(x)
+        return function(x)
+
+    solve(slow, target, start, end, 1e-10)
+    assert len(calls) <= 25
+
+
+def test_the_end_is_taken_where_it_meets_the_target_and_the_impossible_is_refused() -> None:
+    assert solve(lambda x: x, 3.0, 0.0, 2.0, 1e-10) == 2.0
+    with pytest.raises(ConfigError, match="the least value is 1; give a larger target"):
+        solve(lambda x: x, 0.5, 1.0, 2.0, 1e-10)
