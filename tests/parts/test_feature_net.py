@@ -58,6 +58,49 @@ def test_an_activation_and_a_norm_follow_every_convolution() -> None:
     assert kinds == [*block, *block, nn.Flatten]
 
 
+APPENDIX_A = Architecture((1, 28, 28), 10, (32, 64), False, "mnist")
+
+
+def test_the_network_of_mnist_has_its_norms_where_appendix_a_numbers_them() -> None:
+    """Chamikara et al. 2022: conv 3, 6, 10, 13; pool 8, 15; batch norm 5, 9, 12, 17, 20."""
+    net = build(APPENDIX_A, draw("weights"))
+    layers = [*net.body, *net.head]  # type: ignore[misc]
+    places: dict[type[nn.Module], list[int]] = {}
+    for number, layer in enumerate(layers, start=3):
+        places.setdefault(type(layer), []).append(number)
+    assert places[nn.Conv2d] == [3, 6, 10, 13]
+    assert places[nn.MaxPool2d] == [8, 15]
+    assert places[nn.BatchNorm2d] + places[nn.BatchNorm1d] == [5, 9, 12, 17, 20]
+    assert places[nn.Flatten] == [16]
+    assert places[nn.Linear] == [18, 22]
+    assert [layer.num_features for layer in layers if isinstance(layer, nn.BatchNorm2d)] == [
+        32, 32, 64,
+    ]  # fmt: skip
+    assert net.features(np.zeros((2, 1, 28, 28), np.float32), CPU).shape == (2, 1024)
+    assert len(net.body) == 17 - 2  # the features are those of layer 17
+
+
+def test_the_network_of_mnist_learns_and_comes_back() -> None:
+    architecture = Architecture((1, 8, 8), 10, (4, 6), True, "mnist")
+    net, images = build(architecture, draw("weights")), digits().features
+    assert train(net, digits(), epochs=25, draw=draw, device=CPU)
+    assert accuracy(net) > 0.5
+    back = restore(architecture, state_of(net))
+    np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
+    with pytest.raises(RunError, match="encoder"):
+        restore(SMALL, state_of(net))
+
+
+@pytest.mark.parametrize("count", [1, 65])
+def test_a_batch_of_one_example_is_left_out_and_refuses_nothing(count: int) -> None:
+    architecture = Architecture((1, 8, 8), 10, (4, 6), True, "mnist")
+    net = build(architecture, draw("weights"))
+    before = state_of(net)["0.weight"].copy()
+    assert train(net, digits(count), epochs=1, draw=draw, device=CPU)
+    assert np.array_equal(state_of(net)["0.weight"], before) == (count == 1)
+    assert net.features(digits(1).features, CPU).shape == (1, 24)
+
+
 def test_its_weights_come_from_the_stream_and_no_global_draw_is_made() -> None:
     before = torch.random.get_rng_state()
     one, again, other = (build(SMALL, draw("weights", seed)) for seed in (0, 0, 1))

@@ -107,6 +107,9 @@ def test_verdicts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(comparison.KNOWN, "long", "it is a test")
     found = rows_of(TINY, store, tmp_path)["long"]
     assert (found.verdict, found.why) == ("explained", "it is a test")
+    monkeypatch.setitem(comparison.KNOWN, "long", "not known: it is a test")
+    found = rows_of(TINY, store, tmp_path)["long"]
+    assert (found.verdict, found.why) == ("unexplained", "not known: it is a test")
 
 
 def test_devices_are_not_mixed(store: Store, tmp_path: Path) -> None:

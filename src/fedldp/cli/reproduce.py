@@ -259,5 +259,7 @@ def _show(target: Target, rows: list[Row], as_json: bool) -> None:
         "Percent, or points. Proven eps: for all that a client sends in the run, against the "
         "server, without a shuffler."
     )
-    for why in {row.why for row in rows if row.why}:
-        console.print(f"explained: {why}", highlight=False, soft_wrap=True)
+    for row in rows:
+        if row.why:
+            text = f"why {row.row} differs: {row.why}"
+            console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -122,6 +122,44 @@ class TwoPoint(BitMechanism):
         """Return K^2 - x^2 (Lemma 2, with the term that the paper drops)."""
         return self.scale**2 - self.bound(values) ** 2
 
+    def error_bound(self, radius: float, num_reports: int, failure: float) -> float:
+        """Return what the error of one coordinate's mean exceeds with ``failure`` at most.
+
+        It is Theorem 2 with the constants of its proof: the lambda at which eq. 9 of Sun, Qian,
+        Chen 2021, Bernstein's inequality, is beta,
+
+            beta = 2 exp(-n lambda^2 / (2 r^2 K^2 + 4 lambda r e^eps / (3 (e^eps - 1)))).
+
+        Four things to know of it:
+
+        - The theorem's O(r sqrt(-log beta)/(eps sqrt(n))) leaves out two terms. K falls to 1, not
+          to 0, as eps grows, so the bound never falls below r sqrt(2 ln(2/beta)/n). And where n
+          is below about ln(2/beta), the part that falls as 1/n is the larger one.
+        - Hoeffding's inequality gives r K sqrt(2 ln(2/beta)/n), which is always less.
+        - It is of one coordinate: for all d at once, give ``failure``/d.
+        - The error is against the mean of the clipped weights: what clipping to the range changed
+          comes on top.
+
+        Args:
+            radius: r, of the range; in the unit of the weights, as is what is returned.
+            num_reports: n, each client's own, all of ``epsilon_per_weight`` and of one range.
+            failure: beta, in (0, 1).
+
+        Raises:
+            ConfigError: an argument is out of range.
+        """
+        if not 0 < radius < math.inf:
+            raise ConfigError(f"radius = {radius}: give a finite number above 0")
+        if num_reports < 1:
+            raise ConfigError(f"num_reports = {num_reports}: give 1 or more")
+        if not 0 < failure < 1:
+            raise ConfigError(f"failure = {failure}: give a number between 0 and 1")
+        # In units of r: n x^2 = log (2 K^2 + 2 a x), and 2 e^eps/(e^eps - 1) = K + 1.
+        log = math.log(2 / failure)
+        a = (self.scale + 1) / 3
+        root = math.sqrt((a * log) ** 2 + 2 * num_reports * log * self.scale**2)
+        return radius * (a * log + root) / num_reports
+
     @classmethod
     def examples(cls) -> Sequence[TwoPoint]:
         """Return instances for the contract tests."""

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fedldp.errors import ConfigError
 from fedldp.parts.images import check_images
 
+Layers = Literal["deep", "mnist"]
+
 
 @dataclass(frozen=True)
 class Architecture:
-    """Blocks of two 3x3 convolutions and a 2x2 max-pool, and a linear classifier.
+    """Blocks of two 3x3 convolutions, each with ELU, and a 2x2 max-pool; and a classifier.
 
-    Each convolution is followed by ELU and batch norm, each block by dropout.
+    Chamikara et al. 2022, Appendix A, numbers the layers of its two networks. In the "deep" one
+    (CIFAR-10, Fashion-MNIST, SVHN) batch norm follows every convolution's ELU, and dropout every
+    block. In the "mnist" one batch norm follows the first convolution of a block and its max-pool
+    (layers 5, 9, 12, 17), and a hidden dense layer behind the features (20).
 
     Attributes:
         input_shape: (channels, height, width) of an example.
         num_classes: of the classifier.
         channels: of each block's convolutions.
         padding: whether convolutions keep the height and the width.
+        layers: where batch norm and dropout stand.
 
     Raises:
         ConfigError: the examples are no images, or too small.
@@ -28,6 +35,7 @@ class Architecture:
     num_classes: int
     channels: tuple[int, ...]
     padding: bool
+    layers: Layers = "deep"
 
     def __post_init__(self) -> None:
         check_images(self.input_shape)

@@ -192,12 +192,18 @@ def _weighted_loss(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
     return (functional.cross_entropy(logits, labels, reduction="none") * shares).sum()
 
 
-def descend(rate: Callable[[int], float]) -> Advance:
-    """Return SGD whose step 0, 1, 2, ... has the size ``rate`` of it."""
+def descend(rate: Callable[[int], float], momentum: float = 0.0) -> Advance:
+    """Return SGD whose step 0, 1, 2, ... has the size ``rate`` of it, from rest."""
+    velocities: dict[str, Tensor] = {}
 
     def advance(number: int, weights: Weights, gradients: Weights) -> None:
         for name, own in weights.items():
-            own.sub_(gradients[name], alpha=rate(number))
+            slope = gradients[name]
+            if momentum:
+                before = velocities.get(name)
+                slope = slope if before is None else before.mul_(momentum).add_(slope)
+                velocities[name] = slope
+            own.sub_(slope, alpha=rate(number))
 
     return advance
 

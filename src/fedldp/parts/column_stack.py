@@ -163,6 +163,7 @@ class ColumnStack:
         sizes = [layer.outputs * (layer.inputs + 1) for layer in layers]
         self._layers = layers
         self._all, self._slope = torch.zeros(sum(sizes)), torch.zeros(sum(sizes))
+        self._velocity = torch.zeros(sum(sizes))
         self._weights, self._slopes = (
             [
                 own.view(layer.outputs, -1)
@@ -180,7 +181,8 @@ class ColumnStack:
 
     @torch.no_grad()
     def load(self, parameters: Sequence[Tensor]) -> None:
-        """Take the weights from the network's ``parameters``."""
+        """Take the weights from the network's ``parameters``; steps begin from rest."""
+        self._velocity.zero_()
         for own, weight, bias in zip(self._weights, parameters[::2], parameters[1::2], strict=True):
             own[:, :-1] = weight.reshape(len(own), -1)
             own[:, -1] = bias
@@ -193,7 +195,14 @@ class ColumnStack:
             bias.copy_(own[:, -1])
 
     @torch.no_grad()
-    def step(self, columns: Tensor, labels: Tensor, indices: Tensor, rate: float) -> None:
+    def step(
+        self,
+        columns: Tensor,
+        labels: Tensor,
+        indices: Tensor,
+        rate: float,
+        momentum: float = 0.0,
+    ) -> None:
         """Take a step down the mean cross-entropy of the examples at ``indices``.
 
         Args:
@@ -201,6 +210,7 @@ class ColumnStack:
             labels: theirs, shape (examples,).
             indices: of the batch, shape (batch,).
             rate: step size.
+            momentum: share of the last step's slope that goes on, as in torch's SGD.
         """
         batch = self._batches.get(len(indices))
         if batch is None:
@@ -210,7 +220,10 @@ class ColumnStack:
             self._batches[len(indices)] = batch
         torch.index_select(columns, 1, indices, out=batch.values)
         batch.slopes(labels.index_select(0, indices))
-        self._all.add_(self._slope, alpha=-rate)
+        slope = self._slope
+        if momentum:
+            slope = self._velocity.mul_(momentum).add_(slope)
+        self._all.add_(slope, alpha=-rate)
 
 
 class _Batch:

@@ -1,8 +1,9 @@
 """A convolutional network that a client, or the public, trains for its features.
 
 It never leaves its owner. Source: Chamikara et al. 2022, "Local Differential Privacy for Federated
-Learning", Section 4.1 and Appendix A; ELU and the dropout rates, which it does not state, are those
-of the widespread Keras network with the same layers.
+Learning", Section 4.1 and Appendix A. ELU and the dropout rates, which it does not state, are those
+of the widespread Keras network with the layers of its deep one. Nor does it state the hidden layer
+of its MNIST network, 512 units here, or the dropout behind it, 0.2.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ LEARNING_RATE = 1e-3
 BATCH_SIZE = 64
 KERNEL_PENALTY = 1e-4
 _DROPOUT = (0.2, 0.3, 0.4)
+_HIDDEN = 512
+_HIDDEN_DROPOUT = 0.2
 _PIECE = 500  # examples of which features are computed at a time
 
 Body = Mapping[str, NDArray[Any]]
@@ -39,18 +42,23 @@ class FeatureNet(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         inward = architecture.input_shape[0]
+        blocks = _deep_block if architecture.layers == "deep" else _mnist_block
         layers: list[nn.Module] = []
         for block, outward in enumerate(architecture.channels):
-            for _ in range(2):
-                layers += [
-                    nn.Conv2d(inward, outward, 3, padding=int(architecture.padding)),
-                    nn.ELU(),
-                    nn.BatchNorm2d(outward),
-                ]
-                inward = outward
-            layers += [nn.MaxPool2d(2), nn.Dropout(_DROPOUT[min(block, len(_DROPOUT) - 1)])]
-        self.body = nn.Sequential(*layers, nn.Flatten())
-        self.head = nn.Linear(architecture.num_features, architecture.num_classes)
+            layers += blocks(block, inward, outward, int(architecture.padding))
+            inward = outward
+        layers.append(nn.Flatten())
+        size, classes = architecture.num_features, architecture.num_classes
+        self.head: nn.Module
+        if architecture.layers == "deep":
+            self.body, self.head = nn.Sequential(*layers), nn.Linear(size, classes)
+            return
+        # Layer 17 stands behind the last pool (15) and, as 16 is the vector of features, on it.
+        self.body = nn.Sequential(*layers[:-2], layers[-1], nn.BatchNorm1d(size))
+        self.head = nn.Sequential(
+            *(nn.Linear(size, _HIDDEN), nn.ELU(), nn.BatchNorm1d(_HIDDEN)),
+            *(nn.Dropout(_HIDDEN_DROPOUT), nn.Linear(_HIDDEN, classes)),
+        )
 
     def forward(self, examples: Tensor) -> Tensor:
         """Return the logits, shape (batch, num_classes)."""
@@ -76,6 +84,22 @@ class FeatureNet(nn.Module):
         with torch.no_grad():
             for value in self.body.state_dict().values():
                 value.zero_()
+
+
+def _deep_block(block: int, inward: int, outward: int, padding: int) -> list[nn.Module]:
+    return [
+        *(nn.Conv2d(inward, outward, 3, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
+        *(nn.Conv2d(outward, outward, 3, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
+        *(nn.MaxPool2d(2), nn.Dropout(_DROPOUT[min(block, len(_DROPOUT) - 1)])),
+    ]
+
+
+def _mnist_block(block: int, inward: int, outward: int, padding: int) -> list[nn.Module]:
+    return [
+        *(nn.Conv2d(inward, outward, 3, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
+        *(nn.Conv2d(outward, outward, 3, padding=padding), nn.ELU()),
+        *(nn.MaxPool2d(2), nn.BatchNorm2d(outward)),
+    ]
 
 
 def build(architecture: Architecture, stream: Stream) -> FeatureNet:
@@ -135,9 +159,13 @@ def train(
     ]
     optimizer = torch.optim.RMSprop(groups, lr=LEARNING_RATE, alpha=0.9, eps=1e-7)
     features, labels = as_tensors(examples)
+    # Of one example a batch norm on vectors has no variance: torch refuses, which would tell of it.
+    least = 2 if any(isinstance(layer, nn.BatchNorm1d) for layer in net.modules()) else 1
     net.train()
     with torch_seeded(draw("encoder dropout")):
         for indices in batches(len(examples), epochs, BATCH_SIZE, draw("encoder batches")):
+            if len(indices) < least:
+                continue
             batch = to_device(features[indices], device)
             loss = functional.cross_entropy(net(batch), labels[indices].to(device))
             optimizer.zero_grad()

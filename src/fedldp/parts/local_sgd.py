@@ -29,7 +29,7 @@ PIECE = 1000
 @final
 @dataclass(frozen=True, eq=False)
 class LocalSgd:
-    """Plain SGD on a client's examples, cross-entropy loss, no momentum.
+    """SGD on a client's examples, cross-entropy loss; plain, unless it is given a momentum.
 
     Every epoch visits every example once, in an order from the client's stream "batches"; the last
     batch of an epoch may be smaller.
@@ -40,6 +40,7 @@ class LocalSgd:
         batch_size: examples in one step.
         learning_rate: step size.
         device: where to train.
+        momentum: share of the last step's slope that goes on; every round begins from rest.
 
     Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
     """
@@ -49,6 +50,7 @@ class LocalSgd:
     batch_size: int
     learning_rate: float
     device: torch.device
+    momentum: float = 0.0
     _stacks: dict[tuple[int, ...], ColumnStack | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -71,15 +73,21 @@ class LocalSgd:
             stack.load(parameters)
             columns = as_columns(features)
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
-                stack.step(columns, labels, indices, rate(step))
+                stack.step(columns, labels, indices, rate(step), self.momentum)
             stack.store(parameters)
             return Sensitive(read_weights(self.model))
+        velocity: list[Tensor] | None = None
         with torch_seeded(client.fresh("model")):
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
                 batch = to_device(features.index_select(0, indices), self.device)
                 answers = labels.index_select(0, indices).to(self.device)
                 found = gradients(self.model, batch, answers, parameters)
                 with torch.no_grad():
+                    if self.momentum and velocity is not None:
+                        torch._foreach_mul_(velocity, self.momentum)
+                        torch._foreach_add_(velocity, found)
+                        found = velocity
+                    velocity = found
                     torch._foreach_add_(parameters, found, alpha=-rate(step))
         return Sensitive(read_weights(self.model))
 
@@ -109,7 +117,7 @@ class LocalSgd:
             chosen,
             batched_sgd.of_examples(clients.examples, self.device),
             batched_sgd.mean_gradients(self.model),
-            batched_sgd.descend(rate),
+            batched_sgd.descend(rate, self.momentum),
             steps=None if (steps == steps[0]).all() else steps,
         )
 

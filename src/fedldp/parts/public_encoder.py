@@ -144,7 +144,7 @@ def _fit_norms_to_noise(net: FeatureNet, noise: NDArray[np.float32]) -> None:
 
     net.eval()
     for layer in net.body:
-        if isinstance(layer, nn.BatchNorm2d):
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.train()
             layer.momentum = None  # what comes now is all there is: no moving average
     with torch.no_grad():

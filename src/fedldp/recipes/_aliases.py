@@ -13,6 +13,8 @@ ALIASES = {
     "ldp-fl-fmnist-fig5b-eps4": "ldp-fl-fmnist",
     "ldp-fl-fmnist-fig3-n200": "ldp-fl-fmnist-table1-fixed-eps5",
     "ldp-fl-fmnist-fig5b-eps10": "ldp-fl-fmnist-table1-fixed-eps10",
+    "ldp-fl-fmnist-gap-base": "ldp-fl-fmnist-table1-adaptive-eps5",
+    "fedavg-fmnist-gap-base": "fedavg-fmnist",
     "ldp-fl-cifar10-fig3-n500": "ldp-fl-cifar10",
     "ldp-fl-cifar10-fig5c-eps10": "ldp-fl-cifar10",
     "ldp-fl-cifar10-table1-adaptive-eps10": "ldp-fl-cifar10",

@@ -36,6 +36,16 @@ RECIPES = (
     _of_ldp_fl(MNIST, "MNIST", 97.21),
     _of_ldp_fl(_twin(ldp_fl.FMNIST), "Fashion-MNIST", 87.58),
     _of_ldp_fl(_twin(ldp_fl.CIFAR10), "CIFAR-10", 62.55),
+    *(
+        Recipe(
+            name=f"fedavg-fmnist-gap-{name}",
+            config=_twin(ldp_fl.FMNIST).changed(**changes),
+            summary=f"FedAvg on Fashion-MNIST: {what}",
+            source=Source(paper=ldp_fl.PAPER, place=ldp_fl.GAP, row=what, column="FedAvg"),
+            expected=Expected(accuracy=0.8758, tolerance=ldp_fl.TOLERANCE),
+        )
+        for name, (what, changes) in ldp_fl.LOCAL_WORK.items()
+    ),
     Recipe(
         name="fedavg-mnist-fig5",
         config=_twin(nbafl.MNIST),

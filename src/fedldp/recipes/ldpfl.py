@@ -1,9 +1,9 @@
 """LDPFL (Chamikara et al. 2022) at the paper's settings, and shorter runs of them.
 
 The paper does not state, and these are ours: one hidden layer of 64 units in the global network;
-the rounds, but for the 80 of Table 1; Adam's learning rate, 0.001; ELU and dropout in the clients'
-networks; the non-IID partition. Its images are augmented, it does not say how; ours are not. Its
-RMSprop has a decay of 1e-6 for each step; ours has none.
+the rounds, but for the 80 of Table 1; Adam's learning rate, 0.001; ELU, dropout and the width of
+the hidden layer in the clients' networks; the non-IID partition. Its images are augmented, it does
+not say how; ours are not. Its RMSprop has a decay of 1e-6 for each step; ours has none.
 
 The runs with "short" in their names train encoders for 8 epochs (5 on MNIST), not 50, and take one
 local epoch in a round, not 50, with SGD at a learning rate 50 times larger.
@@ -25,6 +25,7 @@ NON_IID = "dirichlet:0.3"
 _MNIST = LdpflConfig(
     dataset="mnist", model="mlp_64", num_clients=2, rounds=20, local_epochs=50, batch_size=32,
     optimizer="adam", learning_rate=0.001, encoder_channels=[32, 64],
+    encoder_layers="mnist",
 )  # fmt: skip
 _DEEP: dict[str, Any] = {
     "model": "mlp_64", "rounds": 80, "local_epochs": 50, "batch_size": 32, "optimizer": "sgd",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.errors import FedldpError
 from fedldp.recipes import Expected, Recipe
-from fedldp.reproduction.known import KNOWN
+from fedldp.reproduction.known import KNOWN, NOT_KNOWN
 from fedldp.reproduction.results import (
     Device,
     Measured,
@@ -25,7 +25,10 @@ from fedldp.reproduction.targets import Gain, Target, source_of
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 from fedldp.systems import SystemConfig
 
-Verdict = Literal["agrees", "differs", "explained", "no number", "not measured"]
+Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
+
+WORTH_A_REASON = 0.01
+"""A difference, from 0 to 1, above which a committed cell says why, whatever its tolerance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ class Row:
         tolerance: how far ours may be from it.
         ours: the measurement, or None.
         verdict: what they say together.
-        why: why ours differs, where that is known.
+        why: why ours differs by more than a point, or that it is not known.
         epsilon: proven for a client's whole run against the server; None: nothing is, or a gain.
         delta: of that epsilon.
         idealised: whether that line is of idealised arithmetic.
@@ -212,13 +215,17 @@ def _judged(
         verdict = "agrees"
     else:
         near = committed is None or abs(ours.mean - committed.mean) <= expected.tolerance
-        verdict = "explained" if why is not None and near else "differs"
+        if why is None or not near:
+            verdict = "differs"
+        else:
+            verdict = "unexplained" if why.startswith(NOT_KNOWN) else "explained"
+    far = ours and expected and abs(ours.mean - expected.accuracy) > WORTH_A_REASON
     return {
         "paper": expected and expected.accuracy,
         "tolerance": expected and expected.tolerance,
         "ours": ours,
         "verdict": verdict,
-        "why": why if verdict == "explained" else None,
+        "why": why if far and verdict != "differs" else None,
     }
 
 

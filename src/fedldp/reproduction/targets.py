@@ -100,7 +100,8 @@ def source_of(recipe: Recipe) -> Source:
 
 def _name(paper: str, place: str) -> str:
     start = _SHORT.get(paper) or re.sub(r"\W+", "-", paper.lower())
-    return f"{start}-{re.sub(r'[^a-z0-9]', '', place.lower().replace('section', 'text'))}"
+    words = place.lower().replace("section", "text").replace(", ", "-")
+    return f"{start}-{re.sub(r'[^-a-z0-9]', '', words)}"
 
 
 def _order(target: Target) -> tuple[int, str, int]:
@@ -112,6 +113,7 @@ def _order(target: Target) -> tuple[int, str, int]:
 
 _SELECTION: dict[str, tuple[tuple[str, ...], dict[str, float | None]]] = {
     "mnist-fig2": (("llh", "lmh", "lhh"), {"b": 5.57, "c": 11.28}),
+    "digits-fig2": (("llh", "lmh", "lhh"), {"b": 5.57, "c": 11.28}),
     "fmnist-fig3": (("llh", "lmh", "lhh"), {"b": 3.04, "c": 3.93}),
     "covertype-fig4": (("lmh", "lh"), {"b": 4.07, "c": 10.90}),
     "mnist-fig5": (("lmh", "lh"), {"b": None, "c": 6.97}),

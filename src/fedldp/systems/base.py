@@ -367,13 +367,14 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
 
     # Training, as most systems do it
 
-    def sgd(self, problem: Problem, device: torch.device) -> LocalSgd:
-        """Return plain SGD as a client step."""
+    def sgd(self, problem: Problem, device: torch.device, momentum: float = 0.0) -> LocalSgd:
+        """Return SGD as a client step."""
         from fedldp.parts.local_sgd import LocalSgd
 
         # Whatever weights it has: those of a broadcast replace them.
         model = self.module(problem, Stream(bytes(32), simulated=True))
-        return LocalSgd(model, self.local_epochs, self.batch_size, self.learning_rate, device)
+        epochs, rate = self.local_epochs, self.learning_rate
+        return LocalSgd(model, epochs, self.batch_size, rate, device, momentum)
 
     def module(self, problem: Problem, stream: Stream) -> nn.Module:
         """Return the model as a torch module, with initial weights from ``stream``."""

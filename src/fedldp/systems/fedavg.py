@@ -25,6 +25,7 @@ from fedldp.accounting.statement import Claim
 from fedldp.parts.averaging import SendPlain, WeightedMean
 from fedldp.parts.sides import ServerSide
 from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems.settings import Momentum
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +43,8 @@ class FedAvgConfig(SystemConfig):
         "examples", description="weight of a client in the average: its example count, or one"
     )
 
+    momentum: Momentum = Field(0.0, description="of the clients' SGD; every round begins from rest")
+
     def client_encoder(self, problem: Problem, client: int) -> SendPlain:
         """Return what sends weights as they are, and perhaps the number of examples."""
         by_examples = self.weighting == "examples"
@@ -49,8 +52,8 @@ class FedAvgConfig(SystemConfig):
         return SendPlain(InClear(what=what), by_examples)
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
-        """Return plain SGD."""
-        return self.sgd(problem, device)
+        """Return SGD."""
+        return self.sgd(problem, device, self.momentum)
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the averaging server."""

@@ -47,7 +47,7 @@ from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
 from fedldp.parts.sides import Draw, Rows, Sender, Senders, ServerSide, State
 from fedldp.parts.summing import Summing, counts_of_bits
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
-from fedldp.systems.settings import Count, Delays, Positive
+from fedldp.systems.settings import Count, Delays, Momentum, Positive
 from fedldp.wire import (
     Broadcast,
     Counted,
@@ -103,6 +103,7 @@ class LdpFlConfig(SystemConfig):
     send: Literal["weights", "update"] = Field(
         "weights", description="send weights (the paper), or their change from the broadcast"
     )
+    momentum: Momentum = Field(0.0, description="of the clients' SGD; every round begins from rest")
     integer_bits: Literal[64, 32] = Field(64, description="bits of a random comparison")
     ranges: Literal["fixed", "adaptive"] = Field(
         "fixed", description="fixed: range_center and range_radius; adaptive: from the last weights"
@@ -207,8 +208,8 @@ class LdpFlConfig(SystemConfig):
         )
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
-        """Return plain SGD."""
-        return self.sgd(problem, device)
+        """Return SGD."""
+        return self.sgd(problem, device, self.momentum)
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the server that estimates the mean; see the module's diagram."""

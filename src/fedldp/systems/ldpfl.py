@@ -44,7 +44,7 @@ from fedldp.errors import ConfigError
 from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
-from fedldp.parts.architecture import Architecture
+from fedldp.parts.architecture import Architecture, Layers
 from fedldp.parts.averaging import SendPlain, WeightedMean
 from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.fixed_point import FixedPoint
@@ -110,6 +110,12 @@ class LdpflConfig(SystemConfig):
     encoder_padding: bool = Field(
         False, description="whether the encoder's convolutions keep an image's size"
     )
+    encoder_layers: Layers = Field(
+        "deep",
+        description="where the encoder's batch norms stand: deep (the paper's network for "
+        "CIFAR-10, Fashion-MNIST, SVHN): after every convolution; mnist (its other one): after "
+        "the first convolution of a block and after its pool",
+    )
     encoder_epochs: Count = Field(
         50, le=100_000, description="passes that an encoder is trained for"
     )
@@ -157,6 +163,7 @@ class LdpflConfig(SystemConfig):
             problem.num_classes,
             tuple(self.encoder_channels),
             self.encoder_padding,
+            self.encoder_layers,
         )
 
     def num_bits(self, problem: Problem) -> int:

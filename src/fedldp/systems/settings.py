@@ -21,6 +21,7 @@ Delta = Annotated[float, Field(ge=SMALLEST_DELTA, lt=1)]
 NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
 NoiseMultiplier = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _named(model: Any) -> Any:

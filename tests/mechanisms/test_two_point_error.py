@@ -1,0 +1,93 @@
+"""Theorem 2 of Sun, Qian, Chen 2021, the error of a mean, against its proof and simulated means."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.randomness import Stream
+
+
+def stream(number: int) -> Stream:
+    return Stream.simulation(seed=3, round=1, client=number, purpose="two point")
+
+
+def log_of_equation_9(error: float, epsilon: float, radius: float, n: int) -> float:
+    """Return the logarithm of the right side of the paper's eq. 9, last line but one."""
+    scale = (math.exp(epsilon) + 1) / (math.exp(epsilon) - 1)
+    linear = 4 * error * radius * math.exp(epsilon) / (3 * (math.exp(epsilon) - 1))
+    return math.log(2) - n * error**2 / (2 * radius**2 * scale**2 + linear)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize(("radius", "n", "failure"), [(0.075, 100, 0.05), (1.0, 2, 1e-6)])
+def test_the_error_bound_solves_equation_9(
+    epsilon: float, radius: float, n: int, failure: float
+) -> None:
+    error = TwoPoint(epsilon).error_bound(radius, n, failure)
+    assert log_of_equation_9(error, epsilon, radius, n) == pytest.approx(math.log(failure))
+
+
+@pytest.mark.parametrize("failure", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_errors_of_means_exceed_the_bound_no_more_often_than_it_says(
+    epsilon: float, failure: float
+) -> None:
+    mechanism, n, size = TwoPoint(epsilon), 100, 20_000
+    values = np.linspace(-1, 1, n)[:, None] * np.linspace(0, 1, size)
+    rows = mechanism.encode_many(values, [stream(client) for client in range(n)])
+    bits = np.unpackbits(rows, axis=1, count=size)
+    errors = np.abs(mechanism.scale * (2 * bits.mean(axis=0) - 1) - values.mean(axis=0))
+    bound = mechanism.error_bound(1.0, n, failure)
+    assert (errors > bound).mean() < failure
+    # Not vacuous: half of it is exceeded, and by more than one mean in a thousand.
+    assert (errors > bound / 2).mean() > 1e-3
+
+
+def test_the_error_bound_of_the_papers_mnist_says_something() -> None:
+    # eps 1, n 100, r 0.075: above the standard deviation r K/sqrt(n), below the range's width.
+    bound = TwoPoint(1.0).error_bound(0.075, 100, 0.05)
+    assert 0.0162 < bound < 0.15
+    assert TwoPoint(1.0).error_bound(0.075, 400, 0.05) == pytest.approx(bound / 2, rel=0.15)
+    assert TwoPoint(1.0).error_bound(0.15, 100, 0.05) == pytest.approx(2 * bound)
+
+
+def test_the_theorem_leaves_out_two_terms() -> None:
+    def as_printed(epsilon: float, n: int, failure: float) -> float:
+        return math.sqrt(-math.log(failure)) / (epsilon * math.sqrt(n))
+
+    def ratio(epsilon: float, n: int, failure: float) -> float:
+        return TwoPoint(epsilon).error_bound(1.0, n, failure) / as_printed(epsilon, n, failure)
+
+    # It holds up to a constant for small eps and many reports ...
+    assert ratio(0.01, 10_000, 1e-3) == pytest.approx(ratio(0.001, 10_000, 1e-3), rel=0.01)
+    # ... but neither for large eps nor for few reports is there one constant.
+    assert ratio(32.0, 10_000, 1e-3) > 9 * ratio(3.2, 10_000, 1e-3)
+    assert ratio(1.0, 1, 1e-300) > 5 * ratio(1.0, 1, 1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 32.0])
+@pytest.mark.parametrize("n", [1, 100, 1_000_000])
+def test_hoeffdings_bound_is_less(epsilon: float, n: int) -> None:
+    mechanism = TwoPoint(epsilon)
+    hoeffding = mechanism.scale * math.sqrt(2 * math.log(2 / 0.05) / n)
+    assert hoeffding < mechanism.error_bound(1.0, n, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.0, 10, 0.1), "radius = 0.0: give a finite number above 0"),
+        ((math.nan, 10, 0.1), "radius = nan"),
+        ((1.0, 0, 0.1), "num_reports = 0: give 1 or more"),
+        ((1.0, 10, 1.0), "failure = 1.0: give a number between 0 and 1"),
+    ],
+)
+def test_an_error_bound_of_nothing_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TwoPoint(1.0).error_bound(*arguments)
