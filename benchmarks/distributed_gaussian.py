@@ -24,6 +24,7 @@ from statistics import mean
 from typing import Any
 
 import fedldp
+from fedldp.errors import PrivacyError
 from fedldp.systems import SystemConfig
 from fedldp.systems.central_dp import CentralDpConfig
 from fedldp.systems.distributed_gaussian import DistributedGaussianConfig
@@ -120,16 +121,25 @@ def measure(path: Path, seed: int) -> None:
         if any(row["cell"] == [*cell, seed] and row["settings"] == settings for row in rows(path)):
             continue
         start, worked = time.perf_counter(), time.process_time()
-        result = fedldp.run(configuration(cell, settings, seed))
+        accuracies: list[float] = []
+        failed = None
+        try:
+            fedldp.run(
+                configuration(cell, settings, seed),
+                after_round=lambda record, found=accuracies: found.append(record.accuracy),
+            )
+        except PrivacyError as error:  # with too much noise a model diverges: a result, too
+            failed = str(error)
         row = {
             "cell": [*cell, seed],
             "settings": settings,
-            "accuracy": result.accuracy,
-            "by_round": [round(record.accuracy, 4) for record in result.rounds],
+            "accuracy": None if failed else accuracies[-1],
+            "by_round": [round(accuracy, 4) for accuracy in accuracies],
+            "failed": failed,
             "seconds": round(time.perf_counter() - start, 1),
             "cpu_seconds": round(time.process_time() - worked, 1),
         }
-        print(*row["cell"], f"{result.accuracy:.4f}", row["seconds"], flush=True)
+        print(*row["cell"], row["accuracy"] or failed, row["seconds"], flush=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
@@ -147,7 +157,13 @@ def table(path: Path) -> None:
         if seed != CHOSEN_ON and row["settings"] == settings_of((kind, model, clients, epsilon)):
             found.setdefault((model, clients, kind, epsilon), []).append(row["accuracy"])
     for key, accuracies in sorted(found.items()):
-        print(*key, f"{100 * mean(accuracies):.2f}", len(accuracies), sep=" | ")
+        failed = None in accuracies
+        print(
+            *key,
+            "failed" if failed else f"{100 * mean(accuracies):.2f}",
+            len(accuracies),
+            sep=" | ",
+        )
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 from fedldp import cli
 
@@ -43,6 +45,12 @@ class Outcome:
         return lines[0]
 
 
+@functools.cache
+def built_commands() -> Callable[..., object]:
+    """Return the commands as typer makes them, which takes it longer than most tests."""
+    return typer.main.get_command(cli.app)
+
+
 @pytest.fixture
 def fedldp_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -50,6 +58,7 @@ def fedldp_command(
     """Run the command line in this process, as its script does; anything that escapes fails."""
 
     def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(cli, "app", built_commands())
         monkeypatch.setattr(sys, "argv", ["fedldp", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:

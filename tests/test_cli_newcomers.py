@@ -17,8 +17,10 @@ import fedldp
 from fedldp.cli import run as cli_run
 from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES
-from fedldp.errors import DataMissing, RunError
+from fedldp.errors import ConfigError, DataMissing, RunError
+from fedldp.evaluating import predict
 from fedldp.reporting.progress import RunProgress, duration
+from fedldp.reporting.record import check_replaceable
 from fedldp.reporting.text import run_title
 from fedldp.server.loop import Round
 from fedldp.simulation import engine
@@ -142,7 +144,7 @@ def test_shells_can_complete(fedldp_command: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_more_workers_than_cores(fedldp_command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_run, "_cores", lambda: 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
     outcome = fedldp_command("run", *SHORT, "--workers", 100_000, "--json")
     assert outcome.status == 0
     assert outcome.err.startswith("workers    1 in place of 100,000: there are no more cores here")
@@ -323,3 +325,90 @@ def test_a_file_that_is_no_ledger_is_called_so(fedldp_command: Any) -> None:
     Path("notes.txt").write_text("this is a text that is longer than the header of a database" * 9)
     line = fedldp_command("ledger", "show", "notes.txt").assert_refused()
     assert "notes.txt: this is no ledger; check the path" in line
+
+
+# Files of the user's own
+
+
+def test_an_empty_path_is_no_path(fedldp_command: Any, tmp_path: Path) -> None:
+    for arguments in (
+        ("sweep", "--out", ""),
+        ("sweep", "--resume", ""),
+        ("sweep", "--csv", ""),
+        ("report", ""),
+        ("report", str(tmp_path), "--out", ""),
+        ("evaluate", ""),
+        ("predict", "", "--data", "new.csv"),
+        ("predict", str(tmp_path), "--data", ""),
+        ("predict", str(tmp_path), "--data", "new.csv", "--out", ""),
+        ("reproduce", "ldp-fl-fig3", "--svg", ""),
+    ):
+        outcome = fedldp_command(*arguments)
+        assert outcome.status == 2, arguments
+        assert re.fullmatch(r"error: (file|folder) '': give the path of .*\n", outcome.err)
+    with pytest.raises(ConfigError, match="out = '': give the path of a folder"):
+        fedldp.sweep("quickstart", out="")
+
+
+def test_no_file_is_replaced_that_is_somebodys_data(fedldp_command: Any, tmp_path: Path) -> None:
+    data = tmp_path / "patients.csv"
+    data.write_text("age,ill\n50,1\n")
+    outcome = fedldp_command("sweep", *SHORT[:2], "--csv", data, "--out", tmp_path / "sweep")
+    assert (outcome.status, data.read_text()) == (2, "age,ill\n50,1\n")
+    assert "it exists and is something else" in outcome.err
+    assert not (tmp_path / "sweep").exists()
+    outcome = fedldp_command("sweep", "--csv", tmp_path / "no" / "runs.csv")
+    assert outcome.err.startswith("error: cannot write")
+    assert outcome.err.count("\n") == 1
+    with pytest.raises(RunError, match="it exists and is something else"):
+        predict(tmp_path, data, data)
+    older = tmp_path / "older.csv"
+    older.write_text("row,class,probability of 0\n")
+    check_replaceable(older, b"row,class")
+
+
+def test_a_figure_goes_into_an_svg_file(fedldp_command: Any) -> None:
+    line = fedldp_command("reproduce", "ldp-fl-fig3", "--svg", "data.csv").assert_refused()
+    assert "svg = data.csv: end the file's name in .svg" in line
+
+
+def test_a_sweeps_folder_is_told_from_a_runs(fedldp_command: Any, tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    outcome = fedldp_command("report", tmp_path)
+    says = f"error: {tmp_path}: it is the folder of a sweep; give its runs, each or all: "
+    assert outcome.err == f"{says}{tmp_path}/*/\n"
+
+
+def test_a_list_shows_which_extra_a_recipe_needs(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedldp.simulation.plan.is_installed", lambda extra: False)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "(needs fedldp[baselines])" in fedldp_command("list", "recipes").out
+
+
+def test_days_of_work_are_not_begun_by_mistake(
+    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    outcome = fedldp_command("reproduce", "--run", "--data-dir", tmp_path)
+    assert outcome.status == 2
+    assert re.search(r"error: --run: these are about \d+ days; give a TARGET", outcome.err)
+    outcome = fedldp_command(
+        "reproduce", "ldp-fl-table1", "--run", "--budget", "1s", "--data-dir", tmp_path
+    )
+    assert "budget = 1s: none of them fits into that; nothing is run" in outcome.err
+
+
+def test_two_runs_of_one_second_have_a_folder_each(
+    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda form: "20260101-000000")
+    for _ in range(2):
+        outcome = fedldp_command("run", "--rounds", 1, "--set", "num_examples=200")
+        assert outcome.status == 0, outcome
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "quickstart-seed0-20260101-000000",
+        "quickstart-seed0-20260101-000000-2",
+    ]

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import fedldp
+from fedldp.deployment.statement import stated
 from fedldp.errors import ConfigError
 from fedldp.settings import read_toml, to_toml
-from fedldp.systems import systems
+from fedldp.simulation.plan import plan
+from fedldp.systems import Problem, systems
 
 CONFIG = """
 system = "fedavg"
@@ -108,6 +110,32 @@ def test_from_a_table_to_predictions_with_names(fedldp_command: Any, folder: Pat
     assert "categories.sex" in line
 
 
+def test_clients_are_counted_where_a_column_has_them(fedldp_command: Any, folder: Path) -> None:
+    path = Path("uncounted.toml")
+    path.write_text(CONFIG.replace("num_clients = 2\n", ""))
+    assert read_toml(path).num_clients == 2
+    # The header has the data's number, and not that of the file.
+    path.write_text(CONFIG.replace("num_clients = 2", "num_clients = 7"))
+    assert "patients.csv, 2 clients, 2 rounds" in fedldp_command("run", path).err
+    path.write_text(CONFIG.replace("num_clients = 2\n", "").replace('"hospital"', '"clinic"'))
+    with pytest.raises(ConfigError, match="client_column names 'clinic'"):
+        read_toml(path)
+
+
+def test_predictions_do_not_replace_data(fedldp_command: Any, folder: Path) -> None:
+    assert fedldp_command("run", "mine.toml", "--out", "run").status == 0
+    before = Path("patients.csv").read_bytes()
+    outcome = fedldp_command("predict", "run", "--data", "later.csv", "--out", "patients.csv")
+    assert (outcome.status, Path("patients.csv").read_bytes()) == (2, before)
+    for _ in range(2):
+        assert fedldp_command("predict", "run", "--data", "later.csv", "--out", "p.csv").status == 0
+    header, *rows = Path("later.csv").read_text().splitlines()
+    turned = [",".join(reversed(line.split(","))) for line in (header, *rows)]
+    Path("turned.csv").write_text("\n".join(turned) + "\n")
+    assert fedldp_command("predict", "run", "--data", "turned.csv", "--out", "q.csv").status == 0
+    assert Path("q.csv").read_bytes() == Path("p.csv").read_bytes()
+
+
 def test_a_model_that_learned_nothing_is_doubted(fedldp_command: Any) -> None:
     ran = fedldp_command(
         "run", "mine.toml", "--out", "run", "--rounds", 1, "--workers", 1,
@@ -165,7 +193,16 @@ def test_a_mechanism_of_ones_own_runs_and_is_stated(fedldp_command: Any, folder:
     own = fedldp_command("account", "--set", "mechanism=own_mech:Own", "--json")
     assert own.status == 0, own.err
     plain = json.loads(fedldp_command("account", "--json").out)
-    assert json.loads(own.out)["guarantees"] == plain["guarantees"]
+    stated = json.loads(own.out)
+    word = "what own_mech:Own states of its randomiser is true"
+    for line, same in zip(stated["guarantees"], plain["guarantees"], strict=True):
+        assert line == {**same, "assumptions": [*same["assumptions"], word]}
+    assert [each for each in stated["warnings"] if word in each] == stated["warnings"][1:]
+    assert stated["warnings"][:1] == plain["warnings"]
+    assert (
+        "epsilon 1 per weight (claimed)"
+        in fedldp_command("account", "--set", "mechanism=own_mech:Own").out
+    )
     for name, says in (
         ("Thawed", "frozen=True"),
         ("Nothing", "no subclass of fedldp.mechanisms.Mechanism"),
@@ -175,6 +212,17 @@ def test_a_mechanism_of_ones_own_runs_and_is_stated(fedldp_command: Any, folder:
         assert says in line
     shown = fedldp_command("show", "own_mech:Own").out
     assert "per weight" in shown
+
+
+def test_a_deployed_run_says_so_too(folder: Path) -> None:
+    (folder / "own_mech.py").write_text(MECHANISM)
+    config = fedldp.recipe("quickstart", mechanism="own_mech:Own")
+    releases = plan(config, Problem((1, 8, 8), 10, 1437)).releases
+    found = stated(config, releases, summed=None, simulated=False)
+    word = "what own_mech:Own states of its randomiser is true"
+    assert found["guarantees"]
+    assert all(word in line["assumptions"] for line in found["guarantees"])
+    assert any(warning.startswith(word) for warning in found["warnings"])
 
 
 def test_a_system_of_ones_own_comes_back_from_its_file(fedldp_command: Any, folder: Path) -> None:
@@ -254,6 +302,21 @@ def test_every_setting_says_what_it_is(fedldp_command: Any, system: str) -> None
     for each in found["settings"]:
         assert each["meaning"], each["name"]
         assert each["type"], each["name"]
+
+
+def test_settings_have_their_units(fedldp_command: Any) -> None:
+    found = json.loads(fedldp_command("show", "ldp_fl", "--json").out)
+    units = {each["name"]: each["unit"] for each in found["settings"]}
+    assert (units["epsilon"], units["delta"], units["rounds"]) == ("nats", "probability", "rounds")
+    assert (units["range_margin"], units["delay_seconds"]) == ("factor", "seconds")
+    assert "in nats" in fedldp_command("run", "--print-config").out
+
+
+def test_a_mechanism_of_ones_own_is_for_ldp_fl(fedldp_command: Any) -> None:
+    line = fedldp_command(
+        "account", "ldpfl-sound-digits", "--set", "mechanism=own_mechanism:Own"
+    ).assert_refused()
+    assert "ldp_fl alone takes one of your own; choose" in line
 
 
 def test_a_configuration_with_its_comments_is_read_back(folder: Path) -> None:

@@ -29,17 +29,19 @@ from fedldp.systems import Problem, SystemConfig, systems
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
-DOCTESTED = [page for page in PAGES if ">>> " in page.read_text()]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+TUTORIALS = ROOT / "docs" / "tutorials"  # tests/test_tutorials.py runs them
+DOCTESTED = [page for page in PAGES if ">>> " in page.read_text() and TUTORIALS not in page.parents]
 
 GUIDE_FILE = re.compile(r"^`src/fedldp/(\w+)/(\w+)\.py`:\n\n```python\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 REPOSITORY_PATH = re.compile(r"`((?:src|tests|docs|benchmarks|\.ci)/[\w./-]+)`")
+OWN = re.compile(r"[A-Z]+=[A-Z]+|mechanism=\w+:\w+")
 MACHINE_PATH = re.compile(r"(?<![\w./:~-])/(?:home|root|tmp|work|Users|mnt|opt|var|usr|srv|data)\b")
 
 
 def page_id(page: Path) -> str:
-    return page.name
+    return str(page.relative_to(ROOT))
 
 
 def guide_files() -> dict[tuple[str, str], str]:
@@ -110,7 +112,8 @@ def commands(page: Path) -> list[list[str]]:
     for line in lines:
         for part in line.split("&&"):
             if re.match(r"\s*(?:\S*/)?fedldp(?:\s|$)", part):
-                found.append(shlex.split(part, comments=True)[1:])
+                words = shlex.split(part, comments=True)[1:]
+                found.append(words[: words.index(">")] if ">" in words else words)
     return found
 
 
@@ -157,12 +160,12 @@ def check_command(words: list[str], where: str) -> None:
 
 
 def check_run(arguments: list[str], assignments: list[str], where: str) -> None:
-    """Check the recipe and its settings, unless they are placeholders such as KEY=VALUE."""
+    """Check the recipe and its settings, but for KEY=VALUE, and a reader's own module:Class."""
     recipe = arguments[0] if arguments else "quickstart"
     if recipe.isupper() or recipe.endswith(".toml"):
         return
     try:
-        resolve(recipe, [text for text in assignments if not text.isupper()])
+        resolve(recipe, [text for text in assignments if not OWN.fullmatch(text)])
     except FedldpError as error:
         pytest.fail(f"{where}: {error}")
 

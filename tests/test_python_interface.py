@@ -175,6 +175,10 @@ def test_pandas_is_used_where_it_is(result: fedldp.Result, monkeypatch: pytest.M
     assert "pip install pandas" in refusal(result.to_frame)
 
 
+def test_an_empty_path_is_no_picture(result: fedldp.Result) -> None:
+    assert refusal(lambda: result.plot("")) == "plot '': give the path of an .svg or .png"
+
+
 def test_a_plot_needs_its_extra(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("matplotlib", "matplotlib.pyplot"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -231,6 +235,14 @@ def test_an_account_of_own_data_counts_its_examples(own_data: tuple[Any, Any]) -
     pytest.importorskip("opacus")
     assert stated == fedldp.run("dp-sgd-digits", dataset=own_data, **settings).privacy
     assert stated != fedldp.account("dp-sgd-digits", **settings)
+
+
+def test_an_account_counts_the_clients_of_own_data(own_data: tuple[Any, Any]) -> None:
+    data = fedldp.Dataset.from_clients([own_data, own_data])
+    ran = fedldp.run("quickstart", dataset=data, rounds=1)
+    assert ran.config.num_clients == 2
+    # A crowd of the recipe's 100 would hide a client that stands beside one other.
+    assert fedldp.account("quickstart", dataset=data, rounds=1) == ran.privacy
 
 
 def test_an_account_imports_no_torch() -> None:
@@ -300,6 +312,28 @@ def test_no_copy_goes_unchecked() -> None:
                 copier(update=update)
 
 
+def test_not_even_a_constructed_configuration_goes_unchecked() -> None:
+    config = fedldp.recipe("quickstart")
+    with pytest.raises(ConfigError, match="batch_size = -3"):
+        fedldp.run(type(config).model_construct(**{**config.model_dump(), "batch_size": -3}))
+
+
+def test_no_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
+    monkeypatch.setattr("fedldp.simulation.engine.check_can_start", lambda: pytest.fail("started"))
+    assert fedldp.run("quickstart", rounds=1, num_clients=5, workers=50).accuracy is not None
+
+
+def test_a_sweep_takes_arrays_as_a_run_does(own_data: tuple[Any, Any]) -> None:
+    found = fedldp.sweep(
+        "fedavg-quickstart", dataset=own_data, grid={"learning_rate": [0.1]}, rounds=1, workers=1,
+        num_clients=5, standardise=False,
+    )  # fmt: skip
+    assert repr(found) == "Sweep(1 run, 1 combination)"
+    with pytest.raises(ConfigError, match="give a mapping, such as"):
+        fedldp.sweep("quickstart", grid=[1])  # type: ignore[arg-type]
+
+
 def test_no_part_goes_unchecked() -> None:
     config = fedldp.recipe("quickstart", target={"unit": "client-run", "epsilon": 8.0})
     assert config.target is not None
@@ -336,6 +370,7 @@ def test_two_workers_without_a_guard_get_the_true_cause() -> None:
     assert not Path("out").exists()
 
 
+@pytest.mark.slow
 def test_two_workers_with_a_guard_run() -> None:
     done = script(f'import fedldp\nif __name__ == "__main__":\n    print({RUN})\n')
     assert done.returncode == 0, done.stderr

@@ -51,7 +51,8 @@ def test_importing_the_package_imports_nothing_else() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [("--help",), ("run", "--help"), ("account", "--help"), ("list", "--help"), ("data", "--help"),
-     ("sweep", "--help"), ("ledger", "show", "--help"), ("reproduce", "--help")],
+     ("sweep", "--help"), ("audit", "--help"), ("ledger", "show", "--help"),
+     ("reproduce", "--help")],
     ids=" ".join,
 )  # fmt: skip
 def test_help_imports_nothing_that_computes(arguments: tuple[str, ...]) -> None:

@@ -16,7 +16,10 @@ def forked_workers() -> Iterator[None]:
     That process is not this one: as those of a run, workers have nothing but what they are sent.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "fedldp.simulation.engine"])
+    # The last two are what torch's optimisers and dp_sgd import when they are first used.
+    context.set_forkserver_preload(
+        ["pytest", "fedldp.simulation.engine", "torch._dynamo", "opacus"]
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multiprocessing, "get_context", lambda method: context)
         yield

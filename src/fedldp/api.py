@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedldp.data import Dataset
+from fedldp.data import Dataset, as_dataset
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import SOURCES
 from fedldp.errors import ConfigError
-from fedldp.reporting.record import RunFolder
+from fedldp.reporting.record import RunFolder, unused
 from fedldp.reporting.statement import Statement
 from fedldp.server.loop import Round
 from fedldp.settings import from_mapping, resolve
-from fedldp.simulation.plan import plan, problem_of, problem_with
+from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.result import read_result
 from fedldp.systems import SystemConfig
 
@@ -46,7 +46,7 @@ def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> SystemConfig:
     """
     config = recipe if isinstance(recipe, SystemConfig) else resolve(str(recipe))
     changes = {name: _plain(value) for name, value in settings.items()}
-    return config.changed(**changes) if changes else config
+    return config.changed(**changes)  # one that was given may not have been checked
 
 
 def run(
@@ -71,8 +71,8 @@ def run(
             are taken as they are: ``standardise``, where a recipe has it, is then off.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         device: "auto", "cpu" or "cuda".
-        workers: processes; more than the machine has cores are no faster. With more than one, call
-            this under ``if __name__ == "__main__":``, for each worker imports your script.
+        workers: processes, at most one for each core, for more are no faster. With more than one,
+            call this under ``if __name__ == "__main__":``, for each worker imports your script.
         cluster: "auto" or the address of a Ray cluster that does what clients do, in place of
             ``workers``; see docs/cluster.md.
         out: the run folder to make; nothing is written where it is None.
@@ -94,7 +94,7 @@ def run(
         dataset=data,
         data_dir=_path("data_dir", data_dir),
         device=device,
-        workers=workers,
+        workers=min(workers, cores()),
         cluster=cluster,
         out=_path("out", out),
         after_round=after_round or (lambda record: None),
@@ -126,10 +126,10 @@ def resume(
     return simulate(
         from_mapping(document["config"]),
         recipe=document["recipe"],
-        dataset=None if dataset is None else _dataset(dataset),
+        dataset=None if dataset is None else as_dataset(dataset),
         data_dir=_path("data_dir", data_dir),
         device=device,
-        workers=workers,
+        workers=min(workers, cores()),
         cluster=cluster,
         resume=folder,
         after_round=after_round or (lambda record: None),
@@ -181,7 +181,7 @@ def account(
 
 def new_run_dir(name: str, seed: int) -> Path:
     """Return the folder of a new run called ``name``, below runs/ in the working folder."""
-    return Path("runs") / f"{name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return unused(Path("runs") / f"{name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _configured(
@@ -190,7 +190,7 @@ def _configured(
     """Return the configuration, and the data where they are not loaded by its own setting."""
     if dataset is None:
         return recipe(named, **settings), None
-    data = None if isinstance(dataset, str | Path) else _dataset(dataset)
+    data = None if isinstance(dataset, str | Path) else as_dataset(dataset)
     if data is not None and data.name in SOURCES:
         return recipe(named, **settings), data
     # What is recorded, and shown as the title, is the user's own data.
@@ -199,17 +199,6 @@ def _configured(
     if own and not isinstance(named, SystemConfig):
         settings = {"standardise": False, **settings}
     return recipe(named, dataset=name, **settings), data
-
-
-def _dataset(given: Any) -> Dataset:
-    if isinstance(given, Dataset):
-        return given
-    if isinstance(given, tuple | list) and len(given) == 2:
-        return Dataset.from_arrays(*given)
-    raise ConfigError(
-        f"dataset: {type(given).__name__} is no data; give a pair of arrays (features, labels), a "
-        "fedldp.Dataset, a name or a path"
-    )
 
 
 def _folder(run_dir: str | Path) -> RunFolder:

@@ -14,7 +14,7 @@ from fedldp.data import Columns, Examples, load_dataset, load_examples, load_fea
 from fedldp.data.sources import SOURCES
 from fedldp.errors import ConfigError, RunError
 from fedldp.randomness import Stream
-from fedldp.reporting.record import RunFolder, replace_file
+from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, scores
 from fedldp.settings import from_mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 _PIECE = 4096
+_BEGINS = b"row,class,probability of "
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +155,7 @@ def predict(folder: Path, data: Path, out: Path | None = None) -> list[dict[str,
         folder: of the run.
         data: examples: a .npz file (features), or a table with the run's columns; labels and
             clients are not needed.
-        out: a .csv file to write as well; what is there already is replaced.
+        out: a .csv file to write as well; older predictions there are replaced, and nothing else.
 
     Returns:
         For each: "class", its name or number, and "probability", the model's of that class.
@@ -162,8 +163,10 @@ def predict(folder: Path, data: Path, out: Path | None = None) -> list[dict[str,
     Raises:
         FedldpError: the folder or the data cannot be used, or ``out`` cannot be written.
     """
+    if out is not None:
+        check_replaceable(out, _BEGINS)
     trained = load_trained(folder)
-    features = load_features(data, columns=trained.columns)
+    features = load_features(data, columns=trained.columns, names=trained.schema.features)
     found = trained.probabilities(_prepared(trained, features))
     rows = [
         {"class": trained.schema.class_name(int(label)), "probability": float(row[label])}
@@ -189,7 +192,7 @@ def _as_csv(
 
 
 def _labelled(trained: Trained, data: Path) -> Examples:
-    found = load_examples(data, columns=trained.columns)
+    found = load_examples(data, columns=trained.columns, names=trained.schema.features)
     return Examples(_prepared(trained, found.features), found.labels)
 
 

@@ -5,6 +5,7 @@ And finding what is installed only with an extra, and what is the user's own: "m
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -38,14 +39,18 @@ def modules(package: str) -> Iterator[ModuleType]:
 
 def scan(package: str, base: type[T]) -> list[type[T]]:
     """Return the concrete subclasses of ``base`` that the modules of ``package`` define."""
-    return [
+    return [member for module in modules(package) for member in _subclasses(module, base)]  # type: ignore[arg-type]
+
+
+@functools.cache  # every configuration that is made looks a name up, and modules do not change
+def _subclasses(module: ModuleType, base: type[T]) -> tuple[type[T], ...]:
+    return tuple(
         member
-        for module in modules(package)
         for _, member in inspect.getmembers(module, inspect.isclass)
         if issubclass(member, base)
         and member.__module__ == module.__name__
         and not inspect.isabstract(member)
-    ]
+    )
 
 
 def is_address(name: str) -> bool:

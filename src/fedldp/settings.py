@@ -131,7 +131,25 @@ def read_toml(path: Path) -> SystemConfig:
         raise ConfigError(f"recipe {path}: its values are nested too deep; see to it") from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise ConfigError(f"recipe {path}: this is no TOML: {error}") from error
-    return from_mapping(settings)
+    return from_mapping(_with_clients(settings))
+
+
+def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with as many clients as a table's column has, where none were given."""
+    from fedldp.data.tables import SUFFIXES, read_table
+
+    column, path = settings.get("client_column"), settings.get("dataset")
+    if "num_clients" in settings or not isinstance(column, str) or not isinstance(path, str):
+        return settings
+    if not path.lower().endswith(SUFFIXES):
+        return settings
+    table = read_table(Path(path))
+    if column not in table.names:
+        raise ConfigError(
+            f"client_column names {column!r}, which {path} does not have; its columns are "
+            f"{', '.join(table.names)}"
+        )
+    return {**settings, "num_clients": len(set(table.texts(column)))}
 
 
 def to_toml(config: SystemConfig) -> str:

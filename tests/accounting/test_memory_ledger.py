@@ -368,18 +368,18 @@ def test_many_clients_are_fast_and_small() -> None:
     tracemalloc.start()
     ledger, began = MemoryLedger(), time.process_time()
     for round in range(1, 11):
-        for client in range(10_000):
+        for client in range(2_000):
             ledger.of(client).release("run", round, 0, asked(str(round)), ONE, lambda: b"x")
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert time.process_time() - began < 10.0  # traced
-    assert grown < 200 * 10_000  # bytes: alike clients share what they did
+    assert time.process_time() - began < 2.0  # traced
+    assert grown < 200 * 2_000  # bytes: alike clients share what they did
     began = time.process_time()
     record = json.dumps(ledger.to_record())
     assert len(record) < 1000
     assert again(ledger).releases("run") == ledger.releases("run")
     assert time.process_time() - began < 0.5
-    assert ledger.history("run", 9_999) == {ONE: 10}
+    assert ledger.history("run", 1_999) == {ONE: 10}
 
 
 def test_a_record_of_clients_that_are_all_different_is_small() -> None:

@@ -186,7 +186,12 @@ def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps
 
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta"),
-    [(1.0, 0.01, 1000, 1e-5), (0.7, 0.004, 3000, 1e-6), (4.0, 0.3, 200, 1e-8), (1.0, 1.0, 3, 1e-5)],
+    [
+        (1.0, 0.01, 1000, 1e-5),
+        pytest.param(0.7, 0.004, 3000, 1e-6, marks=pytest.mark.slow),
+        (4.0, 0.3, 200, 1e-8),
+        (1.0, 1.0, 3, 1e-5),
+    ],
 )
 def test_poisson_agrees_with_dp_accounting(
     noise: float, rate: float, steps: int, delta: float
@@ -201,7 +206,11 @@ def test_poisson_agrees_with_dp_accounting(
 
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta"),
-    [(1.0, 0.01, 500, 1e-5), (2.0, 0.2, 50, 1e-6), (0.6, 0.001, 2000, 1e-5)],
+    [
+        (1.0, 0.01, 500, 1e-5),
+        (2.0, 0.2, 50, 1e-6),
+        pytest.param(0.6, 0.001, 2000, 1e-5, marks=pytest.mark.slow),
+    ],
 )
 def test_poisson_is_between_adding_a_record_and_twice_that(
     noise: float, rate: float, steps: int, delta: float

@@ -117,35 +117,36 @@ REFUSED: dict[str, Any] = {
 
 
 @every_mechanism
-@pytest.mark.parametrize("values", REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_protected_is_refused_before_the_stream_is_read(
-    mechanism: Mechanism, values: Any
+    mechanism: Mechanism,
 ) -> None:
-    with pytest.raises(PrivacyError) as refusal:
-        mechanism.encode(values, Unread())  # type: ignore[arg-type]
-    message = str(refusal.value)
-    assert message
-    assert len(message.splitlines()) == 1
+    for name, values in REFUSED.items():
+        message = ""
+        try:
+            mechanism.encode(values, Unread())  # type: ignore[arg-type]
+        except PrivacyError as refusal:
+            message = str(refusal)
+        assert len(message.splitlines()) == 1, name
 
 
 # Bytes
 
 
 @every_mechanism
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_payload_has_the_length_that_it_promises(
-    mechanism: Mechanism, size: int, dtype: type[np.floating]
+    mechanism: Mechanism, dtype: type[np.floating]
 ) -> None:
-    payload = mechanism.encode(some_values(size).astype(dtype), stream())
-    assert isinstance(payload, bytes)
-    assert len(payload) == math.ceil(mechanism.payload_bits(size) / 8)
-    aggregate = mechanism.aggregate(size)
-    aggregate.add(payload)
-    mean = aggregate.mean()
-    assert mean.shape == (size,)
-    assert mean.dtype == np.float64
-    assert np.isfinite(mean).all()
+    for size in SIZES:
+        payload = mechanism.encode(some_values(size).astype(dtype), stream())
+        assert isinstance(payload, bytes)
+        assert len(payload) == math.ceil(mechanism.payload_bits(size) / 8), size
+        aggregate = mechanism.aggregate(size)
+        aggregate.add(payload)
+        mean = aggregate.mean()
+        assert mean.shape == (size,)
+        assert mean.dtype == np.float64
+        assert np.isfinite(mean).all(), size
 
 
 @every_mechanism
@@ -380,7 +381,9 @@ def test_the_mean_is_unbiased_and_the_variance_as_claimed(
 
 
 @every_mechanism
-@pytest.mark.parametrize("size", [9, 32_769, 65_537, 100_000])
+@pytest.mark.parametrize(
+    "size", [9, *(pytest.param(n, marks=pytest.mark.slow) for n in (32_769, 65_537)), 100_000]
+)
 def test_the_mean_is_unbiased_across_blocks(mechanism: Mechanism, size: int) -> None:
     values = np.where(np.random.default_rng(size).random(size) < 0.5, 0.9, -0.7)
     values = values.astype(np.float32)

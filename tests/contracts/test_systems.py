@@ -37,9 +37,21 @@ every_recipe = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 every_digits_recipe = pytest.mark.parametrize("config", ON_DIGITS.values(), ids=ON_DIGITS)
 ROUNDS = 3
 
+_ALIKE = {(c.system, c.dataset, getattr(c, "mechanism", None)): c for c in CONFIGS.values()}
+every_kind_of_recipe = pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(c, id=name, marks=() if c in _ALIKE.values() else pytest.mark.slow)
+        for name, c in CONFIGS.items()
+    ],
+)
+"""All; of those of one system, data set and mechanism all but one are slow."""
+
 
 def shortened(config: SystemConfig) -> SystemConfig:
-    return config.changed(rounds=ROUNDS)
+    epochs = {name: getattr(config, name) for name in type(config).model_fields if "epochs" in name}
+    few = {name: min(2, value) for name, value in epochs.items() if value is not None}
+    return config.changed(rounds=ROUNDS, **few)
 
 
 def halves_of(config: SystemConfig) -> Halves:
@@ -110,7 +122,7 @@ def check_statement(privacy: dict[str, Any]) -> None:
     assert any("this run itself protects nothing" in text for text in privacy["warnings"])
 
 
-@every_recipe
+@every_kind_of_recipe
 def test_its_statement_needs_no_data_and_names_every_line(
     config: SystemConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

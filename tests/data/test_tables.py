@@ -269,3 +269,18 @@ def test_clients_from_python_are_checked() -> None:
         Dataset.from_clients([one])
     with pytest.raises(ConfigError, match="test_share"):
         Dataset.from_clients([one], test_share=1.0)
+
+
+def test_columns_are_known_by_their_names_and_not_by_their_places(tmp_path: Path) -> None:
+    other = table(tmp_path, "outcome,sex,id,age\nill,m,p1,30\n", "other.csv")
+    names = ("age", "sex=f", "sex=m")
+    found = load_features(other, columns=columns(), names=names)
+    assert found.tolist() == [[0.5, 0, 1]]
+    assert load_examples(
+        other, columns=columns(classes=("well", "ill")), names=names
+    ).features.tolist() == [[0.5, 0, 1]]
+    with pytest.raises(ConfigError, match="no column for the feature 'pressure'"):
+        load_features(other, columns=columns(), names=("pressure", *names))
+    more = table(tmp_path, "sex,age,weight\nm,30,70\n", "more.csv")
+    with pytest.raises(ConfigError, match="column 'weight', which the model does not take"):
+        load_features(more, columns=columns(ignored=()), names=names)

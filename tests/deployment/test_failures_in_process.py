@@ -94,7 +94,8 @@ agent.answer((folder / "asked").read_bytes())
 """
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+# What a kill before the commit leaves, tests/contracts/test_client_kills.py shows of every system.
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_same(
     tmp_path: Path, when: str, expected: dict[str, bytes]
 ) -> None:
@@ -173,8 +174,13 @@ def cut(node: int, asked: bytes, answer: Body) -> list[Body]:
     return [answer[:-1], answer[: len(answer) // 2]]
 
 
-@CHANNELS
-@pytest.mark.parametrize("change", [lost, empty, twice, garbage], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    ("channel", "change"),
+    [*(("named", change) for change in (lost, empty, twice, garbage)),
+     ("sum", lost), ("sum", twice),
+     *(pytest.param("sum", change, marks=pytest.mark.slow) for change in (empty, garbage))],
+    ids=lambda value: getattr(value, "__name__", value),
+)  # fmt: skip
 def test_what_is_lost_or_repeated_is_asked_again_and_counted_once(
     tmp_path: Path, channel: str, change: Meddle, expected: dict[str, bytes]
 ) -> None:
@@ -222,8 +228,9 @@ def test_the_order_of_answers_is_no_matter(
 
 @pytest.mark.parametrize(
     ("channel", "round", "exchange", "answered"),
-    [("named", 1, 0, 2), ("named", 2, 0, 0), *(("sum", 1, e, 2) for e in range(4)),
-     ("sum", 1, 3, 0), ("sum", 2, 0, 0)],
+    [("named", 1, 0, 2), ("named", 2, 0, 0), ("sum", 1, 0, 2), ("sum", 1, 3, 0), ("sum", 1, 3, 2),
+     *(pytest.param("sum", *place, marks=pytest.mark.slow)
+       for place in ((1, 1, 2), (1, 2, 2), (2, 0, 0)))],
 )  # fmt: skip
 def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not_been(
     tmp_path: Path,
@@ -274,10 +281,10 @@ def killing(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, *, nth: int,
         ("named", Journal, "ask", 2, False),
         ("sum", Journal, "ask", 4, True),
         ("sum", Journal, "close", 3, False),
-        ("sum", Journal, "close", 3, True),
+        pytest.param("sum", Journal, "close", 3, True, marks=pytest.mark.slow),
         ("sum", record.RunFolder, "write_round", 1, False),
         ("named", record.RunFolder, "write_metrics", 1, False),
-        ("sum", record.RunFolder, "write_round", 1, True),
+        pytest.param("sum", record.RunFolder, "write_round", 1, True, marks=pytest.mark.slow),
         ("named", record.RunFolder, "write_round", 2, True),
         ("sum", Journal, "forget_before", 1, False),
         ("named", record.RunFolder, "write_model", 1, False),
@@ -302,7 +309,9 @@ def test_a_server_killed_as_it_writes_goes_on(
 
 
 @CHANNELS
-@pytest.mark.parametrize("nth", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "nth", [2, *(pytest.param(nth, marks=pytest.mark.slow) for nth in (1, 3, 5))]
+)
 def test_a_full_disk_at_the_server_stops_it_in_one_line_and_it_goes_on(
     tmp_path: Path, channel: str, nth: int,
     monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes],

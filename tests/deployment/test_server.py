@@ -54,7 +54,7 @@ def seeded(
         ("priority-public-digits", []),
         ("personalized-mnist-fig2-low", ["dataset=digits"]),
         ("central-dp-digits-median", []),
-        ("ldpfl-cifar10", ["dataset=digits"]),
+        ("ldpfl-cifar10", ["dataset=digits", "encoder_epochs=1"]),
         ("quickstart", ["mechanism=piecewise"]),
         ("quickstart", ["send=update"]),
         ("quickstart", ["clients_per_round=2"]),

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from worlds import make_world
 
+from fedldp import recipe
 from fedldp.data import Columns
+from fedldp.deployment import server
+from fedldp.deployment.agreeing import agree, input_of
+from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.source import open_source
-from fedldp.errors import DataError
+from fedldp.errors import ConfigError, DataError
 from fedldp.evaluating import evaluate, predict
+from fedldp.systems.base import Problem
 
 AGREED = Columns(
     scaled={"age": (0.0, 100.0)}, categories={"sex": ("f", "m")}, classes=("no", "yes")
@@ -43,3 +48,26 @@ def test_the_model_of_a_deployed_run_can_be_used(tmp_path: Path) -> None:
     rows = predict(tmp_path / "server", path)
     right = [row["class"] == str(label) for row, label in zip(rows, test.labels, strict=True)]
     assert np.mean(right) == pytest.approx(found["accuracy"])
+
+
+def test_a_sites_columns_are_found_by_the_agreed_names(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("sex,ill,age\nf,yes,50\n")
+    features = ("age", "sex=f", "sex=m")
+    assert open_source(path, "ill").examples(AGREED, features).features.tolist() == [[0.5, 1, 0]]
+    with pytest.raises(ConfigError, match="no column for the feature 'pressure'"):
+        open_source(path, "ill").examples(AGREED, ("pressure", *features))
+
+
+def test_names_of_features_are_agreed_and_kept_with_the_model(tmp_path: Path) -> None:
+    assert input_of("age,sex=f, sex=m") == ((3,), ("age", "sex=f", "sex=m"))
+    assert input_of("1x8x8") == ((1, 8, 8), None)
+    config = recipe("fedavg-quickstart", model="logistic", standardise=False)
+    names = tuple(f"pixel {i}" for i in range(64))
+    made = agree(config, Problem((64,), 10, 99, features=names), {"a": "0" * 64}, channel="named")
+    read = parse_agreement(made.to_bytes())
+    assert read.problem.features == names
+    assert read.digest == made.digest
+    assert server._schema(read).features == names
+    with pytest.raises(ConfigError, match="give one name for each of its numbers"):
+        agree(config, Problem((64,), 10, 99, features=names[1:]), {"a": "0" * 64}, channel="named")

@@ -77,7 +77,9 @@ def test_without_the_clip_the_same_check_fails() -> None:
     assert log_ratio(mechanism, inputs(3, 1.0), bound=False) > whole_report_epsilon(1.0, 1.0, 3)
 
 
-@pytest.mark.parametrize("size", [1, 10, 1000, 100_000])
+@pytest.mark.parametrize(
+    "size", [1, 10, 1000, 10_000, pytest.param(100_000, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(("epsilon", "bits"), [(0.01, 64), (1.0, 64), (32.0, 64), (1.0, 32)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_thresholds_stay_within_the_clip_whatever_rounding_does(

@@ -252,6 +252,22 @@ def hostile(value: Any, keep: tuple[str, ...]) -> Any:
     return HOSTILE if isinstance(value, str) else value
 
 
+def test_every_rounds_ranges_are_shown(
+    own_copy: Callable[..., Path], both: list[FinishedRun]
+) -> None:
+    assert both[0].radii == [[0.2, 0.2]] * len(both[0].summary["rounds"])
+    assert both[1].radii == []  # fedavg has none
+    assert "radius of the ranges" not in page(both[1:])
+    folder = own_copy()
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines[0]["radii"] = [0.125, 0.5]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert "0.125 to 0.5" in page([read_run(folder)])
+    del lines[0]["radii"]  # as an older version wrote it
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert "radius of the ranges" not in page([read_run(folder)])
+
+
 def test_what_a_folder_says_is_text(own_copy: Callable[..., Path], both: list[FinishedRun]) -> None:
     folder = own_copy(to="<b onclick=alert(3)>")
     for name in ("summary.json", "environment.json"):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pages import SMALL
 from safetensors.numpy import load_file
+from workers import forked_workers
 
 import fedldp
 from fedldp.data import standardised
@@ -122,7 +123,8 @@ def test_any_number_of_workers_and_a_resumed_run_find_the_same_classes(
     expected = read_run(folder).summary["confusion"]
     assert fedldp.resume(folder).summary()["confusion"] == expected
     config = fedldp.recipe("quickstart", **SMALL)
-    assert simulate(config, workers=2).summary()["confusion"] == expected
+    with forked_workers():
+        assert simulate(config, workers=2).summary()["confusion"] == expected
 
 
 def test_where_clients_test_there_are_no_classes() -> None:

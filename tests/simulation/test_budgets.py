@@ -21,7 +21,7 @@ from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.simulation.plan import Plan, plan, problem_of, state
 from fedldp.systems import SystemConfig
 
 SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=false",
@@ -196,9 +196,9 @@ def test_the_statement_after_a_run_is_of_what_was_really_released(settings: dict
         round: dict.fromkeys(there, event)
         for round, (there, _) in enumerate(expected(config, 2), start=1)
     }
-    shown: list[dict[str, Any]] = []
+    shown: list[Plan] = []
     result = simulate(config, before=shown.append)
-    assert shown == [planned.privacy]  # the plan knows who will refuse
+    assert [each.privacy for each in shown] == [planned.privacy]  # the plan knows who will refuse
     assert result.ledger.releases(result.run) == released(table)
     assert result.privacy == state(config, released(table)) == planned.privacy
     without = config.changed(client_budget=None)

@@ -232,6 +232,7 @@ def test_a_cluster_goes_with_neither_workers_nor_a_gpu(
 
 
 @installed
+@pytest.mark.slow
 def test_a_sweep_on_the_cluster_is_the_sweep_of_one_process(cluster: Any, tmp_path: Path) -> None:
     def swept(name: str, **more: Any) -> Path:
         settings = {"rounds": 1, "num_clients": 6, "local_epochs": 1}

@@ -234,6 +234,7 @@ def test_an_interrupt_keeps_the_rounds_and_says_how_to_go_on(
 
 
 @on_linux
+@pytest.mark.slow
 def test_an_interrupt_while_workers_start_is_one_line_too(
     tmp_path: Path, fedldp_process: Any
 ) -> None:

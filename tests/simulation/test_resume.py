@@ -49,18 +49,26 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 # Resuming in this process
 
 
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of runs with each of the settings."""
+    folder = tmp_path_factory.mktemp("wholes")
+    for name, settings in SETTINGS.items():
+        simulate(quick(**settings), recipe="quickstart", out=folder / name)
+    return {name: folder / name for name in SETTINGS}
+
+
 @pytest.mark.parametrize("after", [1, 3, 4])
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_resumed_run_equals_the_whole_one(
-    tmp_path: Path, settings: dict[str, Any], after: int
+    tmp_path: Path, wholes: dict[str, Path], name: str, after: int
 ) -> None:
-    config = quick(**settings)
-    simulate(config, recipe="quickstart", out=tmp_path / "whole")
+    config = quick(**SETTINGS[name])
     cut(config, tmp_path / "cut", after)
     assert [m["round"] for m in metrics(tmp_path / "cut")] == list(range(1, after + 1))
     assert not (tmp_path / "cut" / "model.safetensors").exists()
     fedldp.resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+    assert_same_run(tmp_path / "cut", wholes[name])
 
 
 def test_a_run_can_be_cut_and_resumed_twice(tmp_path: Path, finished: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from clients import Halves
+from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.budget import Budget
@@ -212,7 +213,8 @@ def test_groups_do_not_depend_on_who_does_the_work() -> None:
     config = fedldp.recipe(
         "quickstart", model="logistic", num_clients=2 * GROUP + 5, rounds=1, batch_size=4
     )
-    one, two = (simulate(config, workers=workers) for workers in (1, 2))
+    with forked_workers():
+        one, two = (simulate(config, workers=workers) for workers in (1, 2))
     assert one.ledger.to_record() == two.ledger.to_record()
     for name, weights in one.weights.items():
         assert weights.tobytes() == two.weights[name].tobytes()

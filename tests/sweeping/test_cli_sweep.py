@@ -18,7 +18,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.sweeping import sweeps
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
-RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "seconds", "run_dir"]
+RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "idealised", "seconds", "run_dir"]
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,9 @@ def begun(tmp_path: Path) -> int:
 
 
 @pytest.mark.skipif(sweeps.cores() < 2, reason="needs two processors")
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_a_sweep_that_is_cut_short_leaves_no_one_and_is_continued(
     fedldp_process: Any, fedldp_command: Any, tmp_path: Path, end: signal.Signals
 ) -> None:

@@ -109,6 +109,21 @@ def test_a_worst_run_stands_for_a_combination() -> None:
     assert worst.epsilon == 3.0
 
 
+def test_a_chart_need_not_be_kept() -> None:
+    pytest.importorskip("matplotlib")
+    figure = Sweep([cell(1.0, 0.5, 0.7, proven=4.0)]).plot()
+    assert "accuracy" in figure.axes[0].get_ylabel()
+
+
+def test_pandas_gets_the_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Frames:
+        DataFrame = staticmethod(lambda records: ("frame", records))
+
+    found = Sweep([cell(1.0, 0.5, 0.7, proven=4.0)])
+    monkeypatch.setitem(sys.modules, "pandas", Frames())
+    assert found.to_frame() == ("frame", found.to_records())
+
+
 def test_without_pandas_and_matplotlib_one_line_says_what_to_install(
     result: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

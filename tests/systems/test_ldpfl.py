@@ -250,7 +250,7 @@ def test_test_bits_are_randomised_where_that_is_asked_for(client: Callable[..., 
 
 def test_it_learns_from_randomised_bits() -> None:
     settings = config(
-        num_clients=2, rounds=8, local_epochs=5, encoder_channels=[16, 32], encoder_epochs=15
+        num_clients=2, rounds=4, local_epochs=5, encoder_channels=[8, 16], encoder_epochs=8
     )
     assert simulate(settings).accuracy > 0.6
 

@@ -103,15 +103,23 @@ class Guarantee:
     method: str
 
 
-def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarantee]:
+def local_guarantees(
+    history: History, unit: Unit, delta: float, *, attained: bool = True
+) -> list[Guarantee]:
     """Return what holds against a server that sees every report of ``history`` and its sender.
+
+    Args:
+        history: how often a client released what.
+        unit: that is protected.
+        delta: of the approximate lines; at 0 there are none.
+        attained: whether lower bounds are wanted that take as long as the upper ones.
 
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
     """
     once = Counter(event.drawn for event in history if isinstance(event, DrawnOnce))
     again = Counter({e: n for e, n in history.items() if not isinstance(e, DrawnOnce)})
-    lines = _lines(once + again, unit, delta)
+    lines = _lines(once + again, unit, delta, attained)
     if once:  # what is sent follows from what was drawn, and may tell less of it
         lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
@@ -123,7 +131,7 @@ def local_guarantees(history: History, unit: Unit, delta: float) -> list[Guarant
     ]
 
 
-def _lines(released: History, unit: Unit, delta: float) -> list[Guarantee]:
+def _lines(released: History, unit: Unit, delta: float, attained: bool) -> list[Guarantee]:
     history = one_by_one(released)
     for event in history:
         if not isinstance(event, Coordinates | PureReport | Noisy | InClear):
@@ -142,13 +150,15 @@ def _lines(released: History, unit: Unit, delta: float) -> list[Guarantee]:
             )
         ]
     if all(isinstance(event, Coordinates | PureReport) for event in history):
-        return list(_pure_reports(history, unit, delta))
+        return list(_pure_reports(history, unit, delta, attained))
     if all(isinstance(event, Noisy) for event in history):
         return [_gaussian_reports(history, unit, delta)]
     return [_zcdp(history, unit, delta)]
 
 
-def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guarantee]:
+def _pure_reports(
+    history: History, unit: Unit, delta: float, attained: bool
+) -> Iterator[Guarantee]:
     assumptions = [FRESH, IDEALISED] if _is_idealised(history) else [FRESH]
     pure = pure_epsilon(whole_reports(history))
     exact = all(map(is_free, history))
@@ -166,14 +176,14 @@ def _pure_reports(history: History, unit: Unit, delta: float) -> Iterator[Guaran
     )
     if delta == 0:
         return
-    epsilon, attained, how = composed(history, delta)
+    epsilon, lower, how = composed(history, delta, attained=attained)
     yield Guarantee(
         unit=unit,
         adversary="server",
         kind="approximate",
         epsilon=epsilon,
         delta=delta,
-        lower=None if attained is None else _just_below(attained),
+        lower=None if lower is None else _just_below(lower),
         assumptions=assumptions,
         method=f"optimal composition (Kairouz, Oh, Viswanath 2015), {how}",
     )

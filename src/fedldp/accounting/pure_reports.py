@@ -61,19 +61,22 @@ def whole_reports(history: Counter[Event]) -> dict[float, int]:
     return dict(counts)
 
 
-def composed(history: Counter[Event], delta: float) -> tuple[float, float | None, str]:
+def composed(
+    history: Counter[Event], delta: float, *, attained: bool = True
+) -> tuple[float, float | None, str]:
     """Return an epsilon at a positive ``delta``, what two inputs attain of it, and how it is known.
 
     The first is by whole reports or by their coordinates, whichever gives less. The second, not
     rounded down (by a relative 1e-9 at most), is None where it is not known: it is where every
-    coordinate may be at any extreme, and what it tells there is known and not only bounded.
+    coordinate may be at any extreme, and what it tells there is known and not only bounded; and
+    where it is not asked for (``attained``), for it takes as long as the first.
     """
     singles = _singles(history)
     whole = {(epsilon, 1.0): count for epsilon, count in whole_reports(history).items()}
     epsilon = _epsilon(singles, delta)
     if whole != singles:
         epsilon = min(epsilon, _epsilon(whole, delta))
-    if delta < SMALLEST_DELTA or not all(map(is_free, history)):
+    if not attained or delta < SMALLEST_DELTA or not all(map(is_free, history)):
         return epsilon, None, "an upper bound"
     bits = all(isinstance(event, TwoValuedBits) for event in history)
     if bits and len(singles) == 1:

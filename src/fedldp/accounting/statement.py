@@ -95,6 +95,7 @@ def statement(
     shuffler: ShufflerInPath | None,
     summed: SumInPath | None = None,
     delta: float,
+    own_code: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the statement: the source's claim, the guarantees that are proven, and warnings.
 
@@ -104,9 +105,10 @@ def statement(
         shuffler: where reports go through one.
         summed: where reports go through a secure sum.
         delta: of the approximate lines; at 0 there are none.
+        own_code: names of the user's own code that states what is released: an assumption of all.
     """
     reports = releases.of_clients("client")
-    runs = [_guarantees(h, "client-run", "server", delta) for h in reports.histories()]
+    runs = _run_lines(reports, delta)
     lines = _weight_lines(reports) + _record_lines(releases, delta)
     if claim is not None and claim.unit == "record" and not _has_records(releases):
         lines += [_of_record(line) for line in _worst(runs, "client-run")]
@@ -122,11 +124,36 @@ def statement(
         lines += _shuffled_lines(shuffler, reports, delta)
     if summed is not None:
         lines += _summed_lines(summed, reports, delta)
+    if own_code and any(line.kind != "none" for line in lines):
+        word = f"what {' and '.join(own_code)} states of its randomiser is true"
+        lines = [_assuming(line, word) for line in lines]
+        warnings.append(f"{word}: an assumption, for code of your own; nothing here proves it")
     return {
         "claim": None if claim is None else asdict(claim),
         "guarantees": [asdict(line) for line in lines],
         "warnings": warnings,
     }
+
+
+def _assuming(line: Guarantee, word: str) -> Guarantee:
+    if line.kind == "none":
+        return line
+    return replace(line, assumptions=[*line.assumptions, word])
+
+
+def server_lines(releases: Releases, unit: Unit, delta: float) -> list[dict[str, Any]] | None:
+    """Return a statement's lines of one unit against the server; None where that takes a whole one.
+
+    For a search, which states hundreds of candidates and asks for no lower bounds.
+    """
+    reports = releases.of_clients("client")
+    if unit == "client-round":
+        lines = _round_lines(reports, delta, attained=False)
+    elif unit == "client-run":
+        lines = _worst(_run_lines(reports, delta, attained=False), unit)
+    else:
+        return None
+    return [asdict(line) for line in lines]
 
 
 def _weight_lines(releases: Releases) -> list[Guarantee]:
@@ -204,17 +231,28 @@ def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
     ]
 
 
-def _round_lines(releases: Releases, delta: float) -> list[Guarantee]:
-    each = [_guarantees(Counter([e]), "client-round", "server", delta) for e in releases.events]
+def _run_lines(releases: Releases, delta: float, *, attained: bool = True) -> list[list[Guarantee]]:
+    """Return for each history what holds for the client that has it."""
+    return [
+        _guarantees(history, "client-run", "server", delta, attained=attained)
+        for history in releases.histories()
+    ]
+
+
+def _round_lines(releases: Releases, delta: float, *, attained: bool = True) -> list[Guarantee]:
+    each = [
+        _guarantees(Counter([event]), "client-round", "server", delta, attained=attained)
+        for event in releases.events
+    ]
     return _worst(each, "client-round")
 
 
 def _guarantees(
-    history: History, unit: Unit, adversary: Adversary, delta: float
+    history: History, unit: Unit, adversary: Adversary, delta: float, *, attained: bool = True
 ) -> list[Guarantee]:
     if is_sampled(history):
         return [sampled_guarantee(history, unit, adversary, delta)]
-    return local_guarantees(history, unit, delta)
+    return local_guarantees(history, unit, delta, attained=attained)
 
 
 def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) -> list[Guarantee]:

@@ -15,6 +15,7 @@ import typer
 
 from fedldp.cli import (
     account,
+    audit,
     data,
     deploy,
     evaluate,
@@ -62,6 +63,7 @@ def fedldp(
 
 app.command()(run.run)
 app.command()(account.account)
+app.command()(audit.audit)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
 app.command()(report.report)

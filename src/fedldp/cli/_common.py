@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedldp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def folder(text: str) -> Path:
     """Return the folder that a text names, of which an empty one would be the working folder."""
     if not text.strip():
         raise ConfigError(f"folder {text!r}: give the path of a folder, or leave the option out")
+    return Path(text)
+
+
+def file(text: str) -> Path:
+    """Return the file that a text names; an empty one names none."""
+    if not text.strip():
+        raise ConfigError(f"file {text!r}: give the path of a file, or leave the option out")
     return Path(text)
 
 
@@ -38,6 +48,21 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="change a setting; KEY= unsets it"),
 ]
+
+
+def at_most_cores(workers: int | None, stderr: Console) -> int | None:
+    """Return at most as many workers as there are cores: more only take memory."""
+    from fedldp.simulation.plan import cores
+
+    if workers is None or workers <= (most := cores()):
+        return workers
+    stderr.print(
+        f"workers    {most} in place of {workers:,}: there are no more cores here, and any number "
+        "gives the same result",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return most
 
 
 def print_json(document: Any) -> None:

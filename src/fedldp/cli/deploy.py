@@ -86,7 +86,11 @@ def agree(
     ] = None,
     deadline: Annotated[float, typer.Option(help="seconds to wait in one exchange")] = 600.0,
     input_shape: Annotated[
-        str | None, typer.Option(help="of one example, as 1x8x8; else that of the data set")
+        str | None,
+        typer.Option(
+            help="of one example, as 1x8x8; of tables, the names of their features in order, "
+            "as age,sex=f,sex=m; else those of the data set"
+        ),
     ] = None,
     classes: Annotated[int | None, typer.Option(help="labels are 0 to one less")] = None,
     examples: Annotated[
@@ -315,32 +319,25 @@ def _problem(
     examples: int | None,
 ) -> Problem:
     """Return the facts on the data: as given, or those of the recipe's data set."""
+    from fedldp.deployment.agreeing import input_of
     from fedldp.simulation.plan import problem_of
     from fedldp.systems.base import Problem
 
-    if input_shape is not None and classes is not None and examples is not None:
+    shape, features = (None, None) if input_shape is None else input_of(input_shape)
+    if shape is not None and classes is not None and examples is not None:
         if classes < 2 or examples < 1:
             raise ConfigError(
                 f"classes = {classes}, examples = {examples}: give at least 2, and at least 1"
             )
-        return Problem(_shape(input_shape), classes, examples, data_dir)
+        return Problem(shape, classes, examples, data_dir, features=features)
     known = problem_of(config, data_dir)
     return Problem(
-        known.input_shape if input_shape is None else _shape(input_shape),
+        known.input_shape if shape is None else shape,
         known.num_classes if classes is None else classes,
         known.num_examples if examples is None else examples,
         data_dir,
+        features=known.features if shape is None else features,
     )
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    try:
-        shape = tuple(int(part) for part in text.lower().split("x"))
-    except ValueError:
-        shape = ()
-    if not shape or min(shape) < 1:
-        raise ConfigError(f"input_shape = {text}: write it as 1x8x8, or 54 for a row of numbers")
-    return shape
 
 
 def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) -> None:

@@ -7,16 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, print_json
+from fedldp.cli._common import DataDir, Json, file, folder, print_json
 
-RunDir = Annotated[Path, typer.Argument(help="a run folder, of a simulation or a deployment")]
+RunDir = Annotated[
+    Path,
+    typer.Argument(
+        parser=folder, metavar="RUN_DIR", help="a run folder, of a simulation or a deployment"
+    ),
+]
 
 
 def evaluate(
     run_dir: RunDir,
     data: Annotated[
         Path | None,
-        typer.Option(help="labelled examples: .npz, .csv or .parquet; else the run's test set"),
+        typer.Option(
+            parser=file,
+            metavar="FILE",
+            help="labelled examples: .npz, .csv or .parquet; else the run's test set",
+        ),
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,

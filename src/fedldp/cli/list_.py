@@ -97,6 +97,7 @@ def list_(
 ) -> None:
     """Show what there is to run."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     if kind is not None and kind not in _KINDS:
@@ -112,5 +113,5 @@ def list_(
                 table.add_section()
                 table.add_row(f"[bold]{group}[/bold]", "")
             for row in members:
-                table.add_row(row["name"], row["description"])
+                table.add_row(row["name"], escape(row["description"]))
         Console().print(table)

@@ -9,17 +9,27 @@ from typing import Annotated
 
 import typer
 
-from fedldp.cli._common import Json, print_json
+from fedldp.cli._common import Json, file, print_json
 from fedldp.cli.evaluate import RunDir
 
 
 def predict(
     run_dir: RunDir,
     data: Annotated[
-        Path, typer.Option(help="examples: .npz, .csv or .parquet; they need no labels")
+        Path,
+        typer.Option(
+            parser=file,
+            metavar="FILE",
+            help="examples: .npz, .csv or .parquet; they need no labels",
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="a .csv file to write, with every class's probability")
+        Path | None,
+        typer.Option(
+            parser=file,
+            metavar="FILE",
+            help="a .csv file to write, with every class's probability",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

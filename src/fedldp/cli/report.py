@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, print_json
+from fedldp.cli._common import Json, file, folder, print_json
 from fedldp.errors import RunError
 
 if TYPE_CHECKING:
@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="folders of finished runs")
+        list[Path],
+        typer.Argument(parser=folder, metavar="DIR...", help="folders of finished runs"),
     ],
-    out: Annotated[Path | None, typer.Option(help="the page to write; else report.html")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=file, metavar="FILE", help="the page to write; else report.html"),
+    ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(metavar="LOGDIR", help="write the runs there for TensorBoard")
+        Path | None,
+        typer.Option(parser=folder, metavar="LOGDIR", help="write the runs there for TensorBoard"),
     ] = None,
     mlflow: Annotated[
         str | None, typer.Option(metavar="URI", help="send the runs to this MLflow tracking store")

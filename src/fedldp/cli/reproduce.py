@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, print_json
+from fedldp.cli._common import DataDir, Json, at_most_cores, file, print_json
 from fedldp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
     from fedldp.reproduction.comparison import Row
     from fedldp.reproduction.results import Device, Store
     from fedldp.reproduction.targets import Target
+
+_DAYS = 2 * 86400
+"""Seconds of work that nobody asks for without meaning it."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -39,7 +41,10 @@ def reproduce(
     check: Annotated[
         bool, typer.Option("--check", help="exit 1 if a measured cell is not as it should be")
     ] = False,
-    svg: Annotated[Path | None, typer.Option(help="draw the target into this file")] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option(parser=file, metavar="FILE", help="draw the target into this .svg file"),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; --run: else cpu")] = None,
     workers: Annotated[
         int | None, typer.Option(help="with --run: processes; else one for each core")
@@ -62,7 +67,7 @@ def reproduce(
     kind: Device | None = "cuda" if device == "cuda" else None if device is None else "cpu"
     if run:
         cells = [recipe for each in chosen for recipe in each.cells]
-        _run(cells, seeds, budget, quick, store, root, kind or "cpu", workers or _cores())
+        _run(cells, seeds, budget, quick, store, root, kind or "cpu", workers)
         if quick:
             chosen = [_quick_of(each) for each in chosen]
     rows = {
@@ -103,14 +108,12 @@ def _refuse_wrong(
         raise ConfigError(f"seeds = {seeds}: --quick has one seed; leave one of them out")
     if svg is not None and target is None:
         raise ConfigError(f"svg = {svg}: it draws one target; name it")
+    if svg is not None and svg.suffix.lower() != ".svg":
+        raise ConfigError(f"svg = {svg}: end the file's name in .svg")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
     if device not in (None, "cpu", "cuda"):
         raise ConfigError(f"device = {device}: choose cpu or cuda")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _only(chosen: list[Target], only: str) -> list[Target]:
@@ -157,18 +160,26 @@ def _run(
     store: Store,
     root: Path,
     device: Device,
-    workers: int,
+    workers: int | None,
 ) -> None:
+    from rich.console import Console
+
     from fedldp.reproduction.runner import Job, jobs, run_all
+    from fedldp.simulation.plan import cores
 
     limit = None if budget is None else _seconds(budget)
     if quick:
         cells = [_quickly(recipe) for recipe in cells]
     todo = jobs(cells, range(1 if quick else seeds or 3), store, root, device)
-    typer.echo(
-        f"{len(todo)} runs are missing, about {sum(job.seconds for job in todo) / 60:.0f} minutes",
-        err=True,
-    )
+    needed = sum(job.seconds for job in todo)
+    typer.echo(f"{len(todo)} runs are missing, about {needed / 60:.0f} minutes", err=True)
+    if todo and limit is not None and min(job.seconds for job in todo) > limit:
+        typer.echo(f"budget = {budget}: none of them fits into that; nothing is run", err=True)
+    if limit is None and needed > _DAYS:
+        raise ConfigError(
+            f"--run: these are about {needed / 86400:.0f} days; give a TARGET or --only CELL, or "
+            "--budget TIME, after which it stops and can be continued"
+        )
 
     def tell(job: Job) -> None:
         typer.echo(f"{job.recipe.name}, seed {job.config.seed} ...", err=True)
@@ -178,7 +189,7 @@ def _run(
         store,
         data_dir=root,
         device=device,
-        workers=workers,
+        workers=at_most_cores(workers, Console(stderr=True)) or cores(),
         budget=limit,
         before=tell,
     ):

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, folder, print_json, recipe_names
+from fedldp.cli._common import (
+    DataDir,
+    Json,
+    Settings,
+    at_most_cores,
+    folder,
+    print_json,
+    recipe_names,
+)
 from fedldp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import Result
     from fedldp.simulation.plan import Plan
@@ -137,13 +143,13 @@ def _simulate(
     from fedldp.reporting.progress import RunProgress
 
     stderr = Console(stderr=True)
-    workers = _checked_workers(workers, stderr)
+    workers = at_most_cores(workers, stderr)
 
-    def show(privacy: dict[str, Any]) -> None:
-        what = text.run_text(name or "a run from Python", config)
+    def show(plan: Plan) -> None:
+        what = text.run_text(name or "a run from Python", plan.config)
         stderr.print(f"run        {what}", highlight=False, soft_wrap=True)
-        text.print_statement(stderr, privacy)
-        shown.append(privacy)
+        text.print_statement(stderr, plan.privacy)
+        shown.append(plan.privacy)
 
     try:
         planned = (
@@ -152,7 +158,7 @@ def _simulate(
             else _planned(config, device, workers, out, data_dir)
         )
         if planned is not None:
-            show(planned.privacy)
+            show(planned)
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
 
         with RunProgress(config.rounds, stderr) as progress:
@@ -197,22 +203,6 @@ def _planned(
 
 
 def _processes(planned: Plan | None, cluster: str | None) -> int:
-    return 1 if cluster is not None or (planned is not None and planned.is_small) else _cores()
+    from fedldp.simulation.plan import cores
 
-
-def _cores() -> int:
-    """Return how many processes this one may use at a time."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _checked_workers(workers: int | None, stderr: Console) -> int | None:
-    """Return at most as many workers as there are cores: more only take memory."""
-    if workers is None or workers <= (cores := _cores()):
-        return workers
-    stderr.print(
-        f"workers    {cores} in place of {workers:,}: there are no more cores here, and any number "
-        "gives the same result",
-        highlight=False,
-        soft_wrap=True,
-    )
-    return cores
+    return 1 if cluster is not None or (planned is not None and planned.is_small) else cores()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.cli._common import DataDir, Json, Settings, at_most_cores, file, folder, print_json
 from fedldp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,11 +40,20 @@ def sweep(
     set_: Settings = None,
     rounds: Annotated[int | None, typer.Option(help="number of rounds of every run")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="the sweep's folder; one that was begun is continued")
+        Path | None,
+        typer.Option(
+            parser=folder,
+            metavar="FOLDER",
+            help="the sweep's folder; one that was begun is continued",
+        ),
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="continue the sweep in this folder; what else is given widens it"),
+        typer.Option(
+            parser=folder,
+            metavar="FOLDER",
+            help="continue the sweep in this folder; what else is given widens it",
+        ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto; else cpu")] = None,
     workers: Annotated[
@@ -55,7 +64,10 @@ def sweep(
         typer.Option(help="auto or HOST:PORT: a Ray cluster, which does one run after the other"),
     ] = None,
     data_dir: DataDir = None,
-    csv: Annotated[Path | None, typer.Option(help="write the runs into this CSV file too")] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(parser=file, metavar="FILE", help="write the runs into this CSV file too"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run every combination of settings, recipes and seeds; a table and a chart of what came out.
@@ -65,16 +77,20 @@ def sweep(
     """
     from rich.console import Console
 
-    from fedldp.reporting.record import replace_file
+    from fedldp.reporting.record import check_replaceable, replace_file
     from fedldp.sweeping.one_run import Means
     from fedldp.sweeping.progress import SweepProgress
+    from fedldp.sweeping.results import CSV_BEGINS
     from fedldp.sweeping.sweeps import carry_out_all
 
     if out is not None and resume is not None:
         raise ConfigError(f"resume = {resume}: the sweep continues there; leave out --out")
     design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, resume)
     place = resume or out or _new_folder(design)
+    if csv is not None:
+        check_replaceable(csv, CSV_BEGINS)
     stderr = Console(stderr=True)
+    workers = at_most_cores(workers, stderr)
     means = Means(data_dir=data_dir, device=design.device, cluster=cluster)
     try:
         with SweepProgress(stderr) as progress:
@@ -142,8 +158,10 @@ def _design(
 
 
 def _new_folder(design: Design) -> Path:
+    from fedldp.reporting.record import unused
+
     name = Path(next(iter(design.bases))).stem
-    return Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return unused(Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def _print(result: Sweep) -> None:

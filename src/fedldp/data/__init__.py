@@ -15,7 +15,7 @@ from fedldp.data.datasets import (
     load_dataset,
     standardised,
 )
-from fedldp.data.examples import Dataset, Examples
+from fedldp.data.examples import Dataset, Examples, as_dataset
 from fedldp.data.folder import FileStatus, resolve_data_dir, verify
 from fedldp.data.partition import (
     DrawnShares,
@@ -36,6 +36,7 @@ __all__ = [
     "Examples",
     "FileStatus",
     "Shares",
+    "as_dataset",
     "check_partition",
     "check_standardise",
     "encode_examples",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,18 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
         DataError: the file or what it holds is malformed; the line says where.
         ConfigError: a column that is named is not there, or pyarrow is not, for a .parquet file.
     """
-    for each in (path, *([] if test_file is None else [test_file])):
-        if not each.is_file():
+    for setting, each in (("dataset", path), ("test_file", test_file)):
+        if each is not None and not each.is_file():
             raise DataMissing(
-                f"there is no file {each}; set dataset to the path of a .npz, .csv or .parquet file"
+                f"there is no file {each}; set {setting} to the path of a .npz, .csv or .parquet "
+                "file"
             )
     if path.suffix.lower() == ".npz":
         return _load_npz(path, seed)
     return _load_table(path, columns, seed, test_file)
 
 
-def load_examples(path: Path, *, columns: Columns) -> Examples:
+def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None = None) -> Examples:
     """Load the examples of one party, for training or for a test: nothing is split off.
 
     A .npz file holds features and labels; a table is as for ``load_file``, but where ``columns``
@@ -67,6 +69,7 @@ def load_examples(path: Path, *, columns: Columns) -> Examples:
     Args:
         path: ends in .npz, .csv or .parquet.
         columns: of a table; its client column may be missing.
+        names: of a table's features, in the order that they are wanted in; None: the file's own.
 
     Raises:
         DataMissing, DataError, ConfigError: as ``load_file``.
@@ -84,19 +87,22 @@ def load_examples(path: Path, *, columns: Columns) -> Examples:
             )
         features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
         return checked(features, labels, f"{path}:")
-    return encode_examples(read_table(path), columns)
+    return encode_examples(read_table(path), columns, names=names)
 
 
-def encode_examples(table: Table, columns: Columns, *, leave_out: bool = False) -> Examples:
+def encode_examples(
+    table: Table, columns: Columns, *, leave_out: bool = False, names: Sequence[str] | None = None
+) -> Examples:
     """Return the examples of one party's table; see ``load_examples``.
 
     Args:
         table: as read.
         columns: what its columns are.
         leave_out: rows that hold what they may not are left out, instead of refused.
+        names: of the features, in the order that they are wanted in; None: the file's own.
     """
     path = table.path
-    found = encode(table, columns, leave_out=leave_out, clients=False)
+    found = encode(table, columns, leave_out=leave_out, clients=False, features=names)
     if columns.classes is None and not all(_is_integer(text) for text in found.labels):
         raise DataError(
             f"{path}: some labels are no integers; give integers from 0, the same at all "
@@ -107,12 +113,15 @@ def encode_examples(table: Table, columns: Columns, *, leave_out: bool = False) 
     return checked(found.features, labels_of(found, columns), f"{path}:")
 
 
-def load_features(path: Path, *, columns: Columns) -> NDArray[np.float32]:
+def load_features(
+    path: Path, *, columns: Columns, names: Sequence[str] | None = None
+) -> NDArray[np.float32]:
     """Load what a model is given of examples that have no labels, or whose labels do not count.
 
     Args:
         path: ends in .npz (features), .csv or .parquet.
         columns: of a table; its label and client columns may be missing.
+        names: of a table's features, in the order that they are wanted in; None: the file's own.
 
     Raises:
         DataMissing, DataError, ConfigError: as ``load_file``.
@@ -127,7 +136,9 @@ def load_features(path: Path, *, columns: Columns) -> NDArray[np.float32]:
             raise DataError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; not features")
         features = arrays["features"]
     else:
-        features = encode(read_table(path), columns, clients=False, labels=False).features
+        table = read_table(path)
+        found = encode(table, columns, clients=False, labels=False, features=names)
+        features = found.features
     nothing = np.zeros(len(features), np.int64)
     return checked(features, nothing, f"{path}:").features
 

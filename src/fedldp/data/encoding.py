@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,7 @@ def encode(
     leave_out: bool = False,
     clients: bool = True,
     labels: bool = True,
+    features: Sequence[str] | None = None,
 ) -> Encoded:
     """Return the features, labels and clients of a table.
 
@@ -51,13 +52,17 @@ def encode(
             the first of them is refused.
         clients: whether the client column, where one is declared, must be there and is read.
         labels: whether the label column must be there and is read.
+        features: the names of the features, in the order that they are wanted in: those of the
+            table that the model is, or was, trained on. None: the file's own.
 
     Raises:
-        ConfigError: a column is not there, or there twice.
+        ConfigError: a column is not there, or there twice, or makes a feature that is not wanted.
         DataError: a cell holds what it may not.
     """
     _check_columns(table, columns, clients=clients, labels=labels)
     aside = {columns.label, columns.client, *columns.ignored}
+    if features is not None:
+        _check_features(table, columns, aside, features)
     blocks: list[NDArray[np.float32]] = []
     names: list[str] = []
     kept = np.ones(len(table), np.bool_)
@@ -70,18 +75,20 @@ def encode(
             raise DataError(f"{table.where(row, name)}, {why(row)}")
         kept &= ~bad
         blocks.append(block)
-        values = columns.categories.get(name)
-        names += [name] if values is None else [f"{name}={value}" for value in values]
+        names += _names(columns, name)
     classes = _kept_labels(table, columns, kept, leave_out=leave_out) if labels else None
     owners = None
     if clients and columns.client is not None:
         owners = table.texts(columns.client)
         _refuse_missing(table, columns.client, owners)
     rows = np.flatnonzero(kept)
-    features = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
+    found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
+    if features is not None:  # a column is known by its name, wherever it stands
+        found = found[:, [names.index(name) for name in features]]
+        names = list(features)
     return Encoded(
         table=table,
-        features=features[rows],
+        features=found[rows],
         names=tuple(names),
         labels=[] if classes is None else [classes[row] for row in rows],
         clients=None if owners is None else [owners[row] for row in rows],
@@ -176,7 +183,8 @@ def _kept_labels(
             if is_missing(text):
                 raise DataError(f"{where}, an empty label; fill it in or drop the row")
             raise DataError(
-                f"{where}, which is none of classes ({', '.join(columns.classes or ())})"
+                f"{where}, which is none of classes ({', '.join(columns.classes or ())}); add it "
+                "to classes, or drop the row"
             )
         kept[row] = False
     return found
@@ -206,6 +214,29 @@ def _check_columns(table: Table, columns: Columns, *, clients: bool, labels: boo
     twice = [name for name in table.names if table.names.count(name) > 1]
     if twice:
         raise ConfigError(f"{table.path} has the column {twice[0]!r} twice; rename one; {header}")
+
+
+def _names(columns: Columns, name: str) -> list[str]:
+    """Return the names of the features that a column makes."""
+    values = columns.categories.get(name)
+    return [name] if values is None else [f"{name}={value}" for value in values]
+
+
+def _check_features(
+    table: Table, columns: Columns, aside: Set[str | None], features: Sequence[str]
+) -> None:
+    made = {name: _names(columns, name) for name in table.names if name not in aside}
+    there = {feature for names in made.values() for feature in names}
+    if lacking := [feature for feature in features if feature not in there]:
+        raise ConfigError(
+            f"{table.path} has no column for the feature {lacking[0]!r}; the model takes "
+            f"{', '.join(features)}, and the columns are {', '.join(table.names)}"
+        )
+    if more := [name for name, names in made.items() if not set(names) <= set(features)]:
+        raise ConfigError(
+            f"{table.path} has the column {more[0]!r}, which the model does not take; take it out; "
+            f"the model takes {', '.join(features)}"
+        )
 
 
 def _parses(kind: type[int] | type[float], text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -300,3 +301,19 @@ def checked(features: ArrayLike, labels: ArrayLike, context: str) -> Examples:
     if y.min() < 0:
         raise DataError(f"{context} the smallest label is {y.min()}; give integers from 0")
     return Examples(x, y)
+
+
+def as_dataset(given: Any) -> Dataset:
+    """Return data as a user of Python gives them: a data set, or its features and labels.
+
+    Raises:
+        ConfigError: they are neither.
+    """
+    if isinstance(given, Dataset):
+        return given
+    if isinstance(given, tuple | list) and len(given) == 2:
+        return Dataset.from_arrays(*given)
+    raise ConfigError(
+        f"dataset: {type(given).__name__} is no data; give a pair of arrays (features, labels), a "
+        "fedldp.Dataset, a name or a path"
+    )

@@ -110,8 +110,12 @@ def _read_csv(path: Path) -> Table:
                 if row:
                     rows.append(row)
                     lines.append(reader.line_num)
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is no text in UTF-8; save it as such") from None
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as .csv: {one_line(error)}") from None
+    if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
+        raise DataError(f"{path}: no commas between its columns; save it with commas")
     if not rows:
         raise DataError(f"{path} is empty; it needs a header row and examples")
     cells: list[list[str] | NDArray[np.float64]] = [list(each) for each in zip(*rows, strict=True)]

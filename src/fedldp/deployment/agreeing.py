@@ -58,7 +58,7 @@ def agree(
         return Agreement(
             run=run,
             config=candidate.settled(draws),
-            problem=Problem(problem.input_shape, problem.num_classes, problem.num_examples),
+            problem=replace(problem, data_dir=None, num_clients=None),
             channel=channel,
             sites=roster,
             quorum=_fewest(candidate, untrusted) if quorum is None else quorum,
@@ -74,6 +74,27 @@ def agree(
     agreement = on(config)
     agreement.check()
     return replace(agreement, statement=agreement.computed_statement())
+
+
+def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
+    """Return the shape of an example, and the names of its features where these are given.
+
+    Raises:
+        ConfigError: it is written otherwise.
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    if len(names) > 1 and all(names):
+        return (len(names),), names
+    try:
+        shape = tuple(int(part) for part in text.lower().split("x"))
+    except ValueError:
+        shape = ()
+    if not shape or min(shape) < 1:
+        raise ConfigError(
+            f"input_shape = {text}: write it as 1x8x8, as 54 for a row of numbers, or as the names "
+            "of a table's features, with commas"
+        )
+    return shape, None
 
 
 def _fewest(config: SystemConfig, untrusted: int) -> int:

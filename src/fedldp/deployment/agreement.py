@@ -57,6 +57,7 @@ class _Facts(BaseModel):
     input_shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
     num_classes: Annotated[int, Field(ge=2)]
     num_examples: Annotated[int, Field(ge=1)]
+    features: list[str] | None = None
 
 
 class _Document(BaseModel):
@@ -118,6 +119,7 @@ class Agreement:
         if config.num_clients != clients:
             raise ConfigError(f"num_clients = {config.num_clients}: the roster has {clients} sites")
         check_system(config, self.problem)
+        _check_features(self.problem)
         if not 1 <= self.quorum <= config.round_size:
             raise ConfigError(
                 f"quorum = {self.quorum}: a round has {config.round_size} sites; give 1 to that"
@@ -146,6 +148,7 @@ class Agreement:
     def document(self) -> dict[str, Any]:
         """The agreement as JSON-ready values, its statement included."""
         problem = self.problem
+        names = {} if problem.features is None else {"features": list(problem.features)}
         return {
             "agreement": _VERSION,
             "run": self.run,
@@ -154,6 +157,7 @@ class Agreement:
                 "input_shape": list(problem.input_shape),
                 "num_classes": problem.num_classes,
                 "num_examples": problem.num_examples,
+                **names,
             },
             "channel": self.channel,
             "sites": [site.model_dump() for site in self.sites],
@@ -301,7 +305,13 @@ def parse_agreement(
     return Agreement(
         run=found.run,
         config=from_mapping(found.config),
-        problem=Problem(tuple(facts.input_shape), facts.num_classes, facts.num_examples, data_dir),
+        problem=Problem(
+            tuple(facts.input_shape),
+            facts.num_classes,
+            facts.num_examples,
+            data_dir,
+            features=None if facts.features is None else tuple(facts.features),
+        ),
         channel=found.channel,
         sites=tuple(found.sites),
         quorum=found.quorum,
@@ -358,6 +368,15 @@ def _printable(value: Any) -> bool:
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _check_features(problem: Problem) -> None:
+    names = problem.features
+    if names is not None and (len(set(names)), *problem.input_shape) != (len(names), len(names)):
+        raise ConfigError(
+            f"features: there are {len(set(names))} different names, and an example has the shape "
+            f"{problem.input_shape}; give one name for each of its numbers"
+        )
 
 
 def _check_roster(sites: Sequence[Site]) -> None:

@@ -121,7 +121,8 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     public = read_private(policy.key).public_key().public_bytes_raw().hex()
     name = agreement.sites[own_place(agreement, public)].name
     source = open_source(policy.data, policy.label_column)
-    source.examples(agreement.config.columns, leave_out=False)  # its operator is told what is amiss
+    # Its operator is told what is amiss.
+    source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}"
 
 

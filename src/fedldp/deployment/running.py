@@ -14,8 +14,8 @@ from types import FrameType
 
 from rich.console import Console
 
-from fedldp.data import SUFFIXES, Columns, Examples, load_dataset, load_examples
-from fedldp.deployment.agreement import read_agreement
+from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
+from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.listening import Listening, alone
 from fedldp.deployment.pipe import FlowerPipe
 from fedldp.deployment.policy import SitePolicy
@@ -52,7 +52,7 @@ def run_server(
     _log_to_stderr()
     os.umask(0o077)
     found = read_agreement(agreement, own=None)
-    examples = None if test is None else _test(test, found.config.columns, data_dir)
+    examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         server = Server(folder, agreement.read_bytes(), examples)
         text.print_statement(console, server.privacy, found.config.epsilon_in_words())
@@ -64,9 +64,10 @@ def run_server(
                 pipe.end()
 
 
-def _test(name: str, columns: Columns, data_dir: Path | None) -> Examples:
+def _test(name: str, agreement: Agreement, data_dir: Path | None) -> Examples:
     if name.lower().endswith(SUFFIXES):
-        return load_examples(Path(name), columns=columns)
+        columns, features = agreement.config.columns, agreement.problem.features
+        return load_examples(Path(name), columns=columns, names=features)
     return load_dataset(name, data_dir=data_dir).test
 
 
@@ -74,6 +75,8 @@ def _log_to_stderr() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
+    # Some libraries set logging up as they are imported: the line above then does nothing.
+    logging.getLogger("fedldp").setLevel(logging.INFO)
 
 
 @contextmanager

@@ -330,6 +330,7 @@ def _schema(agreement: Agreement) -> Schema:
         num_classes=problem.num_classes,
         num_examples=problem.num_examples,
         classes=classes if classes is not None and len(classes) == problem.num_classes else None,
+        features=problem.features,
     )
 
 

@@ -195,7 +195,7 @@ class Agent:
             most: how many its answers are charged for, if they are charged for a number.
         """
         config, problem = agreement.config, agreement.problem
-        found = self._source.examples(config.columns)
+        found = self._source.examples(config.columns, problem.features)
         shape = found.features.shape[1:]
         if shape != problem.input_shape:
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,11 +25,15 @@ class Source:
             return f"{len(self)} examples of shape {self.found.features.shape[1:]}"
         return f"{len(self)} rows of {len(self.found.names)} columns"
 
-    def examples(self, agreed: Columns, *, leave_out: bool = True) -> Examples:
+    def examples(
+        self, agreed: Columns, features: Sequence[str] | None = None, *, leave_out: bool = True
+    ) -> Examples:
         """Return the examples; of a table, by the agreed ranges, categories and classes.
 
         Args:
             agreed: the agreement's; the label's column is the site's own matter.
+            features: the agreed names of a table's features, in their order; None where none are
+                agreed: the order of the file, which then must be that of all sites.
             leave_out: what does not fit is left out: whether a site takes part must not tell what
                 examples it has. Else it is refused.
 
@@ -38,7 +43,7 @@ class Source:
         if isinstance(self.found, Examples):
             return self.found
         columns = replace(agreed, label=self.label_column, client=None)
-        return encode_examples(self.found, columns, leave_out=leave_out)
+        return encode_examples(self.found, columns, leave_out=leave_out, names=features)
 
 
 def open_source(path: Path, label_column: str) -> Source:

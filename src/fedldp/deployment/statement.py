@@ -7,7 +7,7 @@ from typing import Any
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import SIMULATED, SumInPath, statement
-from fedldp.systems.base import SystemConfig
+from fedldp.systems import SystemConfig, own_code
 
 TIMED = (
     "when a site answers may tell how long it trained, and so about how many examples it has; no "
@@ -38,6 +38,7 @@ def stated(
         shuffler=None,
         summed=summed,
         delta=config.delta if delta is None else delta,
+        own_code=own_code(config),
     )
     # What a simulation's noise would guarantee in real arithmetic is not what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]

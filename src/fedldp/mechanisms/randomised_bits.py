@@ -90,6 +90,11 @@ class RandomisedBits(Mechanism):
         """
         return _laws(self, size)
 
+    @property
+    def claimed_epsilon(self) -> float:
+        """What the source claims of a whole report, whatever ``event`` proves."""
+        return self.epsilon
+
     def event(self, size: int) -> PureCoordinates:
         """Return what each bit of ``size`` costs."""
         counts: Counter[float] = Counter()

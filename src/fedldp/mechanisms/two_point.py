@@ -114,6 +114,30 @@ class TwoPoint(BitMechanism):
         check_block(values, streams)
         return self.comparison.draw(values, streams)
 
+    def log_ratio(
+        self,
+        payloads: NDArray[np.uint8],
+        first: NDArray[np.floating],
+        second: NDArray[np.floating],
+    ) -> NDArray[np.float64]:
+        """Return ln of how much likelier each report is for ``first`` than for ``second``.
+
+        Args:
+            payloads: as ``encode_many`` returns them, shape (n, bytes of a report).
+            first: an input, shape (d,).
+            second: likewise.
+
+        Returns:
+            Shape (n,).
+        """
+        full = 1 << self.integer_bits
+        pairs = list(zip(self.thresholds(first), self.thresholds(second), strict=True))
+        ones = np.array([math.log(a / b) for a, b in pairs])
+        zeros = np.array([math.log((full - a) / (full - b)) for a, b in pairs])
+        bits = np.unpackbits(payloads, axis=1, count=len(pairs))
+        ratio: NDArray[np.float64] = bits @ (ones - zeros) + zeros.sum()
+        return ratio
+
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values`` clipped to [-1, 1]."""
         return np.clip(values.astype(np.float64), -1, 1)

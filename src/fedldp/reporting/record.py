@@ -247,6 +247,15 @@ def check_new(path: Path) -> None:
         raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
 
 
+def unused(path: Path) -> Path:
+    """Return ``path``, or with a number behind it if something is there: of the same second."""
+    found, number = path, 1
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}-{number}")
+    return found
+
+
 def missing_folders(path: Path) -> list[Path]:
     """Return the folders that have to be made for ``path`` to be one, from the inside out."""
     return [place for place in (path, *path.parents) if not place.exists()]
@@ -259,6 +268,30 @@ def remove_empty(made: Sequence[Path]) -> None:
             place.rmdir()
         except OSError:
             return
+
+
+def check_replaceable(path: Path, begins: bytes) -> None:
+    """Refuse to replace a file that is another's: it may be somebody's data.
+
+    Args:
+        path: of the file to write.
+        begins: with what a file of the same kind begins, which may be replaced.
+
+    Raises:
+        RunError: something else is there, or its folder is not.
+    """
+    try:
+        if not path.parent.is_dir():
+            raise RunError(f"cannot write {path}: No such file or directory; see to the folder")
+        if not path.exists():
+            return
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(len(begins)) == begins:
+                    return
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}; see to the file") from error
+    raise RunError(f"out = {path}: it exists and is something else; choose another file")
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -76,6 +76,7 @@ class _Measured(_Document):
     arrivals: dict[str, FiniteFloat] | None = None
     metrics: dict[str, FiniteFloat] = {}
     refused: dict[str, Count] = {}
+    radii: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
 
 
 class _Final(_Document):
@@ -130,6 +131,7 @@ class FinishedRun:
         means: of the system's own figures, over the rounds, by name.
         arrivals: means of a simulated shuffler's times, in seconds, by name; see ``Round``.
         refused: how many clients refused in all rounds, by reason.
+        radii: of the ranges of each round, the smallest and the largest; empty where none were.
     """
 
     path: Path
@@ -139,6 +141,7 @@ class FinishedRun:
     means: dict[str, float]
     arrivals: dict[str, float]
     refused: dict[str, int]
+    radii: list[list[float]]
 
     @property
     def name(self) -> str:
@@ -178,6 +181,7 @@ class FinishedRun:
             "metrics": self.means,
             "arrivals": self.arrivals,
             "refused": self.refused,
+            "radii": self.radii,
         }
 
 
@@ -187,6 +191,10 @@ def read_run(path: Path) -> FinishedRun:
     Raises:
         RunError: there is none, it is not finished, or a file of it is damaged.
     """
+    if (path / "sweep.json").is_file():
+        raise RunError(
+            f"{path}: it is the folder of a sweep; give its runs, each or all: {path}/*/"
+        )
     if not (path / "config.json").is_file():
         raise RunError(f"{path}: no run folder with a config.json; give the folder of a run")
     if not (path / "summary.json").is_file():
@@ -210,7 +218,14 @@ def read_run(path: Path) -> FinishedRun:
         means=_means([one.metrics for one in measured]),
         arrivals=_means([one.arrivals or {} for one in measured]),
         refused=refused,
+        radii=_of_each_round([one.radii for one in measured], len(summary["rounds"])),
     )
+
+
+def _of_each_round(radii: list[list[float] | None], rounds: int) -> list[list[float]]:
+    """Return what every round has; nothing where one lacks it, as of an older version."""
+    found = [each for each in radii if each is not None]
+    return found if len(found) == rounds else []
 
 
 def _means(rounds: list[dict[str, float]]) -> dict[str, float]:

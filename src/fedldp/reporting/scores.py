@@ -75,9 +75,10 @@ def doubts(
     spread = 2 * math.sqrt(most_frequent * (1 - most_frequent) / examples)
     if accuracy is not None and accuracy <= most_frequent + spread:
         found.append(
-            f"accuracy {100 * accuracy:.2f} % is what always naming the most frequent class gives "
-            f"({100 * most_frequent:.2f} %): the model has learned nothing that can be told from "
-            "that; try more clients, more rounds or a larger epsilon"
+            f"accuracy {100 * accuracy:.2f} % is not above the {100 * most_frequent:.2f} % of "
+            f"always naming the most frequent class, as far as {examples:,} examples can tell: the "
+            "model has learned nothing else that shows; try more clients, more rounds or a larger "
+            "epsilon"
         )
     if few:
         found.append(

@@ -50,6 +50,8 @@ class Round:
             the clients' T_W (wait) and of all arrivals.
         metrics: a system's own figures, by name.
         refused: how many clients refused, by reason.
+        radii: of the ranges that clients were told, the smallest and the largest of all tensors;
+            None where there were none.
     """
 
     round: int
@@ -61,6 +63,7 @@ class Round:
     arrivals: dict[str, float] | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
+    radii: list[float] | None = None
 
 
 Evaluator = Callable[[Broadcast], tuple[float, float] | None]
@@ -137,10 +140,14 @@ class Loop:
             arrivals=self.arrivals(),
             metrics=dict(metrics),
             refused=tally.refused(),
+            radii=tally.radii,
         )
 
     def _aggregated(self, state: State, tally: _Tally) -> tuple[State, Metrics]:
         broadcast, draw = self.server.publish(state), self.draws(state.round)
+        if broadcast.ranges is not None:
+            radii = broadcast.ranges.radii
+            tally.radii = [float(radii.min()), float(radii.max())]
 
         def ask(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming:
             if tally.asks_others(clients):
@@ -178,6 +185,7 @@ class _Tally:
         self.round = round
         self.clients = clients
         self.bits = 0
+        self.radii: list[float] | None = None
         self.broken = False
         """Whether the transport or the server itself failed, which has a reason of its own."""
         self._asked = np.sort(_numbers(clients))

@@ -59,7 +59,7 @@ def simulate(
     out: Path | None = None,
     resume: RunFolder | None = None,
     planned: Plan | None = None,
-    before: Callable[[dict[str, Any]], None] = lambda privacy: None,
+    before: Callable[[Plan], None] = lambda plan: None,
     after_round: Callable[[Round], None] = lambda record: None,
 ) -> Result:
     """Run ``config`` over simulated clients.
@@ -76,7 +76,7 @@ def simulate(
         out: where to make the run folder; nothing is written where it is None.
         resume: the folder of an interrupted run of this configuration, to continue.
         planned: the plan, where it was made before the data were read.
-        before: is shown the privacy statement before training starts, unless ``planned`` has it.
+        before: is shown the plan before training starts, unless it is ``planned``.
         after_round: is shown every record, those of a resumed run's earlier rounds too.
 
     Raises:
@@ -131,7 +131,7 @@ def simulate(
                 _executor(population, start.ledger, workers, cluster, stack)
             )
             if planned is not early:
-                before(planned.privacy)
+                before(planned)
             for record in start.rounds:
                 after_round(record)
             test = _Test(executor)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve
-from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
+from fedldp.accounting.statement import ShufflerInPath, SumInPath, server_lines, statement
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -29,7 +30,7 @@ from fedldp.errors import ConfigError
 from fedldp.registry import check_extra, is_installed
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
-from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems import Problem, SystemConfig, own_code
 from fedldp.systems.settings import Target
 
 _SMALL = 1e9
@@ -100,6 +101,11 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     return Plan(config, settled, problem, releases, delta, privacy)
 
 
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def check_installed(config: SystemConfig) -> None:
     """Refuse a run whose clients could not train, for an extra of fedldp is not installed.
 
@@ -151,6 +157,7 @@ def state(
         shuffler=shuffler,
         delta=config.delta if delta is None else delta,
         summed=_sum_of(config),
+        own_code=own_code(config),
     )
     if parse_scheme(config.partition)[0] == "drawn":
         found["warnings"].append(SHARED)
@@ -194,21 +201,19 @@ def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
             test_file=config.test_file,
             standardise=config.standardise,
         )
-        shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
-        if dataset.clients is not None:
-            return Problem(shape, classes, found, data_dir, len(dataset.clients))
-    else:
-        source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
-        if config.standardise:
-            check_standardise(source)
-        shape, classes, found = source.input_shape, source.num_classes, source.num_train
-    return _problem(config, shape, classes, found, data_dir)
+        return problem_with(config, dataset, data_dir)
+    source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
+    if config.standardise:
+        check_standardise(source)
+    return _problem(config, source.input_shape, source.num_classes, source.num_train, data_dir)
 
 
 def problem_with(config: SystemConfig, dataset: Dataset, data_dir: Path | None) -> Problem:
     """Return the shape of data that the user has given."""
-    found = len(dataset.train)
-    return _problem(config, dataset.input_shape, dataset.num_classes, found, data_dir)
+    shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
+    if dataset.clients is not None:
+        return Problem(shape, classes, found, data_dir, len(dataset.clients), dataset.features)
+    return replace(_problem(config, shape, classes, found, data_dir), features=dataset.features)
 
 
 def _problem(
@@ -244,6 +249,10 @@ def _solved(config: SystemConfig, target: Target, problem: Problem) -> SystemCon
         releases = planned_releases(settled, problem, draws)
         if target.adversary == "shuffled-server":
             return state(settled, releases, delta=target.delta)
+        if target.adversary == "server":
+            lines = server_lines(releases, target.unit, target.delta)
+            if lines is not None:
+                return {"guarantees": lines}
         return _without_shuffler(settled, releases, target.delta)
 
     return solved(config, target, stated)

@@ -119,6 +119,8 @@ class Result:
             ConfigError: matplotlib is not installed.
             RunError: the picture cannot be written.
         """
+        if path is not None and not str(path).strip():
+            raise RunError(f"plot {str(path)!r}: give the path of an .svg or .png")
         plt = import_extra("matplotlib.pyplot", extra="report")
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
         numbers = [record.round for record in self.rounds]

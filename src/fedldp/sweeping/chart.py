@@ -20,16 +20,19 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _MARKERS = "osD^vPX*<>"
 
 
-def draw(cells: Sequence[Cell], path: Path) -> None:
+def draw(cells: Sequence[Cell], path: Path | None) -> Any:
     """Draw the means of ``cells``, with one standard deviation up and down.
 
     Where nothing is proven there is a level line: epsilon is infinite there.
+
+    Returns:
+        Matplotlib's figure, which is written into ``path`` where there is one.
 
     Raises:
         ConfigError: Matplotlib is not installed, or the file's name has another ending.
         RunError: the file cannot be written.
     """
-    if path.suffix.lower() not in KINDS:
+    if path is not None and path.suffix.lower() not in KINDS:
         raise ConfigError(f"plot {path}: end the file's name in {', '.join(KINDS)}")
     matplotlib = import_extra("matplotlib", extra="report")
     figures = import_extra("matplotlib.figure", extra="report")
@@ -45,12 +48,15 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     if lines:
         figure.legend(loc="outside lower center", ncols=1 if len(lines) < 5 else 2, frameon=False)
+    if path is None:
+        return figure
     try:
         with matplotlib.rc_context({"svg.hashsalt": "fedldp", "svg.fonttype": "none"}):
             dated = {} if path.suffix.lower() == ".png" else _UNDATED[path.suffix.lower()]
             figure.savefig(path, dpi=150, metadata=dated)
     except OSError as error:
         raise RunError(f"plot {path}: {error.strerror}; choose a writable folder") from error
+    return figure
 
 
 _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}

@@ -19,6 +19,9 @@ from fedldp.reporting.text import number, percent
 from fedldp.sweeping.cells import Cell, Proven
 from fedldp.sweeping.chart import draw
 
+CSV_BEGINS = b"recipe,"
+"""With what every table of runs begins, so that no other file is taken for one."""
+
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
@@ -39,7 +42,8 @@ class Sweep:
         """A mapping for each run: settings, seed, accuracy, loss, epsilon, seconds, run_dir.
 
         The epsilon is proven of all that a client sends in the run, against the server, at the
-        statement's delta; None is infinity: nothing is proven.
+        statement's delta; None is infinity: nothing is proven. Where "idealised" is true, it holds
+        for noise of ideal arithmetic only, and not for the numbers that are sent.
         """
         return [run for cell in self.cells for run, _ in cell.runs]
 
@@ -142,14 +146,20 @@ class Sweep:
             writer.writerows({k: _plain(v) for k, v in record.items()} for record in records)
         return text.getvalue()
 
-    def plot(self, path: Path | str) -> None:
-        """Draw accuracy against proven epsilon into a file: .svg, .png or .pdf.
+    def plot(self, path: Path | str | None = None) -> Any:
+        """Draw accuracy against proven epsilon; a notebook shows what is returned.
+
+        Args:
+            path: where to keep the picture (.svg, .png or .pdf); it is only drawn where it is None.
+
+        Returns:
+            Matplotlib's figure.
 
         Raises:
             ConfigError: Matplotlib is not installed, or the file is of another kind.
             RunError: the file cannot be written.
         """
-        draw(self.cells, Path(path))
+        return draw(self.cells, None if path is None else Path(path))
 
     def write(self, folder: Path) -> None:
         """Write the result into the sweep's folder."""
@@ -161,7 +171,9 @@ class Sweep:
         """Return how much there is of it, and where."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
         where = "" if self.out is None else f", out={str(self.out)!r}"
-        return f"Sweep({len(self.runs)} runs, {len(self.table)} combinations{failed}{where})"
+        runs, rows = len(self.runs), len(self.table)
+        several = f"{runs} run{'s' * (runs != 1)}, {rows} combination{'s' * (rows != 1)}"
+        return f"Sweep({several}{failed}{where})"
 
     def _repr_html_(self) -> str:
         head, rows = self.shown()
@@ -208,13 +220,15 @@ def run_of(
     settings: Mapping[str, Any], seed: int, summary: Mapping[str, Any], place: Path | None
 ) -> dict[str, Any]:
     """Return what a sweep says of a finished run, and where it lies."""
-    epsilon = Proven.of(summary["privacy"]).epsilon
+    proven = Proven.of(summary["privacy"])
+    epsilon = proven.epsilon
     return {
         "settings": dict(settings),
         "seed": seed,
         "accuracy": summary["final"]["accuracy"],
         "loss": summary["final"]["loss"],
         "epsilon": None if epsilon == math.inf else epsilon,
+        "idealised": proven.idealised,
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
     }

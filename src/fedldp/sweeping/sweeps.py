@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedldp.data import Dataset
+from fedldp.data import Dataset, as_dataset
 from fedldp.errors import ConfigError
 from fedldp.settings import named
+from fedldp.simulation.plan import cores
 from fedldp.sweeping.cells import Cell, Proven
 from fedldp.sweeping.folder import check_place, check_plain, held
 from fedldp.sweeping.grid import Design, Job, in_words, jobs
@@ -28,7 +28,7 @@ def sweep(
     grid: Mapping[str, Iterable[Any]] | None = None,
     seeds: Iterable[int] | None = None,
     out: Path | str | None = None,
-    dataset: Dataset | None = None,
+    dataset: Dataset | tuple[Any, Any] | None = None,
     data_dir: Path | str | None = None,
     device: str = "cpu",
     workers: int | None = None,
@@ -47,7 +47,8 @@ def sweep(
         seeds: every combination runs once with each; else the recipe's own.
         out: the sweep's folder. One that holds this sweep, or a part of it, is continued. Where it
             is None, the runs' folders are thrown away.
-        dataset: your own data; else each configuration's data set is loaded.
+        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; else each
+            configuration's data set is loaded.
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
         workers: how many runs at once, each in a process of its own; one for each core where it is
@@ -63,6 +64,11 @@ def sweep(
     >>> [row["settings"]["epsilon"] for row in found.table]
     [1, 8]
     """
+    if out is not None and not str(out).strip():
+        raise ConfigError(f"out = {out!r}: give the path of a folder")
+    if grid is not None and not isinstance(grid, Mapping):
+        raise ConfigError(f"grid = {grid}: give a mapping, such as {{'epsilon': [1, 2, 4]}}")
+    given = None if dataset is None else as_dataset(dataset)
     found = bases([recipe] if isinstance(recipe, str | SystemConfig) else recipe)
     design = Design(
         bases=found,
@@ -70,10 +76,10 @@ def sweep(
         grid={key: _values(key, values) for key, values in (grid or {}).items()},
         seeds=own_seeds(found) if seeds is None else _values("seeds", seeds),
         device=device,
-        own_data=_own_data(dataset),
+        own_data=_own_data(given),
     )
     means = Means(
-        dataset=dataset,
+        dataset=given,
         data_dir=None if data_dir is None else Path(data_dir),
         device=device,
         cluster=cluster,
@@ -262,11 +268,6 @@ def _check_means(means: Means, workers: int | None) -> None:
             f"workers = {workers}: with cluster = {means.cluster} its nodes say how many there "
             "are; leave out workers"
         )
-
-
-def cores() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _own_data(dataset: Dataset | None) -> str | None:

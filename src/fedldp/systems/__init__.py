@@ -13,7 +13,7 @@ from fedldp.errors import ConfigError
 from fedldp.registry import is_address, load, scan
 from fedldp.systems.base import Problem, SystemConfig
 
-__all__ = ["Problem", "SystemConfig", "find_system", "systems"]
+__all__ = ["Problem", "SystemConfig", "find_system", "own_code", "systems"]
 
 
 def systems() -> dict[str, type[SystemConfig]]:
@@ -47,3 +47,12 @@ def find_system(name: str) -> type[SystemConfig]:
             "finds its system by that"
         )
     return found
+
+
+def own_code(config: SystemConfig) -> tuple[str, ...]:
+    """Return the addresses of the user's own code that states what a client of ``config`` releases.
+
+    A statement rests on its word: nobody here has proven it.
+    """
+    named = (config.system, getattr(config, "mechanism", None))
+    return tuple(name for name in named if isinstance(name, str) and is_address(name))

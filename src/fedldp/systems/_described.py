@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,17 @@ _UNITS = {
     "range_radius": "weight",
     "range_floor": "weight",
     "learning_rate": "weight per gradient",
+    "epsilon": "nats",
+    "epsilon_low": "nats",
+    "epsilon_high": "nats",
+    "label_epsilon": "nats",
+    "threshold": "clients",
+    "exposures": "uploads",
+    "precision": "decimal digits",
+    "encoder_channels": "channels",
+    "cells": "cells",
+    "orientations": "directions",
+    "dropout": "probability",
 }
 """Of settings whose name does not end in what they count."""
 
@@ -33,6 +45,13 @@ _ENDINGS = {
     "turns": "rounds",
     "bits": "bits",
     "delta": "probability",
+    "probability": "probability",
+    "share": "share of 1",
+    "multiplier": "factor",
+    "rate": "factor",
+    "ratio": "factor",
+    "margin": "factor",
+    "scale": "factor",
 }
 _TYPES = {"string": "text", "boolean": "true or false", "integer": "whole number"}
 _SYSTEM = "the system's name"
@@ -69,11 +88,12 @@ class Setting:
         return ", ".join(part for part in parts if part)
 
 
-def describe_settings(owner: type[BaseModel]) -> list[Setting]:
+@functools.cache  # a class's schema takes pydantic some 20 ms, and never changes
+def describe_settings(owner: type[BaseModel]) -> tuple[Setting, ...]:
     """Return the settings of a configuration class, in its order."""
     document = owner.model_json_schema()
     required = document.get("required", [])
-    return [
+    return tuple(
         Setting(
             name=name,
             meaning=found.get("description", _SYSTEM if name == "system" else ""),
@@ -83,7 +103,7 @@ def describe_settings(owner: type[BaseModel]) -> list[Setting]:
             limits=_limits(found),
         )
         for name, found in document["properties"].items()
-    ]
+    )
 
 
 def value_text(value: Any) -> str:

@@ -71,6 +71,7 @@ class Problem:
         num_examples: training examples of all clients together.
         data_dir: the data folder, for systems that read a public data set.
         num_clients: where the data say whose they are, of how many clients; else None.
+        features: the names of a table's features, in their order; else None.
     """
 
     input_shape: tuple[int, ...]
@@ -78,6 +79,7 @@ class Problem:
     num_examples: int
     data_dir: Path | None = None
     num_clients: int | None = None
+    features: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ from fedldp.parts.changes import count, finite_on_device, open_many, open_weight
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
 from fedldp.parts.sides import Draw, Rows, Sender, Senders, ServerSide, State
 from fedldp.parts.summing import Summing, counts_of_bits
+from fedldp.registry import is_address
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import Count, Delays, Momentum, Positive
 from fedldp.wire import (
@@ -72,7 +73,7 @@ Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 _TIMES = (
     "compute_seconds", "communication_seconds", "latency_spread", "delay_seconds",
-    "prediction_error",
+    "prediction_error", "record_arrivals",
 )  # fmt: skip
 """The settings of the shuffler's time model."""
 
@@ -80,10 +81,7 @@ _TIMES = (
 class LdpFlConfig(SystemConfig):
     """Settings of LDP-FL."""
 
-    simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {
-        "record_arrivals",
-        *_TIMES,
-    }
+    simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {*_TIMES}
     per_client: ClassVar[tuple[str, ...]] = ("epsilon",)
     rounds_only_add: ClassVar[bool] = True
 
@@ -162,7 +160,7 @@ class LdpFlConfig(SystemConfig):
         idle = dict(super().idle_settings())
         if not self.shuffles:
             without = "reports go through no shuffler"
-            idle |= dict.fromkeys(("chunk", "record_arrivals", *_TIMES), without)
+            idle |= dict.fromkeys(("chunk", *_TIMES), without)
         if self.ranges == "fixed":
             idle |= dict.fromkeys(("range_floor", "range_margin"), "ranges are fixed")
         return idle
@@ -230,8 +228,9 @@ class LdpFlConfig(SystemConfig):
 
     @property
     def epsilon_meaning(self) -> EpsilonMeaning:
-        """The mechanism's unit; proven."""
-        return EpsilonMeaning(find_mechanism(self.mechanism).epsilon_unit, "proven")
+        """The mechanism's unit; proven, but for a mechanism of the user's own."""
+        unit = find_mechanism(self.mechanism).epsilon_unit
+        return EpsilonMeaning(unit, "claimed" if is_address(self.mechanism) else "proven")
 
     def claim(self) -> Claim | None:
         """Return the paper's claim, epsilon per weight; it has none on other mechanisms."""

@@ -57,6 +57,7 @@ from fedldp.parts.images import check_images
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, indices_of_round, kept_order
 from fedldp.parts.sides import Client, Score, ServerSide
+from fedldp.registry import is_address
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import LARGEST_BATCH, Count, NormBound, Positive
 from fedldp.wire import Broadcast, Sensitive, Vector
@@ -99,6 +100,11 @@ class LdpflSoundConfig(SystemConfig):
             raise ConfigError(
                 f"local_epochs = {self.local_epochs}: an example is randomised once and used once; "
                 "set it to 1"
+            )
+        if is_address(self.mechanism):
+            raise ConfigError(
+                f"mechanism = {self.mechanism}: ldp_fl alone takes one of your own; choose "
+                f"{_SUITABLE}"
             )
         if self.mechanism not in mechanisms():
             raise ConfigError(f"mechanism = {self.mechanism}: choose {_SUITABLE}")

@@ -1,0 +1,262 @@
+"""The systems of the study, each with how its settings follow from one try of the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedldp.accounting.guarantees import Adversary
+from fedldp.systems import SystemConfig
+from fedldp.systems.central_dp import CentralDpConfig
+from fedldp.systems.cldp_fed import CldpFedConfig
+from fedldp.systems.distributed_gaussian import DistributedGaussianConfig
+from fedldp.systems.dp_sgd import DpSgdConfig
+from fedldp.systems.fedavg import FedAvgConfig
+from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.systems.ldpfl import LdpflConfig
+from fedldp.systems.ldpfl_sound import LdpflSoundConfig
+from fedldp.systems.nbafl import NbaflConfig
+from fedldp.systems.personalized import PersonalizedConfig
+from fedldp.systems.personalized_sound import PersonalizedSoundConfig
+from fedldp.systems.priority import PriorityConfig
+from fedldp.systems.priority_public import PriorityPublicConfig
+from fedldp.systems.privunit_fl import PrivUnitFlConfig
+from fedldp.systems.secure_aggregation import SecureAggregationConfig
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Try:
+    """One point of the grid.
+
+    Attributes:
+        rounds: of the run.
+        reach: the bound on what a client sends in a round, in the unit of its system.
+        rate: the learning rate, in the unit of its system.
+    """
+
+    rounds: int
+    reach: float
+    rate: float
+
+
+GRID = (
+    Try(1, 1.0, 1.0), Try(1, 3.0, 1.0), Try(1, 1.0, 0.25),
+    Try(4, 0.5, 1.0), Try(4, 1.5, 1.0), Try(4, 0.5, 0.25),
+    Try(16, 0.25, 1.0), Try(16, 1.0, 1.0),
+)  # fmt: skip
+"""More rounds take shorter steps: what they go together is 1 to 16 units."""
+
+RATES = (
+    Try(1, 1.0, 1.0), Try(4, 1.0, 0.25), Try(4, 1.0, 1.0), Try(4, 1.0, 4.0),
+    Try(16, 1.0, 0.0625), Try(16, 1.0, 0.25), Try(16, 1.0, 1.0), Try(16, 1.0, 4.0),
+)  # fmt: skip
+"""Of systems whose reports have no bound that could be chosen: as many, of rounds and rates."""
+
+RATE = 0.4
+"""The unit of the learning rate."""
+
+
+class SummedBits(LdpFlConfig):
+    """LDP-FL whose bits travel in a secure sum only: the server learns their counts."""
+
+    @property
+    def always_summed(self) -> bool:
+        """It is nothing else here."""
+        return True
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One system of the study.
+
+    Attributes:
+        name: for people.
+        against: whom its guarantee for a client's run is about.
+        make: its configuration of the shared settings and of a bound in units of the grid; its
+            budget is solved for.
+        grid: its tries.
+        rate: the unit of its learning rate.
+        rank: the lower, the sooner it is measured: 2 for what a better one of its kind stands for.
+        tasks: those that it can do; all where it is None.
+        own_features: whether it is given images and has oriented gradients of its own.
+        noisy: whether it has a budget to solve for, and a guarantee.
+        fast_to_state: whether a statement takes no more than some milliseconds.
+    """
+
+    name: str
+    against: Adversary
+    make: Callable[[Settings, float], SystemConfig]
+    grid: tuple[Try, ...] = GRID
+    rate: float = RATE
+    rank: int = 1
+    tasks: frozenset[str] | None = None
+    own_features: bool = False
+    noisy: bool = True
+    fast_to_state: bool = True
+
+
+def _ldp_fl(mechanism: str, *, clip: float = 1.0, radius: float | None = None) -> Any:
+    """Return what makes LDP-FL; ``clip`` of the norm where ``radius`` is None."""
+
+    def make(shared: Settings, reach: float) -> SystemConfig:
+        bounds: Settings = (
+            {"range_radius": 1.0, "clip": clip * reach}
+            if radius is None
+            else {"range_radius": radius * reach, "clip": clip}
+        )
+        return LdpFlConfig(
+            **shared, **bounds, mechanism=mechanism, epsilon=1.0, send="update", shuffle=False
+        )
+
+    return make
+
+
+def _summed_bits(shared: Settings, reach: float) -> SystemConfig:
+    return SummedBits(
+        **shared, mechanism="two_point", epsilon=1.0, send="update", shuffle=False,
+        range_radius=0.05 * reach,
+    )  # fmt: skip
+
+
+def _personalized_sound(report: Literal["gaussian", "sign"]) -> Any:
+    def make(shared: Settings, reach: float) -> SystemConfig:
+        return PersonalizedSoundConfig(**shared, epsilon=1.0, clip=reach, report=report)
+
+    return make
+
+
+def _sound_ldpfl(shared: Settings, reach: float) -> SystemConfig:
+    own = {**shared, "model": "logistic", "batch_size": 1_000_000}
+    return LdpflSoundConfig(**own, epsilon=1.0)
+
+
+CONTESTANTS = (
+    Contestant(
+        "FedAvg, no noise",
+        "server",
+        lambda shared, reach: FedAvgConfig(**shared),
+        grid=RATES,
+        noisy=False,
+        rank=0,
+    ),
+    Contestant(
+        "central_dp",
+        "downlink",
+        lambda shared, reach: CentralDpConfig(**shared, noise_multiplier=1.0, clip=reach),
+        rank=0,
+    ),
+    Contestant(
+        "distributed_gaussian",
+        "summing-server",
+        lambda shared, reach: DistributedGaussianConfig(**shared, epsilon=1.0, clip=reach),
+        rank=0,
+    ),
+    Contestant("ldp_fl, privunit", "server", _ldp_fl("privunit"), rank=0),
+    Contestant("ldp_fl, gaussian", "server", _ldp_fl("gaussian"), rank=0),
+    Contestant("ldp_fl, piecewise", "server", _ldp_fl("piecewise", radius=0.1)),
+    Contestant("ldp_fl, two_point", "server", _ldp_fl("two_point", radius=0.05)),
+    Contestant(
+        "ldp_fl, two_point, bits in a secure sum",
+        "summing-server",
+        _summed_bits,
+        fast_to_state=False,
+    ),
+    Contestant(
+        "privunit_fl",
+        "server",
+        lambda shared, reach: PrivUnitFlConfig(**shared, epsilon=1.0, clip=reach),
+    ),
+    Contestant("ldp_fl, nearest_direction", "server", _ldp_fl("nearest_direction")),
+    Contestant(
+        "ldpfl_sound",
+        "server",
+        _sound_ldpfl,
+        grid=RATES,
+        rate=5.0,
+        tasks=frozenset({"mnist-gradients"}),
+        own_features=True,
+    ),
+    Contestant("ldp_fl, two_point_l1", "server", _ldp_fl("two_point_l1", clip=4.0, radius=0.3)),
+    Contestant("ldp_fl, laplace", "server", _ldp_fl("laplace", clip=2.0)),
+    Contestant(
+        "personalized_sound",
+        "server",
+        _personalized_sound("gaussian"),
+        rate=RATE / 4,
+        rank=2,
+    ),
+    Contestant(
+        "personalized_sound, signs",
+        "server",
+        _personalized_sound("sign"),
+        rate=RATE / 4,
+        rank=2,
+    ),
+    Contestant(
+        "priority_public",
+        "server",
+        lambda shared, reach: PriorityPublicConfig(
+            **shared, epsilon=1.0, clip=reach, noise_ratio=2.0, noisier_share=0.4
+        ),
+        rank=2,
+        tasks=frozenset({"mnist", "mnist-gradients", "mnist-convolutions", "covertype"}),
+    ),
+    Contestant(
+        "nbafl",
+        "server",
+        lambda shared, reach: NbaflConfig(**shared, epsilon=1.0, clip=reach, send="update"),
+        rank=2,
+    ),
+    Contestant(
+        "cldp_fed",
+        "server",
+        lambda shared, reach: CldpFedConfig(**shared, alpha=1.0, clip=0.05 * reach, precision=2),
+        rank=2,
+    ),
+    Contestant("ldp_fl, sign", "server", _ldp_fl("sign", radius=0.05), rank=2),
+    Contestant(
+        "personalized, dp-sign",
+        "server",
+        lambda shared, reach: PersonalizedConfig(
+            **shared, epsilon=1.0, clip=0.1 * reach, perturbation="sign"
+        ),
+        rate=RATE / 4,
+        rank=2,
+    ),
+)
+
+UNPROTECTED = (
+    Contestant(
+        "ldpfl",
+        "server",
+        lambda shared, reach: LdpflConfig(**shared, epsilon=1.0, encoder_padding=True),
+        noisy=False,
+    ),
+    Contestant(
+        "priority",
+        "server",
+        lambda shared, reach: PriorityConfig(
+            **shared, epsilon_low=1.0, epsilon_high=1.0, clip=reach, send="update",
+            noisier_share=0.4,
+        ),
+        noisy=False,
+    ),
+    Contestant(
+        "dp_sgd",
+        "server",
+        lambda shared, reach: DpSgdConfig(**shared, noise_multiplier=1.0),
+        noisy=False,
+    ),
+    Contestant(
+        "secure_aggregation",
+        "server",
+        lambda shared, reach: SecureAggregationConfig(**shared),
+        noisy=False,
+    ),
+)  # fmt: skip
+"""Systems without a guarantee for a client's run, whatever their settings: their rows say why."""
+
+BY_NAME = {contestant.name: contestant for contestant in (*CONTESTANTS, *UNPROTECTED)}

@@ -1,0 +1,146 @@
+"""What is learned: data that nobody's examples were needed to transform, and a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.data import Dataset, Examples, load_dataset
+from fedldp.parts.oriented_gradients import OrientedGradients
+from fedldp.randomness import numbered_generator
+
+NORM = 10.0
+"""Of every example but MNIST's pixels, about: theirs are about as long. So one grid fits all."""
+
+HELD_OUT = 6
+"""One of so many training examples is held out where hyperparameters are chosen."""
+
+_FILTERS, _SIDE, _CELLS, _FILTER_SEED = 16, 5, 3, 2026
+_PIECE = 2_000  # images at a time
+
+Features = NDArray[np.float32]
+
+
+def oriented_gradients(images: Features) -> Features:
+    """Return histograms of oriented gradients of MNIST's images, shape (n, 128), of norm 10."""
+    return _scaled(OrientedGradients((1, 28, 28), cells=4, orientations=8)(images))
+
+
+def _scaled(features: Features) -> Features:
+    """Return features of norm 10, in place; zeros stay zeros."""
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    features *= np.divide(np.float32(NORM), norms, out=np.zeros_like(norms), where=norms > 0)
+    return features
+
+
+def random_convolutions(images: Features) -> Features:
+    """Return what public random filters find where, shape (n, 288), of norm 10.
+
+    16 filters of 5x5 normal numbers, less their mean, drawn once from a public seed; what is
+    positive of each response, and what is negative, averaged over 3x3 cells; less the mean.
+    """
+    import torch
+    from torch.nn import functional
+
+    drawn = numbered_generator(_FILTER_SEED, 0).standard_normal((_FILTERS, 1, _SIDE, _SIDE))
+    filters = torch.from_numpy((drawn - drawn.mean((2, 3), keepdims=True)).astype(np.float32))
+    pieces = []
+    for start in range(0, len(images), _PIECE):
+        found = functional.conv2d(torch.from_numpy(images[start : start + _PIECE]), filters)
+        both = torch.cat([found.relu(), (-found).relu()], 1)
+        pieces.append(functional.adaptive_avg_pool2d(both, _CELLS).flatten(1).numpy())
+    features = np.concatenate(pieces)
+    features -= features.mean(1, keepdims=True)
+    return _scaled(features)
+
+
+def centred(columns: Features) -> Features:
+    """Return Covertype's columns, which are in [0, 1], from -2.5 to 2.5; its bits stay 0 or 5."""
+    scaled = 5 * columns
+    scaled[:, :10] -= 2.5
+    return scaled
+
+
+def as_they_are(images: Features) -> Features:
+    """Return the examples."""
+    return images
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task.
+
+    Attributes:
+        name: of the task.
+        title: for people.
+        dataset: of which the examples are.
+        model: from `fedldp list models`.
+        features: the public transformation of an example, which looks at that example alone.
+        standardise: whether pixels are shifted and scaled by published constants.
+    """
+
+    name: str
+    title: str
+    dataset: str
+    model: str = "logistic"
+    features: Callable[[Features], Features] = as_they_are
+    standardise: bool = False
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("mnist", "MNIST, logistic regression on pixels", "mnist"),
+        Task(
+            "mnist-gradients",
+            "MNIST, logistic regression on oriented gradients",
+            "mnist",
+            features=oriented_gradients,
+        ),
+        Task(
+            "mnist-convolutions",
+            "MNIST, logistic regression on random convolutions",
+            "mnist",
+            features=random_convolutions,
+        ),
+        Task("covertype", "Covertype, logistic regression", "covertype", features=centred),
+        Task("mnist-cnn", "MNIST, the CNN of LDP-FL", "mnist", model="cnn", standardise=True),
+    )
+}
+
+
+@lru_cache(maxsize=1)
+def whole(task: Task) -> Dataset:
+    """Return the data of a task, transformed."""
+    loaded = load_dataset(task.dataset, standardise=task.standardise)
+    return Dataset(
+        f"{task.name} of {loaded.name}",
+        train=Examples(task.features(loaded.train.features), loaded.train.labels),
+        test=Examples(task.features(loaded.test.features), loaded.test.labels),
+        num_classes=loaded.num_classes,
+    )
+
+
+def examples_for(task: Task, purpose: Literal["tried", "measured"], seed: int) -> Dataset:
+    """Return what clients train on, and what the model is tested on.
+
+    Hyperparameters are chosen on a part of the training set, which no client then has, drawn for
+    the seed; the test set is for what is measured, and nothing else.
+    """
+    data = whole(task)
+    if purpose == "measured":
+        return data
+    order = numbered_generator(seed, 1).permutation(len(data.train))
+    cut = len(order) // HELD_OUT
+    held_out, others = np.sort(order[:cut]), np.sort(order[cut:])
+    return Dataset(
+        f"{data.name}, less a held-out part",
+        train=Examples(data.train.features[others], data.train.labels[others]),
+        test=Examples(data.train.features[held_out], data.train.labels[held_out]),
+        num_classes=data.num_classes,
+    )

@@ -1,0 +1,115 @@
+"""Lower bounds on epsilon from counts: what an attack has shown, at a stated confidence.
+
+A mechanism that is (epsilon, delta)-private has P(E) <= e^epsilon Q(E) + delta for every event E,
+where P and Q are the laws of what is seen under two neighbouring inputs. So every E proves
+
+    epsilon >= ln((P(E) - delta)/Q(E)),
+
+and a p <= P(E) with a q >= Q(E) prove epsilon >= ln((p - delta)/q), where p > delta.
+
+Theorem. Let E be fixed before the counts, H ~ Binomial(n, P(E)) and F ~ Binomial(m, Q(E)) be
+independent of the choice of E, and let alpha be 1 - confidence. Then the bound of
+``epsilon_lower`` is above the true epsilon with probability at most alpha.
+Proof. With p the lower Clopper-Pearson bound of H at level alpha/2, P[p > P(E)] <= alpha/2: p is
+the least probability under which H or more has probability alpha/2 at least. Likewise
+P[q < Q(E)] <= alpha/2. Where neither happens, which has probability 1 - alpha at least, the
+inequality above holds. H and F need not be independent of each other.
+
+Source: Clopper, Pearson 1934; Jagielski, Ullman, Oprea 2020, "Auditing Differentially Private
+Machine Learning"; Nasr et al. 2021, "Adversary Instantiation".
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy.stats import beta
+
+from fedldp.errors import ConfigError
+
+# More than the relative error of scipy's quantiles, which are good to about 1e-12.
+_SAFE_SIDE = 1e-9
+
+
+def probability_at_least(hits: int, trials: int, alpha: float) -> float:
+    """Return the exact (Clopper-Pearson) lower bound of a probability, at level ``alpha``.
+
+    Args:
+        hits: how often the event happened.
+        trials: how often it could have.
+        alpha: the probability that the bound is too large, above 0 and below 1.
+
+    Raises:
+        ConfigError: the counts are none.
+    """
+    _check_counts(hits, trials)
+    return 0.0 if hits == 0 else float(beta.ppf(alpha, hits, trials - hits + 1)) * (1 - _SAFE_SIDE)
+
+
+def probability_at_most(hits: int, trials: int, alpha: float) -> float:
+    """Return the exact (Clopper-Pearson) upper bound of a probability, at level ``alpha``.
+
+    Args:
+        hits: how often the event happened.
+        trials: how often it could have.
+        alpha: the probability that the bound is too small, above 0 and below 1.
+
+    Raises:
+        ConfigError: the counts are none.
+    """
+    _check_counts(hits, trials)
+    if hits == trials:
+        return 1.0
+    return min(1.0, float(beta.isf(alpha, hits + 1, trials - hits)) * (1 + _SAFE_SIDE))
+
+
+def epsilon_lower(
+    hits: int,
+    trials: int,
+    false_hits: int,
+    false_trials: int,
+    *,
+    delta: float,
+    confidence: float,
+) -> float:
+    """Return a lower bound on epsilon at ``delta``; 0 where the counts prove nothing.
+
+    Args:
+        hits: how often the event happened under the one input.
+        trials: with that input.
+        false_hits: how often it happened under the other.
+        false_trials: with the other.
+        delta: at which epsilon is bounded, from 0 and below 1.
+        confidence: that the bound holds, of both sides together; above 0 and below 1.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    >>> round(epsilon_lower(731, 1000, 269, 1000, delta=0.0, confidence=0.999), 4)
+    0.7694
+    """
+    check_confidence(confidence)
+    if not 0 <= delta < 1:
+        raise ConfigError(f"delta = {delta}: give a number from 0 and below 1")
+    alpha = (1 - confidence) / 2
+    high = probability_at_least(hits, trials, alpha) - delta
+    if high <= 0:
+        return 0.0
+    return max(0.0, math.log(high / probability_at_most(false_hits, false_trials, alpha)))
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse what is no confidence.
+
+    Raises:
+        ConfigError: it is not above 0 and below 1.
+    """
+    if not 0 < confidence < 1:
+        raise ConfigError(
+            f"confidence = {confidence}: give a number above 0 and below 1, such as 0.999"
+        )
+
+
+def _check_counts(hits: int, trials: int) -> None:
+    if not 0 <= hits <= trials or trials < 1:
+        raise ConfigError(f"{hits} of {trials} trials: give counts with 0 <= hits <= trials")

@@ -1,0 +1,273 @@
+"""Events that tell two inputs apart: found on some trials, to be counted on others.
+
+An event is "the score of what is seen is at least (or at most) a threshold". Scores are functions
+of what the adversary sees; those that are fitted are fitted on one half of the trials given here,
+and all thresholds are chosen on the other. No choice made here can make a bound wrong, for a bound
+counts fresh trials: a bad choice makes it weak.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.seen import Floats, Seen
+from fedldp.mechanisms import Mechanism
+
+Reports = Sequence[Seen]
+"""What is seen of one input in one or more rounds."""
+Score = Callable[[Any], Floats]
+"""A number for each of some trials; of one trial it depends on that trial alone."""
+
+_MOST_BITS = 512
+_MOST_THRESHOLDS = 96
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """An event, and how it was found.
+
+    Attributes:
+        name: of the score.
+        score: of each trial.
+        threshold: of the score.
+        above: whether the event is a score of at least the threshold; else of at most.
+        swapped: whether it is likelier under the second input.
+        promise: a guess at the bound on epsilon that it will give.
+    """
+
+    name: str
+    score: Score
+    threshold: float
+    above: bool
+    swapped: bool
+    promise: float
+
+    def hits(self, trials: Any) -> int:
+        """Return in how many of the trials the event happened."""
+        scores = self.score(trials)
+        inside = scores >= self.threshold if self.above else scores <= self.threshold
+        return int(inside.sum())
+
+
+def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta: float,
+         trials: int) -> tuple[Found, Found]:  # fmt: skip
+    """Return the event that promises most of those likelier under each input: the better one first.
+
+    Rare outcomes are not seen in a few trials, so that no choice between the two could be made.
+
+    Args:
+        scores: that were fitted on other trials.
+        first: trials with the one input.
+        second: trials with the other.
+        delta: at which epsilon will be bounded.
+        trials: of each input, in which the events will be counted.
+    """
+    found = [
+        each
+        for name, score in scores
+        for each in _thresholds(name, score, first, second, delta, trials)
+    ]
+    one, other = (
+        max((each for each in found if each.swapped == swapped), key=lambda each: each.promise)
+        for swapped in (False, True)
+    )
+    return (one, other) if one.promise >= other.promise else (other, one)
+
+
+def lower_bound(events: Sequence[Found], hits: Callable[[Found, int], int], count: int, *,
+                delta: float, confidence: float) -> tuple[float, Found]:  # fmt: skip
+    """Return the largest of the bounds that some events give, and which gave it.
+
+    Args:
+        events: chosen on other trials; each has its share of what ``confidence`` leaves.
+        hits: in how many of the trials with the first (0) or second (1) input an event happened.
+        count: of trials with each input.
+        delta: at which epsilon is bounded.
+        confidence: that the bound holds.
+    """
+    each = 1 - (1 - confidence) / len(events)
+    bounds = [
+        epsilon_lower(
+            hits(event, int(event.swapped)),
+            count,
+            hits(event, int(not event.swapped)),
+            count,
+            delta=delta,
+            confidence=each,
+        )
+        for event in events
+    ]
+    at = int(np.argmax(bounds))
+    return bounds[at], events[at]
+
+
+def _thresholds(
+    name: str, score: Score, first: Any, second: Any, delta: float, trials: int
+) -> Iterator[Found]:
+    a, b = np.sort(score(first)), np.sort(score(second))
+    pooled = np.unique(np.concatenate([a, b]))
+    if len(pooled) > _MOST_THRESHOLDS:
+        pooled = pooled[np.linspace(0, len(pooled) - 1, _MOST_THRESHOLDS).astype(int)]
+    for above in (True, False):
+        if above:
+            of_a, of_b = (len(s) - np.searchsorted(s, pooled, side="left") for s in (a, b))
+        else:
+            of_a, of_b = (np.searchsorted(s, pooled, side="right") for s in (a, b))
+        for swapped in (False, True):
+            hits, others = (of_b, of_a) if swapped else (of_a, of_b)
+            promise = _promise(hits, others, len(a), delta, trials)
+            at = int(promise.argmax())
+            yield Found(name, score, float(pooled[at]), above, swapped, float(promise[at]))
+
+
+def _promise(
+    hits: NDArray[Any], others: NDArray[Any], seen: int, delta: float, trials: int
+) -> Floats:
+    """Guess the bound of ``trials`` new trials, less for what few trials say by chance.
+
+    Rates are moved by four deviations of the new trials, and by 1.5 of those that were seen: else
+    the luckiest of some thousand events would be taken.
+    """
+    p, q = hits / (seen + 1), (others + 0.5) / (seen + 1)
+    spread = 16 / trials + 2.25 / seen
+    low = p - np.sqrt(p * (1 - p) * spread) - delta
+    high = np.minimum(1, q + np.sqrt(q * spread) + 8 / trials)
+    guess: Floats = np.where(low > 0, np.log(np.maximum(low, 1e-300) / high), -math.inf)
+    return guess
+
+
+def scores(first: Reports, second: Reports, *, inputs: Sequence[NDArray[Any]],
+           learned: bool) -> Iterator[tuple[str, Score]]:  # fmt: skip
+    """Yield scores that may tell two inputs apart, fitted on some trials.
+
+    Args:
+        first: trials with the one input, a ``Seen`` for each round.
+        second: with the other.
+        inputs: the two inputs of the last round, in which they differ.
+        learned: whether to train a classifier, too.
+    """
+    yield "length or refusal", lambda r: _lengths(r)
+    yield "histogram of lengths and refusals", _histogram(_length_keys, first, second)
+    if _distinct(first, second) <= len(first[0]) // 2 + 2:
+        yield "histogram of whole reports", _histogram(_whole_keys, first, second)
+    if len(first) > 1:
+        yield "equal reports of two rounds", _equal
+    mechanism = first[-1].mechanism
+    if hasattr(mechanism, "log_ratio") and (first[-1].lengths >= 0).all():
+        yield "log-likelihood ratio", _log_ratio(mechanism, inputs)
+    yield from _decoded_scores(mechanism, inputs)
+    if learned:
+        yield "logistic regression on bits and estimates", _classifier(first, second)
+
+
+def _lengths(reports: Reports) -> Floats:
+    total: Floats = np.sum([seen.lengths for seen in reports], axis=0, dtype=np.float64)
+    return total
+
+
+def _length_keys(reports: Reports) -> list[Any]:
+    return list(zip(*(seen.lengths.tolist() for seen in reports), strict=True))
+
+
+def _whole_keys(reports: Reports) -> list[Any]:
+    return list(zip(*(seen.whole for seen in reports), strict=True))
+
+
+def _distinct(first: Reports, second: Reports) -> int:
+    return len({*_whole_keys(first), *_whole_keys(second)})
+
+
+def _equal(reports: Reports) -> Floats:
+    keys = _whole_keys(reports)
+    return np.array([len(set(key)) == 1 for key in keys], np.float64)
+
+
+def _histogram(keys: Callable[[Reports], list[Any]], first: Reports, second: Reports) -> Score:
+    """Return the log-ratio of how often each outcome was seen; of one never seen, 0."""
+    a, b = Counter(keys(first)), Counter(keys(second))
+    ratio = {key: math.log((a[key] + 0.5) / (b[key] + 0.5)) for key in {*a, *b}}
+    return lambda reports: np.array([ratio.get(key, 0.0) for key in keys(reports)])
+
+
+def _log_ratio(mechanism: Any, inputs: Sequence[NDArray[Any]]) -> Score:
+    def score(reports: Reports) -> Floats:
+        seen = reports[-1]
+        found = np.zeros(len(seen))
+        came = seen.lengths >= 0
+        if came.any():
+            found[came] = mechanism.log_ratio(seen.rows[came], *inputs)
+        return found
+
+    return score
+
+
+def _decoded_scores(
+    mechanism: Mechanism, inputs: Sequence[NDArray[Any]]
+) -> Iterator[tuple[str, Score]]:
+    one, other = (_as_bounded(mechanism, values) for values in inputs)
+    changed = one - other
+    scale = np.abs(changed).max()
+    direction = changed / scale if scale else changed
+    at = int(np.abs(direction).argmax())
+    yield "estimate along the difference", lambda r: r[-1].decoded @ direction
+    yield "estimate of one coordinate", lambda r: r[-1].decoded[:, at]
+    yield "sum of the estimate", lambda r: r[-1].decoded.sum(1)
+    yield "size of the estimate", lambda r: np.abs(r[-1].decoded).sum(1)
+    yield "distances of the estimate from both inputs", lambda r: _nearer(r[-1], one, other)
+
+
+def _nearer(seen: Seen, one: Floats, other: Floats) -> Floats:
+    found: Floats = np.abs(seen.decoded - other).sum(1) - np.abs(seen.decoded - one).sum(1)
+    return found
+
+
+def _as_bounded(mechanism: Mechanism, values: NDArray[Any]) -> Floats:
+    """Return what is said to be randomised, or something finite near it."""
+    try:
+        bounded = mechanism.bound(values.copy())
+    except Exception:  # only a score comes of it
+        bounded = values
+    return np.clip(np.nan_to_num(bounded.astype(np.float64)), -1e9, 1e9)
+
+
+def _classifier(first: Reports, second: Reports) -> Score:
+    """Return what a logistic regression, trained on these trials, makes of others."""
+    from sklearn.linear_model import LogisticRegression
+
+    # All that is fitted comes from the trials given here: the score of another trial depends on
+    # nothing but that trial, so that new trials stay independent.
+    widths = [min(seen.rows.shape[1], _MOST_BITS // 8) for seen in first]
+    features = np.concatenate([_features(first, widths), _features(second, widths)])
+    scale = 1e-9 + np.abs(features).max(0)
+    labels = np.repeat([1, 0], [len(first[0]), len(second[0])])
+    model = LogisticRegression(C=1.0, max_iter=50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where it has not converged, it is a weaker test
+        model.fit(features / scale, labels)
+
+    def score(reports: Reports) -> Floats:
+        found: Floats = model.decision_function(_features(reports, widths) / scale)
+        return found
+
+    return score
+
+
+def _features(reports: Reports, widths: Sequence[int]) -> Floats:
+    columns = []
+    for seen, width in zip(reports, widths, strict=True):
+        rows = np.zeros((len(seen), width), np.uint8)
+        shared = min(width, seen.rows.shape[1])
+        rows[:, :shared] = seen.rows[:, :shared]
+        columns.append(np.unpackbits(rows, axis=1).astype(np.float64))
+        columns.append(np.clip(seen.decoded[:, :_MOST_BITS], -1e12, 1e12))
+        columns.append(seen.lengths[:, None].astype(np.float64))
+    return np.concatenate(columns, axis=1)

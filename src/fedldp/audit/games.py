@@ -1,0 +1,289 @@
+"""Games: an adversary who knows all but the input plays them, and a bound says how well.
+
+A game explores first: a few trials of every pair of inputs choose a pair and an event. Then it
+counts that event in fresh trials of that pair, with streams that nothing was chosen by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.guarantees import Unit
+from fedldp.audit.events import Found, Reports, Score, best, lower_bound, scores
+from fedldp.audit.inputs import Pair, constant_pairs, coordinate_pairs, whole_pairs
+from fedldp.audit.seen import Floats, Keys, needs_simulated, observe
+from fedldp.mechanisms import Mechanism
+
+BLOCK = 1 << 16
+"""Coordinates of one report in a game of coordinates."""
+
+_FEW_CODES = 4096
+_NOTHING = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How many trials a game makes.
+
+    Attributes:
+        explore: of each input of every pair, to choose by.
+        least: of each input of the chosen pair, to count.
+        most: likewise, of mechanisms that encode one report at a time.
+        most_quick: likewise, of those that encode many at once.
+        most_coordinates: coordinates of each input, to count, in a game of coordinates.
+    """
+
+    explore: int
+    least: int
+    most: int
+    most_quick: int
+    most_coordinates: int
+
+
+QUICK = Effort(explore=160, least=2_000, most=2_000, most_quick=40_000, most_coordinates=10_000_000)
+FULL = Effort(
+    explore=2_000, least=20_000, most=20_000, most_quick=1_000_000, most_coordinates=100_000_000
+)
+
+_TRIALS_PER_RARE_EVENT = 100
+
+
+def trials_for(epsilon: float | None, least: int, most: int) -> int:
+    """Return how many trials of each input show ``epsilon``: some hundred rare events, if it can.
+
+    An event that proves epsilon has a probability of e^-epsilon at most under one of the inputs.
+    """
+    limit = math.log(most / _TRIALS_PER_RARE_EVENT) if most > _TRIALS_PER_RARE_EVENT else 0.0
+    if epsilon is None or epsilon >= limit:
+        return max(least, most)
+    return max(least, math.ceil(_TRIALS_PER_RARE_EVENT * math.exp(epsilon)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a game has shown.
+
+    Attributes:
+        lower: the bound on epsilon.
+        trials: fresh ones that it was counted in, of both inputs together.
+        attack: pair and event, for the reader.
+    """
+
+    lower: float
+    trials: int
+    attack: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportGame:
+    """The adversary sees whole reports of one client, and knows that its input is one of two.
+
+    Attributes:
+        mechanism: that is played against.
+        size: d, of its input.
+        unit: "weight": the inputs differ in one coordinate; "client-round": in all; "client-run":
+            there is one more report before, of the first input.
+    """
+
+    mechanism: Mechanism
+    size: int
+    unit: Unit
+
+    @property
+    def label(self) -> str:
+        """What keeps this game's streams apart from those of others."""
+        return f"{self.mechanism!r}/{self.size}/{self.unit}"
+
+    def play(
+        self, deltas: list[float], proven: float | None, effort: Effort, keys: Keys,
+        confidence: float, trials: int | None = None,
+    ) -> list[Shown]:  # fmt: skip
+        """Return a bound for each of ``deltas``.
+
+        Args:
+            deltas: at which epsilon is bounded.
+            proven: epsilon at the first of them, which says how many trials are worth while.
+            effort: how many to make.
+            keys: where streams come from.
+            confidence: of each bound.
+            trials: of each input, to count; else as many as ``effort`` says.
+        """
+        many = type(self.mechanism).encode_many is not Mechanism.encode_many
+        most = effort.most_quick if many else effort.most
+        count = trials or trials_for(proven, effort.least, most)
+        chosen = self.choose(deltas, effort.explore, count, keys)
+        fresh = {
+            id(pair): [self.reports(pair, side, count, keys, "count") for side in (0, 1)]
+            for pair, _ in chosen
+        }
+        return [
+            self._shown(events, pair, fresh[id(pair)], delta, confidence, count)
+            for (pair, events), delta in zip(chosen, deltas, strict=True)
+        ]
+
+    def choose(
+        self, deltas: list[float], explore: int, count: int, keys: Keys
+    ) -> list[tuple[Pair, tuple[Found, Found]]]:
+        """Return the pair and the two events that promise the largest bound at each delta."""
+        pairs = self._pairs(keys)
+        found: list[list[tuple[Found, Found]]] = []
+        for pair in pairs:
+            first, second = (self.reports(pair, side, explore, keys, "explore") for side in (0, 1))
+            half = explore // 2
+            fit, rest = (
+                [[seen.part(start, stop) for seen in reports] for reports in (first, second)]
+                for start, stop in ((0, half), (half, None))
+            )
+            fitted = list(scores(*fit, inputs=(pair.first, pair.second), learned=True))
+            found.append([best(fitted, *rest, delta=delta, trials=count) for delta in deltas])
+        return [
+            max(zip(pairs, of_delta, strict=True), key=lambda each: each[1][0].promise)
+            for of_delta in zip(*found, strict=True)
+        ]
+
+    def reports(self, pair: Pair, side: int, count: int, keys: Keys, purpose: str) -> Reports:
+        """Return ``count`` trials with one input of a pair, round by round."""
+        simulated = needs_simulated(self.mechanism, self.size)
+        values = [pair.first, pair.second][side]
+        rounds = [pair.first, values] if self.unit == "client-run" else [values]
+        draws = keys.draws(
+            count * len(rounds), self.label, pair.name, side, purpose, simulated=simulated
+        )
+        # One after the other, as clients come in: report i of round r is row i rounds + r.
+        seen = observe(self.mechanism, np.tile(np.array(rounds), (count, 1)), draws)
+        return [seen.part(at, None, len(rounds)) for at in range(len(rounds))]
+
+    def _pairs(self, keys: Keys) -> list[Pair]:
+        generator = keys.generator(self.label)
+        if self.unit == "weight":
+            return coordinate_pairs(self.size, generator)
+        if self.unit == "client-run":  # two reports tell of streams, not of inputs
+            return whole_pairs(self.mechanism, self.size, generator)[:2]
+        return whole_pairs(self.mechanism, self.size, generator)
+
+    def _shown(
+        self, events: tuple[Found, Found], pair: Pair, sides: list[Reports], delta: float,
+        confidence: float, count: int,
+    ) -> Shown:  # fmt: skip
+        lower, event = lower_bound(
+            events,
+            lambda event, side: event.hits(sides[side]),
+            count,
+            delta=delta,
+            confidence=confidence,
+        )
+        return Shown(lower=lower, trials=2 * count, attack=f"{pair.name}; {event.name}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinateGame:
+    """The adversary sees coordinates of reports, each with one of two values, and its own code.
+
+    For events that say that coordinates are independent and alike, so that each is a trial. Where
+    they are not, the event is wrong: that, too, is what a bound above it has shown.
+
+    Attributes:
+        mechanism: that is played against.
+        size: coordinates of a report, ``BLOCK``.
+    """
+
+    mechanism: Mechanism
+    size: int = BLOCK
+
+    @property
+    def label(self) -> str:
+        """What keeps this game's streams apart from those of others."""
+        return f"{self.mechanism!r}/{self.size}/coordinates"
+
+    @property
+    def width(self) -> int | None:
+        """The bits of one coordinate, from 1 to 62, or 64; None if they cannot be told apart."""
+        bits, rest = divmod(self.mechanism.payload_bits(self.size), self.size)
+        return bits if not rest and (1 <= bits <= 32 or bits in (40, 48, 56)) else None
+
+    def play(
+        self, proven: float, effort: Effort, keys: Keys, confidence: float,
+        trials: int | None = None,
+    ) -> Shown:  # fmt: skip
+        """Return the bound for one coordinate, at delta 0."""
+        most = effort.most_coordinates
+        count = trials or trials_for(proven, min(most, 4 * self.size), most)
+        blocks = -(-count // self.size)
+        count = blocks * self.size
+        name, pair, events = self._choose(count, keys)
+        hits = np.zeros((len(events), 2), np.int64)
+        for side in (0, 1):
+            for codes in self._codes(name, side, pair[side], blocks, keys, "count"):
+                hits[:, side] += [event.hits(codes) for event in events]
+        lower, event = lower_bound(
+            events,
+            lambda event, side: int(hits[events.index(event), side]),
+            count,
+            delta=0.0,
+            confidence=confidence,
+        )
+        return Shown(lower=lower, trials=2 * count, attack=f"{name}; {event.name} of a coordinate")
+
+    def _choose(
+        self, count: int, keys: Keys
+    ) -> tuple[str, tuple[NDArray[Any], NDArray[Any]], tuple[Found, Found]]:
+        found = []
+        for name, first, second in constant_pairs():
+            fit, rest = (
+                [
+                    np.concatenate(list(self._codes(name, side, values, 1, keys, purpose)))
+                    for side, values in enumerate((first, second))
+                ]
+                for purpose in ("fit", "explore")
+            )
+            events = best(_code_scores(*fit), *rest, delta=0.0, trials=count)
+            found.append((name, (first, second), events))
+        return max(found, key=lambda each: each[2][0].promise)
+
+    def _codes(
+        self, name: str, side: int, value: NDArray[Any], blocks: int, keys: Keys, purpose: str
+    ) -> Iterator[NDArray[np.int64]]:
+        """Yield what is seen of each coordinate, report by report."""
+        draws = keys.draws(blocks, self.label, name, side, purpose, simulated=False)
+        values = np.repeat(value, self.size)
+        for stream in draws.streams(0, blocks):
+            try:
+                yield self._split(self.mechanism.encode(values, stream))
+            except Exception:  # a refusal, or no report of that many coordinates
+                yield np.full(self.size, _NOTHING)
+
+    def _split(self, payload: bytes) -> NDArray[np.int64]:
+        width = self.width or 0
+        rows = np.frombuffer(payload, np.uint8)
+        if width == 1:
+            return np.unpackbits(rows, count=self.size).astype(np.int64)
+        if width % 8 == 0:
+            places = 256 ** np.arange(width // 8, dtype=np.int64)  # little end first
+            return rows.reshape(self.size, -1) @ places
+        bits = np.unpackbits(rows, count=self.size * width).reshape(self.size, width)
+        return bits @ (1 << np.arange(width, dtype=np.int64))
+
+
+def _code_scores(
+    first: NDArray[np.int64], second: NDArray[np.int64]
+) -> Iterable[tuple[str, Score]]:
+    yield "size", lambda seen: seen.astype(np.float64)
+    codes, at = np.unique(np.concatenate([first, second]), return_inverse=True)
+    if len(codes) > _FEW_CODES:
+        return
+    of_first = np.bincount(at[: len(first)], minlength=len(codes))
+    of_second = np.bincount(at[len(first) :], minlength=len(codes))
+    ratio = np.log((of_first + 0.5) / (of_second + 0.5))
+
+    def score(seen: NDArray[np.int64]) -> Floats:
+        place = np.minimum(np.searchsorted(codes, seen), len(codes) - 1)
+        found: Floats = np.where(codes[place] == seen, ratio[place], 0.0)
+        return found
+
+    yield "histogram", score

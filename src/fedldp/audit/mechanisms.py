@@ -1,0 +1,306 @@
+"""The audit of a mechanism: what it claims and what is proven, beside what attacks have shown."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from fedldp.accounting.guarantees import Unit
+from fedldp.audit.bounds import check_confidence
+from fedldp.audit.games import BLOCK, FULL, QUICK, CoordinateGame, Effort, ReportGame
+from fedldp.audit.proven import is_alike, is_pure, of_one_coordinate, proven_epsilon
+from fedldp.audit.seen import Keys
+from fedldp.errors import ConfigError, FedldpError
+from fedldp.mechanisms import Mechanism, MechanismSettings
+
+Verdict = Literal["ok", "claim-broken", "bug"]
+
+DELTA = 1e-5
+CURVE = (0.01, 0.1, 0.3)
+"""Further deltas of a guarantee that is a curve: where there is more to see in few trials."""
+NEAR = 0.75
+"""From this share of the proven figure on a bound is called near."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is tried of each mechanism.
+
+    Attributes:
+        settings: (epsilon, d): what a mechanism is made for.
+        effort: how many trials.
+        clip: the setting of that name.
+    """
+
+    settings: tuple[tuple[float, int], ...]
+    effort: Effort
+    clip: float = 1.0
+
+
+QUICK_PLAN = Plan(settings=((1.0, 1), (12.0, 1), (0.5, 8), (4.0, 64)), effort=QUICK)
+FULL_PLAN = Plan(
+    settings=tuple((e, d) for e in (0.5, 1.0, 4.0, 12.0) for d in (1, 8, 64)), effort=FULL
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of an audit.
+
+    Attributes:
+        mechanism: with its parameters.
+        size: d, the coordinates of its input.
+        unit: what is protected.
+        adversary: against whom: the server sees every report and its sender.
+        neighbours: inputs that differ in all of a client's, or for "weight" in one coordinate.
+        delta: at which the three figures of epsilon are.
+        claimed: epsilon as it was asked for, or as the source claims; None where nothing is.
+        proven: epsilon by the event that the mechanism states; None where none is.
+        lower: epsilon is at least this.
+        confidence: of ``lower``.
+        trials: that it was counted in.
+        attack: what was done.
+        verdict: "bug" where proven < lower, "claim-broken" where claimed < lower, else "ok".
+        note: how near the bound is to what is proven.
+    """
+
+    mechanism: str
+    size: int
+    unit: Unit
+    adversary: str = "server"
+    neighbours: str = "replace-client"
+    delta: float
+    claimed: float | None
+    proven: float | None
+    lower: float
+    confidence: float
+    trials: int
+    attack: str
+    verdict: Verdict
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """All rows of an audit; with probability ``confidence`` at least, all bounds hold together."""
+
+    subject: str
+    confidence: float
+    seed: int
+    rows: tuple[Row, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its rows."""
+        found = {row.verdict for row in self.rows}
+        return next((each for each in _WORST_FIRST if each in found), "ok")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``fedldp audit --json`` prints."""
+        return {
+            "subject": self.subject,
+            "verdict": self.verdict,
+            "confidence": self.confidence,
+            "seed": self.seed,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+_WORST_FIRST: tuple[Verdict, ...] = ("bug", "claim-broken", "ok")
+
+
+def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Verdict:
+    """Return what a bound says of a proven figure and of a claim."""
+    if proven is not None and proven < lower:
+        return "bug"
+    return "claim-broken" if claimed is not None and claimed < lower else "ok"
+
+
+def note_of(proven: float | None, lower: float) -> str:
+    """Return how near a bound is to the proven figure: far is no sign of privacy."""
+    if proven is None:
+        return "alone: nothing is proven"
+    if proven < lower:
+        return "beyond the proven figure"
+    if lower == 0:
+        return "nothing shown: a weak attack, too few trials, or a loose proof"
+    if lower >= NEAR * proven:
+        return "near the proven figure"
+    return "far from the proven figure: a weak attack, too few trials, or a loose proof"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One game to play, and the figures that its bounds are set against.
+
+    Attributes:
+        game: to play.
+        deltas: at which epsilon is bounded; a row each.
+        claimed: epsilon that is claimed at each of them.
+        proven: epsilon that is proven at each of them.
+    """
+
+    game: ReportGame | CoordinateGame
+    deltas: tuple[float, ...]
+    claimed: tuple[float | None, ...]
+    proven: tuple[float | None, ...]
+
+    def rows(
+        self, effort: Effort, keys: Keys, confidence: float, trials: int | None
+    ) -> Iterator[Row]:
+        """Play, and yield a row for each of ``deltas``."""
+        game = self.game
+        if isinstance(game, CoordinateGame):
+            assert self.proven[0] is not None
+            shown = [game.play(self.proven[0], effort, keys, confidence, trials)]
+        else:
+            shown = game.play(list(self.deltas), self.proven[0], effort, keys, confidence, trials)
+        unit: Unit = "weight" if isinstance(game, CoordinateGame) else game.unit
+        for delta, claimed, proven, each in zip(
+            self.deltas, self.claimed, self.proven, shown, strict=True
+        ):
+            yield Row(
+                mechanism=repr(game.mechanism),
+                size=game.size,
+                unit=unit,
+                delta=delta,
+                claimed=claimed,
+                proven=proven,
+                lower=each.lower,
+                confidence=confidence,
+                trials=each.trials,
+                attack=each.attack,
+                verdict=verdict_of(claimed, proven, each.lower),
+                note=note_of(proven, each.lower),
+            )
+
+
+def audit(
+    subject: str,
+    classes: Sequence[type[Mechanism]],
+    *,
+    plan: Plan = FULL_PLAN,
+    confidence: float = 0.999,
+    trials: int | None = None,
+    seed: int = 0,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Audit:
+    """Play all games of some mechanisms.
+
+    Args:
+        subject: what the audit is of, for its reader.
+        classes: of the mechanisms.
+        plan: what is tried of each.
+        confidence: that all bounds hold together; each has its share of the rest.
+        trials: of each input, to count by; else as many as seem worth while.
+        seed: of all randomness.
+        tell: called with a line of progress before each game.
+
+    Raises:
+        ConfigError: an argument is out of range, or no setting is one for a mechanism.
+    """
+    check_confidence(confidence)
+    if trials is not None and trials < 1:
+        raise ConfigError(f"trials = {trials}: give 1 or more")
+    questions = [question for cls in classes for question in questions_of(cls, plan)]
+    each = 1 - (1 - confidence) / sum(len(question.deltas) for question in questions)
+    rows: list[Row] = []
+    for number, question in enumerate(questions, 1):
+        game = question.game
+        unit = "coordinates" if isinstance(game, CoordinateGame) else game.unit
+        tell(f"{number}/{len(questions)} {game.mechanism!r}, d = {game.size}, {unit}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a mechanism's own, of overflows: no refusals
+            rows += question.rows(plan.effort, Keys(seed), each, trials)
+    return Audit(subject=subject, confidence=confidence, seed=seed, rows=tuple(rows))
+
+
+def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
+    """Return the games of a mechanism: those of its settings, and of examples with a claim.
+
+    Raises:
+        ConfigError: no setting is one for it.
+    """
+    found: list[Question] = []
+    refusals: list[FedldpError] = []
+    least = min((e, d) for e, d in plan.settings if d == min(d for _, d in plan.settings))
+    for epsilon, size in plan.settings:
+        settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=plan.clip, size=size)
+        try:
+            mechanism = cls.from_settings(settings)
+            mechanism.event(size)
+        except FedldpError as error:
+            refusals.append(error)
+            continue
+        found += _reports_of(mechanism, size, epsilon, again=(epsilon, size) == least)
+    for epsilon in dict.fromkeys(epsilon for epsilon, _ in plan.settings):
+        settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=plan.clip, size=BLOCK)
+        try:
+            found += _coordinates_of(cls.from_settings(settings), epsilon)
+        except FedldpError:
+            continue  # so many coordinates are none of its settings
+    found += _claims_of(cls)
+    if not found:
+        raise ConfigError(
+            f"mechanism = {cls.__name__}: it takes none of the settings: {refusals[0]}"
+        )
+    return found
+
+
+def _reports_of(
+    mechanism: Mechanism, size: int, epsilon: float, *, again: bool
+) -> Iterator[Question]:
+    event = mechanism.event(size)
+    deltas = (0.0,) if is_pure(event) else (DELTA, *CURVE)
+    units: list[Unit] = ["client-round"]
+    if size > 1 and of_one_coordinate(event) is not None:
+        units.append("weight")
+    for unit in units:
+        # With d = 1 a report is its weight.
+        claims = unit == mechanism.epsilon_unit or size == 1
+        yield Question(
+            game=ReportGame(mechanism=mechanism, size=size, unit=unit),
+            deltas=deltas,
+            claimed=tuple(epsilon if claims else None for _ in deltas),
+            proven=tuple(proven_epsilon(event, unit, delta) for delta in deltas),
+        )
+    if again:
+        deltas = deltas[-1:]  # one, at which there is most to see
+        yield Question(
+            game=ReportGame(mechanism=mechanism, size=size, unit="client-run"),
+            deltas=deltas,
+            claimed=(None,),
+            proven=(proven_epsilon(event, "client-run", deltas[0], rounds=2),),
+        )
+
+
+def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[Question]:
+    game, event = CoordinateGame(mechanism=mechanism), mechanism.event(BLOCK)
+    # Where the budget is of a whole report, next to nothing is left for one of so many coordinates.
+    if mechanism.epsilon_unit == "weight" and is_alike(event) and game.width is not None:
+        yield Question(
+            game=game,
+            deltas=(0.0,),
+            claimed=(epsilon,),
+            proven=(proven_epsilon(event, "weight", 0.0),),
+        )
+
+
+def _claims_of(cls: type[Mechanism]) -> Iterator[Question]:
+    """Yield the games of examples that say what their source claims of a report."""
+    for mechanism in cls.examples():
+        claimed = getattr(mechanism, "claimed_epsilon", None)
+        if claimed is not None:
+            for question in _reports_of(mechanism, _SIZE_OF_CLAIMS, claimed, again=False):
+                yield replace(
+                    question,
+                    claimed=tuple(
+                        claimed if getattr(question.game, "unit", "") == "client-round" else None
+                        for _ in question.deltas
+                    ),
+                )
+
+
+_SIZE_OF_CLAIMS = 8

@@ -1,0 +1,157 @@
+"""What the adversary sees of a mechanism: bytes, their length, and whether anything comes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import is_idealised
+from fedldp.mechanisms import Mechanism
+from fedldp.randomness import KEY_BYTES, Stream
+
+REFUSED = -1
+"""The length of an answer that did not come."""
+
+_TOGETHER = 64
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The keystreams of some trials, each used by one report; made anew they begin anew."""
+
+    keys: bytes
+    simulated: bool
+
+    def __len__(self) -> int:
+        return len(self.keys) // KEY_BYTES
+
+    def streams(self, start: int, stop: int) -> list[Stream]:
+        """Return the streams of some trials, from their start."""
+        starts = range(KEY_BYTES * start, KEY_BYTES * stop, KEY_BYTES)
+        return [Stream(self.keys[at : at + KEY_BYTES], simulated=self.simulated) for at in starts]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where an audit's keystreams come from: the same for the same seed and labels."""
+
+    seed: int
+
+    def draws(self, count: int, *labels: object, simulated: bool) -> Draws:
+        """Return ``count`` streams of their own; those of other labels tell nothing of them.
+
+        They are seeded, so that an audit can be repeated, and yet of the kind that a deployment has
+        (``simulated`` false): a mechanism then draws as it does there.
+        """
+        secret = hashlib.blake2b(f"fedldp audit/{self.seed}".encode(), digest_size=32).digest()
+        source = Stream.derived(secret, *map(str, labels))
+        return Draws(source.bytes(KEY_BYTES * count).tobytes(), simulated)
+
+    def generator(self, *labels: object) -> np.random.Generator:
+        """Return a generator for public choices, such as random inputs."""
+        return self.draws(1, "public", *labels, simulated=True).streams(0, 1)[0].generator()
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What came in from ``n`` trials with one input.
+
+    Attributes:
+        lengths: bytes of each answer, or ``REFUSED``; shape (n,).
+        rows: the answers, filled up with zeros, shape (n, bytes of the longest).
+        mechanism: that answered; its decoder is public.
+        size: d, coordinates of its input.
+    """
+
+    lengths: NDArray[np.int64]
+    rows: NDArray[np.uint8]
+    mechanism: Mechanism
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def part(self, start: int, stop: int | None, step: int = 1) -> Seen:
+        """Return some of the trials."""
+        at = slice(start, stop, step)
+        return Seen(self.lengths[at], self.rows[at], self.mechanism, self.size)
+
+    @cached_property
+    def whole(self) -> list[bytes]:
+        """Each answer with its length, as one key."""
+        lengths = self.lengths.tolist()
+        return [
+            row[: max(0, length)].tobytes() + b"/%d" % length
+            for row, length in zip(self.rows, lengths, strict=True)
+        ]
+
+    @cached_property
+    def decoded(self) -> Floats:
+        """The server's estimate from each answer alone, shape (n, d); zeros where there is none."""
+        found = np.zeros((len(self), self.size))
+        for estimate, row, length in zip(found, self.rows, self.lengths, strict=True):
+            if length >= 0:
+                estimate[:] = self._estimate(row[:length].tobytes())
+        return np.nan_to_num(found)
+
+    def _estimate(self, payload: bytes) -> Any:
+        try:
+            aggregate = self.mechanism.aggregate(self.size)
+            aggregate.add(payload)
+            return aggregate.mean()
+        except Exception:  # the adversary makes of a malformed answer what it likes
+            return 0.0
+
+
+def needs_simulated(mechanism: Mechanism, size: int) -> bool:
+    """Return whether a mechanism takes the streams of simulations alone."""
+    return is_idealised(mechanism.event(size))
+
+
+def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Seen:
+    """Return what is seen of the rows of ``values``, shape (n, d), each with its stream.
+
+    An answer that does not come is seen, too, whatever kept it back. Some rows are encoded at a
+    time: what they wrongly share is then not shared by all.
+    """
+    answers: list[bytes | None] = []
+    for start in range(0, len(draws), _TOGETHER):
+        answers += _answers(mechanism, values[start : start + _TOGETHER], draws, start)
+    lengths = np.array([REFUSED if a is None else len(a) for a in answers], np.int64)
+    rows = np.zeros((len(answers), max(1, int(lengths.max()))), np.uint8)
+    if (lengths == lengths[0]).all() and lengths[0] > 0:
+        joined = b"".join(answer for answer in answers if answer is not None)
+        rows = np.frombuffer(joined, np.uint8).reshape(rows.shape)
+    else:
+        for row, answer in zip(rows, answers, strict=True):
+            if answer:
+                row[: len(answer)] = np.frombuffer(answer, np.uint8)
+    return Seen(lengths, rows, mechanism, values.shape[1])
+
+
+def _answers(
+    mechanism: Mechanism, values: NDArray[Any], draws: Draws, start: int
+) -> list[bytes | None]:
+    stop = start + len(values)
+    try:
+        rows = mechanism.encode_many(values.copy(), draws.streams(start, stop))
+        if rows.ndim == 2 and len(rows) == len(values) and rows.dtype == np.uint8:
+            return [row.tobytes() for row in rows]
+    except Exception:  # one row is refused, or rows have different lengths: now one by one
+        pass
+    streams = draws.streams(start, stop)
+    return [_answer(mechanism, row, stream) for row, stream in zip(values, streams, strict=True)]
+
+
+def _answer(mechanism: Mechanism, values: NDArray[Any], stream: Stream) -> bytes | None:
+    try:
+        return bytes(mechanism.encode(values.copy(), stream))
+    except Exception:  # a refusal is seen, of whatever kind it is
+        return None

@@ -1,0 +1,192 @@
+"""Mechanisms with one mistake each, beside one that makes none but uses floats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+
+from fedldp.accounting.events import Event, GaussianReport, PureReport, TwoValuedBits
+from fedldp.bounding import check_releasable
+from fedldp.errors import PrivacyError
+from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.laplace import Laplace
+from fedldp.randomness import Stream
+
+
+@dataclass(frozen=True)
+class FloatBits(BitMechanism):
+    """The two-point randomiser in float64: as private as it says, but for 1e-11 at epsilon 12."""
+
+    name: ClassVar[str] = "float_bits"
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "weight"
+
+    epsilon: float
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> Self:
+        return cls(settings.epsilon)
+
+    @property
+    def scale(self) -> float:
+        return 1 / math.tanh(self.epsilon / 2)
+
+    def event(self, size: int) -> Event:
+        return TwoValuedBits(epsilon=self.epsilon, coordinates=size)
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        return 0.5 + self.bound(values) / (2 * self.scale)
+
+    def uniform(self, size: int, stream: Stream) -> np.ndarray:
+        return stream.generator().random(size)
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        check_releasable(values)
+        bits = self.uniform(values.size, stream) < self.probabilities(values)
+        return np.packbits(bits).tobytes()
+
+    def bound(self, values: np.ndarray) -> np.ndarray:
+        return np.clip(values.astype(np.float64), -1, 1)
+
+    def variance(self, values: np.ndarray) -> np.ndarray:
+        return self.scale**2 - self.bound(values) ** 2
+
+    @classmethod
+    def examples(cls) -> Sequence[Mechanism]:
+        return [cls(1.0), cls(8.0)]
+
+
+class Float32Probabilities(FloatBits):
+    """LDP-FL's formula as it is written, 1/2 + (w - c)/(2 r K), and all of it in float32."""
+
+    center, radius = np.float32(1.0), np.float32(0.0075)
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        weights = self.center + self.radius * self.bound(values).astype(np.float32)
+        scale = np.float32(2) * self.radius * np.float32(self.scale)
+        return np.float32(0.5) + (weights - self.center) / scale
+
+    def uniform(self, size: int, stream: Stream) -> np.ndarray:
+        return stream.generator().random(size, dtype=np.float32)
+
+
+class PlainFloat32(Float32Probabilities):
+    """The same where c = 0 and r = 1: then float32 rounds the tail by less than a hundredth."""
+
+    center, radius = np.float32(0.0), np.float32(1.0)
+
+
+class MissingClip(Laplace):
+    """Noise for a norm of ``clip``, and no clip."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        check_releasable(values)
+        with np.errstate(over="ignore"):
+            scaled = values / self.ball.step
+        steps = np.rint(np.clip(scaled, -(2.0**31), 2.0**31)).astype(np.int64)
+        noisy = steps + self.noise(steps.size, stream)
+        return noisy.clip(-(2**31), 2**31 - 1).astype("<i4").tobytes()
+
+
+class WrongK(FloatBits):
+    """K = e^eps/(e^eps - 1), where e^eps + 1 is due."""
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        return 0.5 - self.bound(values) * math.expm1(-self.epsilon) / 2
+
+
+class ClampedProbability(FloatBits):
+    """The probability is clipped, not the value."""
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        return np.clip(0.5 + values.astype(np.float64) / (2 * self.scale), 0, 1)
+
+
+class LaplaceForC(Laplace):
+    """Noise of scale clip/epsilon: two vectors of norm C may be 2 C apart."""
+
+    def event(self, size: int) -> PureReport:
+        return PureReport(epsilon=self.epsilon_per_client_round / 2)
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> Self:
+        return cls(settings.clip, 2 * settings.epsilon)
+
+
+class GaussianForC(Gaussian):
+    """The Gaussian with half of the deviation that its event counts with."""
+
+    def event(self, size: int) -> GaussianReport:
+        return Gaussian(self.clip, 2 * self.sigma).event(size)
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> Self:
+        right = Gaussian.from_settings(settings)
+        return cls(right.clip, right.sigma / 2)
+
+
+class StreamTwice(FloatBits):
+    """The second half of the coordinates is compared with the random numbers of the first."""
+
+    def uniform(self, size: int, stream: Stream) -> np.ndarray:
+        return np.resize(stream.generator().random(-(-size // 2)), size)
+
+
+class OneStreamForAll(FloatBits):
+    """Many reports, and all of them from the stream of the first."""
+
+    def encode_many(self, values: np.ndarray, streams: Sequence[Stream]) -> np.ndarray:
+        check_releasable(values)
+        uniform = self.uniform(values.shape[1], streams[0])
+        return np.packbits(uniform < self.probabilities(values), axis=1)
+
+
+class PrivateRange(FloatBits):
+    """Values are scaled by the largest of them, which nobody sees."""
+
+    def probabilities(self, values: np.ndarray) -> np.ndarray:
+        return super().probabilities(values / max(np.abs(values).max(), 1e-9))
+
+
+class SentRange(PrivateRange):
+    """And here it is sent along."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        with np.errstate(over="ignore"):
+            largest = np.float32(np.abs(values).max())
+        return super().encode(values, stream) + largest.tobytes()
+
+    def payload_bits(self, size: int) -> int:
+        return 8 * (-(-size // 8) + 4)
+
+
+class LengthTells(FloatBits):
+    """Coordinates of zero are not sent, to save bits."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        check_releasable(values)
+        bits = self.uniform(values.size, stream) < self.probabilities(values)
+        return np.packbits(bits[values != 0]).tobytes()
+
+
+class RefusalTells(FloatBits):
+    """Values become infinite in float32, and only then is it asked whether they are finite."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        with np.errstate(over="ignore"):
+            single = values.astype(np.float32) * np.float32(2)
+        if not np.isfinite(single).all():
+            raise PrivacyError("NaN or infinity")
+        return super().encode(values, stream)
+
+
+class TakesNaN(FloatBits):
+    """NaN is taken, and becomes the bit 0 always: no comparison with it is true."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        bits = self.uniform(values.size, stream) < self.probabilities(values)
+        return np.packbits(bits).tobytes()

@@ -1,0 +1,191 @@
+"""The audit as a whole, and its command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planted
+import pytest
+
+from fedldp.accounting.events import GaussianReport, InClear, PureCoordinates, TwoValuedBits
+from fedldp.audit.games import Effort, trials_for
+from fedldp.audit.mechanisms import Plan, audit, note_of, questions_of, verdict_of
+from fedldp.audit.proven import proven_epsilon
+from fedldp.errors import ConfigError
+from fedldp.mechanisms import find_mechanism, mechanisms
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.randomness import Stream
+
+TINY = Effort(explore=40, least=100, most=100, most_quick=100, most_coordinates=100)
+ONE = Plan(settings=((1.0, 1),), effort=TINY)
+KEYS = {"unit", "adversary", "claimed", "proven", "lower", "confidence", "trials", "attack",
+        "verdict"}  # fmt: skip
+
+OWN = """
+from dataclasses import dataclass
+from planted import WrongK, FloatBits
+
+@dataclass(frozen=True)
+class Wrong(WrongK):
+    name = "wrong"
+
+@dataclass(frozen=True)
+class Right(FloatBits):
+    name = "right"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    (tmp_path / "audited_by_test.py").write_text(OWN)
+
+
+@pytest.mark.parametrize("cls", mechanisms().values(), ids=lambda cls: cls.name)
+def test_every_mechanism_has_games_with_figures(cls: Any) -> None:
+    questions = questions_of(cls, ONE)
+    assert questions
+    for question in questions:
+        assert len(question.deltas) == len(question.claimed) == len(question.proven)
+        assert all(proven is not None for proven in question.proven)
+
+
+def test_what_is_proven_comes_from_the_event_by_the_accountants() -> None:
+    bits = TwoValuedBits(epsilon=0.5, coordinates=8)
+    assert proven_epsilon(bits, "weight", 0.0) == 0.5
+    assert proven_epsilon(bits, "client-round", 0.0) == 4.0
+    assert proven_epsilon(bits, "client-run", 0.0, rounds=2) == 8.0
+    mixed = PureCoordinates(groups=((0.5, 3), (2.0, 1)))
+    assert proven_epsilon(mixed, "weight", 0.0) == 2.0
+    assert proven_epsilon(mixed, "client-round", 0.0) == 3.5
+    noisy = GaussianReport(mu=1.0, rho=0.5)
+    assert proven_epsilon(noisy, "client-round", 1e-5) == pytest.approx(4.37717809568122)
+    assert proven_epsilon(noisy, "client-round", 0.0) is None
+    assert proven_epsilon(InClear(what="weights"), "client-round", 1e-5) is None
+
+
+def test_verdicts() -> None:
+    assert verdict_of(1.0, 2.0, 2.5) == "bug"
+    assert verdict_of(1.0, 2.0, 1.5) == "claim-broken"
+    assert verdict_of(1.0, 2.0, 1.0) == verdict_of(None, None, 9.0) == "ok"
+    assert verdict_of(1.0, None, 9.0) == "claim-broken"
+    assert "near" in note_of(1.0, 0.9)
+    assert "far" in note_of(1.0, 0.1)
+    assert "nothing" in note_of(1.0, 0.0)
+
+
+def test_trials_are_as_many_as_show_a_small_epsilon_and_no_more() -> None:
+    assert trials_for(1.0, 100, 10**6) == 272
+    assert trials_for(0.1, 2000, 10**6) == 2000
+    assert trials_for(12.0, 100, 10**6) == trials_for(None, 100, 10**6) == 10**6
+
+
+def test_all_bounds_share_the_confidence() -> None:
+    found = audit("", [TwoPoint], plan=ONE, confidence=0.99)
+    assert len(found.rows) > 1
+    assert sum(1 - row.confidence for row in found.rows) == pytest.approx(0.01)
+
+
+def test_the_seed_decides() -> None:
+    def lowers(seed: int) -> list[float]:
+        return [row.lower for row in audit("", [TwoPoint], plan=ONE, seed=seed).rows]
+
+    assert lowers(1) == lowers(1) != lowers(2)
+
+
+def test_the_paper_s_claim_falls_where_what_is_proven_stands() -> None:
+    found = audit("", [find_mechanism("randomised_bits")], plan=ONE)
+    broken = [row for row in found.rows if row.verdict == "claim-broken"]
+    assert found.verdict == "claim-broken"
+    assert any("theorem_2" in row.mechanism and row.claimed == 0.5 for row in broken)
+    assert all(row.claimed < row.lower <= row.proven for row in broken)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+@pytest.mark.parametrize("bits", [64, 32])
+def test_the_log_ratio_is_that_of_the_probabilities(epsilon: float, bits: Any) -> None:
+    mechanism = TwoPoint(epsilon, bits)
+    first, second = np.array([1.0, -0.3, 7.0]), np.array([-1.0, 0.2, 0.0])
+    outcomes = np.arange(8, dtype=np.uint8)[:, None] << 5
+    ratio = mechanism.log_ratio(outcomes, first, second)
+    laws = []
+    for values in (first, second):
+        ones = np.array([t / 2.0**bits for t in mechanism.thresholds(values)])
+        unpacked = np.unpackbits(outcomes, axis=1, count=3)
+        laws.append(np.where(unpacked, ones, 1 - ones).prod(1))
+    np.testing.assert_allclose(np.exp(ratio) * laws[1], laws[0], rtol=1e-12)
+    assert ratio.max() <= 3 * epsilon
+
+
+def test_its_streams_are_those_of_a_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Stream] = []
+    encode = planted.FloatBits.encode
+
+    def spy(self: Any, values: np.ndarray, stream: Stream) -> bytes:
+        seen.append(stream)
+        return encode(self, values, stream)
+
+    monkeypatch.setattr(planted.FloatBits, "encode", spy)
+    audit("", [planted.FloatBits], plan=ONE)
+    # But for the question whether NaN is refused, which draws nothing.
+    assert sum(stream.simulated for stream in seen) <= 6
+    assert sum(not stream.simulated for stream in seen) > 500
+
+
+# The command
+
+
+def test_json_is_the_contract(fedldp_command: Any) -> None:
+    arguments = ("audit", "--mechanism", "nearest_direction", "--quick", "--trials", 50, "--seed",
+                 3, "--json")  # fmt: skip
+    outcome = fedldp_command(*arguments)
+    assert outcome.status == 0
+    found = json.loads(outcome.out)
+    assert found["subject"] == "nearest_direction"
+    assert found["verdict"] == "ok"
+    assert found["seed"] == 3
+    for row in found["rows"]:
+        assert set(row) >= KEYS
+        assert row["adversary"] == "server"
+        assert 0 <= row["lower"] <= row["proven"]
+    assert "1/" in outcome.err
+    assert json.loads(fedldp_command(*arguments).out) == found
+
+
+def test_a_bug_of_ones_own_ends_with_status_1(fedldp_command: Any, own: None) -> None:
+    wrong = fedldp_command("audit", "--mechanism", "audited_by_test:Wrong", "--quick", "--json")
+    assert wrong.status == 1
+    assert json.loads(wrong.out)["verdict"] == "bug"
+
+
+def test_people_get_a_table(fedldp_command: Any, own: None) -> None:
+    right = fedldp_command("audit", "--mechanism", "audited_by_test:Right", "--quick",
+                           "--trials", 50)  # fmt: skip
+    assert right.status == 0
+    lines = right.out.splitlines()
+    (heading, *_) = [line.split() for line in lines if "claimed" in line]
+    assert heading == [
+        "unit", "d", "delta", "claimed", "proven", "at", "least", "bound", "verdict",
+    ]  # fmt: skip
+    assert "Right(epsilon=1.0)" in right.out
+    assert ["weight", "8", "0", "0.5", "0.5000"] in [line.split()[:5] for line in lines]
+    assert "no sign of privacy" in right.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("quickstart",), ("--mechanism", "nothing"), ("--confidence", 1.0), ("--confidence", 0),
+     ("--trials", 0), ("--mechanism", "json:dumps")],
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_be_audited_is_refused(fedldp_command: Any, arguments: Any) -> None:
+    fedldp_command("audit", *arguments).assert_refused()
+
+
+def test_a_mechanism_that_takes_none_of_the_settings_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="none of the settings"):
+        audit("", [TwoPoint], plan=Plan(settings=((1e9, 1),), effort=TINY))

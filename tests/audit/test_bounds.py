@@ -1,0 +1,70 @@
+"""The bounds are exact: their coverage is summed up over all outcomes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedldp.audit.bounds import epsilon_lower, probability_at_least, probability_at_most
+from fedldp.errors import ConfigError
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (1, 10), (7, 10), (10, 10), (61, 10**7)])
+def test_they_are_the_intervals_of_clopper_and_pearson(hits: int, trials: int) -> None:
+    low, high = (f(hits, trials, 0.001) for f in (probability_at_least, probability_at_most))
+    # By definition: at the bound, what was seen or more (or less) has probability alpha.
+    if hits:
+        assert stats.binom.sf(hits - 1, trials, low) == pytest.approx(0.001, rel=1e-6)
+        assert stats.binom.sf(hits - 1, trials, low) <= 0.001
+    if hits < trials:
+        assert stats.binom.cdf(hits, trials, high) == pytest.approx(0.001, rel=1e-6)
+        assert stats.binom.cdf(hits, trials, high) <= 0.001
+    interval = stats.binomtest(hits, trials).proportion_ci(0.998, method="exact")
+    assert (low, high) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-300)
+
+
+def failure(p: float, q: float, n: int, m: int, delta: float, confidence: float) -> float:
+    """Return the exact probability that the bound is above what the event proves."""
+    truth = max(0.0, math.log((p - delta) / q)) if p > delta else 0.0
+    total = 0.0
+    for hits in range(n + 1):
+        for false_hits in range(m + 1):
+            lower = epsilon_lower(hits, n, false_hits, m, delta=delta, confidence=confidence)
+            if lower > truth:
+                total += stats.binom.pmf(hits, n, p) * stats.binom.pmf(false_hits, m, q)
+    return total
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.05])
+@pytest.mark.parametrize(("p", "q"), [(0.731, 0.269), (0.3, 0.02), (0.5, 0.5), (0.999, 0.3)])
+def test_a_bound_is_too_large_as_seldom_as_it_says(p: float, q: float, delta: float) -> None:
+    for confidence in (0.5, 0.9):
+        assert failure(p, q, 15, 11, delta, confidence) <= 1 - confidence
+
+
+def test_the_sum_can_tell_a_bound_that_promises_too_much() -> None:
+    assert failure(0.731, 0.269, 15, 11, 0.0, confidence=0.02) > 1 - 0.9
+
+
+def test_it_grows_with_the_evidence_and_falls_with_delta_and_confidence() -> None:
+    def bound(hits: int, others: int, delta: float = 0.0, confidence: float = 0.99) -> float:
+        return epsilon_lower(hits, 1000, others, 1000, delta=delta, confidence=confidence)
+
+    assert bound(900, 10) > bound(800, 10) > bound(800, 20) > 0
+    assert bound(800, 20, delta=0.1) < bound(800, 20)
+    assert bound(800, 20, confidence=0.999) < bound(800, 20)
+    assert bound(500, 500) == bound(0, 0) == bound(300, 0, delta=0.5) == 0
+    assert np.isfinite(bound(1000, 0))
+
+
+@pytest.mark.parametrize(
+    ("hits", "delta", "confidence"),
+    [(-1, 0.0, 0.9), (11, 0.0, 0.9), (5, 1.0, 0.9), (5, -0.1, 0.9), (5, 0.0, 1.0), (5, 0.0, 0.0)],
+)
+def test_what_is_no_count_or_level_is_refused(hits: int, delta: float, confidence: float) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        epsilon_lower(hits, 10, 1, 10, delta=delta, confidence=confidence)
+    assert len(str(refusal.value).splitlines()) == 1

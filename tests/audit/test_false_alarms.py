@@ -1,0 +1,72 @@
+"""Bounds on mechanisms whose epsilon is known exactly exceed it as seldom as is promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.games import CoordinateGame, Effort, ReportGame
+from fedldp.audit.seen import Keys
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.mechanisms.laplace import Laplace
+from fedldp.mechanisms.randomised_bits import RandomisedBits
+from fedldp.mechanisms.two_point import TwoPoint
+
+SMALL = Effort(explore=60, least=150, most=150, most_quick=150, most_coordinates=150)
+# At so little confidence false alarms come often enough to be counted.
+CONFIDENCE = 0.8
+FALSE_ALARM = 1e-6
+
+
+def most_alarms(audits: int) -> int:
+    """Return how many an honest bound exceeds with probability FALSE_ALARM only."""
+    return int(stats.binom.isf(FALSE_ALARM, audits, 1 - CONFIDENCE))
+
+
+def of_reports(seed: int) -> bool:
+    """Audit a mechanism that attains its epsilon; return whether the bound is above it."""
+    mechanism, size, epsilon = [
+        (TwoPoint(1.0), 1, 1.0),
+        (KRR(0.5, 2), 1, 0.5),
+        (RandomisedBits(2.0), 2, 2.0),
+        (Laplace(1.0, 0.7), 1, 0.7),
+        (TwoPoint(0.2), 4, 0.8),
+    ][seed % 5]
+    game = ReportGame(mechanism=mechanism, size=size, unit="client-round")
+    (shown,) = game.play([0.0], epsilon, SMALL, Keys(seed), CONFIDENCE)
+    return shown.lower > epsilon
+
+
+def of_coordinates(seed: int) -> bool:
+    mechanism = [TwoPoint(1.0), KRR(0.5, 3), TwoPoint(0.1)][seed % 3]
+    epsilon = mechanism.event(1)
+    proven = epsilon.epsilon if hasattr(epsilon, "epsilon") else epsilon.groups[0][0]
+    game = CoordinateGame(mechanism=mechanism, size=128)
+    return game.play(proven, SMALL, Keys(seed), CONFIDENCE).lower > proven
+
+
+def test_200_small_audits_raise_no_more_alarms_than_promised() -> None:
+    alarms = sum(of_reports(seed) for seed in range(40))
+    alarms += sum(of_coordinates(seed) for seed in range(160))
+    assert alarms <= most_alarms(200)
+
+
+@pytest.mark.slow
+def test_1000_small_audits_raise_no_more_alarms_than_promised() -> None:
+    assert sum(of_reports(seed) for seed in range(1000)) <= most_alarms(1000)
+    assert sum(of_coordinates(seed) for seed in range(1000)) <= most_alarms(1000)
+
+
+def test_a_bound_from_the_trials_that_chose_the_event_is_not_honest() -> None:
+    """What the split prevents; and that an alarm rate beyond the promised one is seen."""
+    generator = np.random.default_rng(0)
+
+    def alarm() -> bool:
+        # A mechanism that tells nothing, with 300 outcomes: the luckiest of 300 events is taken.
+        first, second = generator.multinomial(600, np.full(300, 1 / 300), 2)
+        at = np.argmax(first - second)
+        return epsilon_lower(first[at], 600, second[at], 600, delta=0.0, confidence=CONFIDENCE) > 0
+
+    assert sum(alarm() for _ in range(200)) > most_alarms(200)

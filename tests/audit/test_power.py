@@ -1,0 +1,68 @@
+"""Planted mistakes are found, at 99.9 % and with the trials of the quick mode."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import planted
+import pytest
+
+from fedldp.audit.games import QUICK
+from fedldp.audit.mechanisms import QUICK_PLAN, Plan, audit
+from fedldp.mechanisms import Mechanism
+
+# Where each shows: the setting of the quick mode at which the least is to be run.
+BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
+    (planted.Float32Probabilities, (12.0, 1)),
+    (planted.MissingClip, (1.0, 1)),
+    (planted.WrongK, (1.0, 1)),
+    (planted.ClampedProbability, (1.0, 1)),
+    (planted.LaplaceForC, (1.0, 1)),
+    (planted.GaussianForC, (12.0, 1)),
+    (planted.StreamTwice, (0.5, 8)),
+    (planted.OneStreamForAll, (1.0, 1)),
+    (planted.PrivateRange, (4.0, 64)),
+    (planted.SentRange, (0.5, 8)),
+    (planted.LengthTells, (1.0, 1)),
+    (planted.RefusalTells, (1.0, 1)),
+    (planted.TakesNaN, (1.0, 1)),
+]
+every_bug = pytest.mark.parametrize(("cls", "setting"), BUGS, ids=[c.__name__ for c, _ in BUGS])
+
+
+@every_bug
+def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]) -> None:
+    assert setting in QUICK_PLAN.settings
+    found = audit(cls.__name__, [cls], plan=Plan(settings=(setting,), effort=QUICK))
+    assert found.verdict == "bug"
+    assert found.confidence == 0.999
+
+
+@pytest.mark.slow
+@every_bug
+def test_a_planted_bug_is_found_among_all_settings(
+    cls: type[Mechanism], setting: tuple[float, int]
+) -> None:
+    assert audit(cls.__name__, [cls], plan=QUICK_PLAN).verdict == "bug"
+
+
+@pytest.mark.parametrize("setting", QUICK_PLAN.settings, ids=str)
+def test_the_mechanism_that_they_were_planted_in_passes(setting: tuple[float, int]) -> None:
+    found = audit("", [planted.FloatBits], plan=Plan(settings=(setting,), effort=QUICK))
+    assert found.verdict == "ok"
+
+
+def true_epsilon(mechanism: planted.Float32Probabilities) -> float:
+    """Return the epsilon of a coordinate: the float32 U is one of 2^24 numbers k 2^-24."""
+    high, low = (
+        math.ceil(float(mechanism.probabilities(np.array([x]))[0]) * 2**24) for x in (1.0, -1.0)
+    )
+    full = 1 << 24
+    return max(math.log(high / low), math.log((full - low) / (full - high)))
+
+
+def test_what_float32_costs_at_epsilon_12() -> None:
+    """Beside a centre it is much, and found; by itself less than any such audit can see."""
+    assert true_epsilon(planted.Float32Probabilities(12.0)) > 12.5
+    assert 12 < true_epsilon(planted.PlainFloat32(12.0)) < 12.01

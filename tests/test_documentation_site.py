@@ -1,0 +1,99 @@
+"""The documentation as a site: it is built without a warning, has every page, and loads nothing."""
+
+from __future__ import annotations
+
+import html.parser
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("zensical")
+
+ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / "zensical.toml"
+
+
+def pages_of(nav: list[Any]) -> list[str]:
+    """Return the pages that a navigation names, in its order."""
+    found = []
+    for entry in nav:
+        (target,) = entry.values()
+        found += pages_of(target) if isinstance(target, list) else [target]
+    return found
+
+
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = "import sys; from zensical.main import cli; sys.exit(cli())"
+    return subprocess.run(
+        [sys.executable, "-c", command, "build", "--strict"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def copy(folder: Path) -> Path:
+    shutil.copy(CONFIG, folder)
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = copy(tmp_path_factory.mktemp("site"))
+    done = build(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "site"
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    nav = pages_of(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"])
+    docs = ROOT / "docs"
+    assert sorted(nav) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
+
+
+def test_every_page_is_built(site: Path) -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+
+
+class Loaded(html.parser.HTMLParser):
+    """What a page loads by itself, and the files that it shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        key = {"script": "src", "img": "src", "iframe": "src", "link": "href"}.get(tag)
+        if key and values.get(key) and values.get("rel") not in {"canonical", "prev", "next"}:
+            self.found.append(values[key] or "")
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        if page.name == "404.html":  # its addresses begin at the server's root
+            continue
+        loaded = Loaded()
+        loaded.feed(page.read_text(encoding="utf-8"))
+        assert loaded.found
+        for address in loaded.found:
+            assert "//" not in address, f"{page.name} loads {address}"
+            assert (page.parent / address.split("?")[0]).exists(), f"{page.name} loads {address}"
+
+
+@pytest.mark.parametrize("link", ["no_such_page.md", "privacy.md#no-such-title"])
+def test_a_broken_link_is_an_error(tmp_path: Path, link: str) -> None:
+    page = copy(tmp_path) / "docs" / "index.md"
+    page.write_text(page.read_text(encoding="utf-8") + f"\n[broken]({link})\n", encoding="utf-8")
+    done = build(tmp_path)
+    assert done.returncode != 0
+    assert "does not exist" in done.stdout + done.stderr

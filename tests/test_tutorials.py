@@ -1,0 +1,255 @@
+"""The tutorials: every block is run in order, as its reader would, and what they show comes out.
+
+A block with a title is a file, and is written. One of sh is run; a text block right after it shows
+what it prints, with "..." for what is left out or differs from run to run. Examples of python are
+doctests of one session. A block that begins with TERMINAL runs on beside what follows, and the text
+after it is waited for; one that begins with EVERY_TERMINAL stands before all later ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedldp import cli
+
+FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
+TUTORIALS = sorted(FOLDER.glob("*.md"))
+WITH_PROCESSES = {"three_sites.md"}
+
+FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
+PLAIN = re.compile(r"fedldp [^|&;<>$]+")
+TERMINAL = "# a terminal of its own"
+EVERY_TERMINAL = "# in every terminal"
+PATIENCE = 180.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the name of the file that it is, and what stands before it."""
+
+    language: str
+    title: str
+    text: str
+    before: str
+
+
+def blocks(page: str) -> list[Block]:
+    """Return the blocks of a page; a fence that is no such block fails."""
+    found = list(FENCE.finditer(page))
+    assert page.count("```") == 2 * len(found)
+    begins = [0, *(match.end() for match in found)]
+    return [
+        Block(match[1], match[2] or "", match[3], page[begin : match.start()].strip())
+        for begin, match in zip(begins, found, strict=False)
+    ]
+
+
+def shows(wanted: str, printed: str) -> bool:
+    """Say whether ``printed`` holds the lines that are shown, in this order."""
+    pattern = ".*".join(re.escape(part.strip()) for part in wanted.split("..."))
+    plain = "\n".join(line.rstrip() for line in printed.splitlines())
+    return re.search(pattern, plain, re.S) is not None
+
+
+@dataclass
+class Reader:
+    """Does what a tutorial says, in a folder of its own."""
+
+    folder: Path
+    one_process: bool
+    names: dict[str, Any] = field(default_factory=dict)
+    terminals: list[tuple[subprocess.Popen[bytes], Path]] = field(default_factory=list)
+    first: str = ""
+    printed: str | None = None
+
+    def follow(self, page: Path) -> None:
+        for block in blocks(page.read_text(encoding="utf-8")):
+            if block.title:
+                self.write(block)
+            elif block.language == "sh":
+                self.printed = self.run(block.text)
+            elif block.language == "python":
+                self.talk(block.text)
+            else:
+                self.compare(block)
+
+    def write(self, block: Block) -> None:
+        paragraph = block.before.rpartition("\n\n")[2]
+        assert f"`{block.title}`" in paragraph, f"say that {block.title} is to be written"
+        (self.folder / block.title).write_text(block.text, encoding="utf-8")
+
+    def talk(self, text: str) -> None:
+        name = f"session{len(self.names)}"  # functions of an earlier block are of another source
+        test = doctest.DocTestParser().get_doctest(text, self.names, name, None, 0)
+        assert test.examples, f"a python block needs a title, or examples:\n{text}"
+        said: list[str] = []
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(self.folder)  # as for whoever starts Python there
+            runner.run(test, out=said.append, clear_globs=False)
+        self.names = test.globs
+        assert runner.failures == 0, "".join(said)
+
+    def compare(self, block: Block) -> None:
+        assert block.language == "text", f"nobody runs this:\n{block.text}"
+        assert not block.before, "an output follows its command"
+        assert self.printed is not None
+        printed, self.printed = self.printed, None
+        if self.terminals and printed == "":
+            printed = self.await_terminal(block.text)
+        assert shows(block.text, printed), f"shown:\n{block.text}\nprinted:\n{printed}"
+
+    def run(self, text: str) -> str:
+        lines = text.splitlines()
+        if text.startswith(EVERY_TERMINAL):
+            self.first = text
+            return ""
+        if text.startswith(TERMINAL):
+            self.open_terminal(text)
+            return ""
+        if self.one_process and all(PLAIN.fullmatch(line) for line in lines):
+            return "".join(self.call(shlex.split(line, comments=True)) for line in lines)
+        done = subprocess.run(
+            ["bash", "-ec", self.first + text],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=4 * PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}"
+        return done.stdout
+
+    def call(self, words: list[str]) -> str:
+        printed = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", words)
+            patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)  # no workers
+            with (
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(printed),
+                pytest.raises(SystemExit) as end,
+            ):
+                cli.main()
+        assert not end.value.code, f"{words}\n{printed.getvalue()}"
+        return printed.getvalue()
+
+    def open_terminal(self, text: str) -> None:
+        log = self.folder / f"terminal-{len(self.terminals)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                ["bash", "-ec", self.first + text],
+                cwd=self.folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.terminals.append((process, log))
+
+    def await_terminal(self, wanted: str) -> str:
+        process, log = self.terminals[-1]
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and not shows(wanted, log.read_text(errors="replace")):
+            assert process.poll() is None, log.read_text(errors="replace")
+            time.sleep(0.2)
+        return log.read_text(errors="replace")
+
+    def close(self) -> None:
+        for process, _ in reversed(self.terminals):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process, _ in self.terminals:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@pytest.fixture
+def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+    monkeypatch.chdir(short_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    scripts = sysconfig.get_path("scripts")
+    monkeypatch.setenv("PATH", f"{scripts}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("COLUMNS", "80")
+    known = set(sys.modules)
+    reader = Reader(short_path, one_process=True)
+    yield reader
+    reader.close()
+    for name in set(sys.modules) - known:
+        place = getattr(sys.modules[name], "__file__", None)
+        if place and Path(place).is_relative_to(short_path):
+            del sys.modules[name]
+
+
+IN_ONE_PROCESS = [page for page in TUTORIALS if page.name not in WITH_PROCESSES]
+
+
+@pytest.mark.parametrize("page", IN_ONE_PROCESS, ids=lambda page: page.stem)
+def test_a_tutorial_does_what_it_says(page: Path, reader: Reader) -> None:
+    reader.follow(page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_does_so_in_a_shell(page: Path, reader: Reader) -> None:
+    if page.name in WITH_PROCESSES:
+        pytest.importorskip("flwr")
+    reader.one_process = False
+    reader.follow(page)
+
+
+class TestTheReader:
+    """A tutorial that is wrong is found."""
+
+    def follow(self, reader: Reader, text: str) -> None:
+        page = reader.folder / "page.md"
+        page.write_text(text)
+        reader.follow(page)
+
+    def test_what_is_right_passes(self, reader: Reader) -> None:
+        self.follow(
+            reader,
+            'Save as `a.txt`:\n\n```text title="a.txt"\none\ntwo\nthree\n```\n\n'
+            "```sh\ncat a.txt\n```\n\n```text\none\n...\nthree\n```\n\n"
+            "```python\n>>> from pathlib import Path\n>>> Path('a.txt').read_text()[:4]\n"
+            "'one\\n'\n>>> x = 3\n```\n\n"
+            "and then\n\n```python\n>>> x\n3\n```\n\n```sh\nfedldp --version\n```\n",
+        )
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "```sh\necho 84.2\n```\n\n```text\n84.3\n```\n",
+            "```sh\nprintf '1\\n2\\n'\n```\n\n```text\n2\n...\n1\n```\n",
+            "```sh\nfedldp --version\n```\n\n```text\n0.0.0\n```\n",
+            "```sh\nfedldp account no-such-recipe\n```\n",
+            "```sh\nfalse\ntrue\n```\n",
+            "```python\n>>> 1 + 1\n3\n```\n",
+            "```python\nx = 1\n```\n",
+            "Nothing:\n\n```toml\na = 1\n```\n",
+            'Not named:\n\n```toml title="a.toml"\na = 1\n```\n',
+            "```sh\necho a\n```\n\nIt prints:\n\n```text\na\n```\n",
+        ],
+    )
+    def test_what_is_wrong_fails(self, reader: Reader, text: str) -> None:
+        with pytest.raises(AssertionError):
+            self.follow(reader, text)
