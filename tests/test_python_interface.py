@@ -358,6 +358,7 @@ def script(text: str, **how: Any) -> subprocess.CompletedProcess[str]:
 RUN = 'fedldp.run("quickstart", rounds=1, num_clients=4, workers=2, out="out")'
 
 
+@pytest.mark.slow
 def test_two_workers_without_a_guard_get_the_true_cause() -> None:
     done = script(f"import fedldp\nprint({RUN})\n")
     assert done.returncode == 1

@@ -200,10 +200,17 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
             del sys.modules[name]
 
 
+LONG = {"choosing_a_system.md", "first_run.md", "own_data.md"}
 IN_ONE_PROCESS = [page for page in TUTORIALS if page.name not in WITH_PROCESSES]
 
 
-@pytest.mark.parametrize("page", IN_ONE_PROCESS, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.name in LONG else [])
+        for page in IN_ONE_PROCESS
+    ],
+)
 def test_a_tutorial_does_what_it_says(page: Path, reader: Reader) -> None:
     reader.follow(page)
 

@@ -28,10 +28,21 @@ BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
     (planted.RefusalTells, (1.0, 1)),
     (planted.TakesNaN, (1.0, 1)),
 ]
+LONG = {
+    planted.GaussianForC, planted.LaplaceForC, planted.MissingClip, planted.PrivateRange,
+    planted.SentRange,
+}  # fmt: skip
 every_bug = pytest.mark.parametrize(("cls", "setting"), BUGS, ids=[c.__name__ for c, _ in BUGS])
 
 
-@every_bug
+# The others need most trials, or are slow to answer.
+@pytest.mark.parametrize(
+    ("cls", "setting"),
+    [
+        pytest.param(*bug, id=bug[0].__name__, marks=[pytest.mark.slow] if bug[0] in LONG else [])
+        for bug in BUGS
+    ],
+)
 def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]) -> None:
     assert setting in QUICK_PLAN.settings
     found = audit(cls.__name__, [cls], plan=Plan(settings=(setting,), effort=QUICK))

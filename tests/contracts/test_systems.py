@@ -184,6 +184,7 @@ def test_it_runs_and_its_ledgers_agree_with_its_statement(
     assert planned.privacy == result.privacy
 
 
+@pytest.mark.slow  # of three systems tests/simulation/test_engine.py shows it
 @every_digits_recipe
 def test_any_number_of_workers_gives_the_same_bits(
     config: SystemConfig, results: dict[str, Any], tmp_path: Path

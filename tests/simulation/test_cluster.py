@@ -97,7 +97,11 @@ def watched(**settings: Any) -> SystemConfig:
     return quick(model="watched_model:Watched", num_clients=12, rounds=2, **settings)
 
 
+of_two_nodes = pytest.mark.slow  # they take half a minute to start
+
+
 @installed
+@of_two_nodes
 def test_two_nodes_give_the_bits_of_one_process(cluster: Any, marks: Path) -> None:
     config = watched(ranges="adaptive", clients_per_round=11)
     spread = fedldp.run(config, cluster=cluster.address)
@@ -108,7 +112,7 @@ def test_two_nodes_give_the_bits_of_one_process(cluster: Any, marks: Path) -> No
 
 
 @installed
-@pytest.mark.slow
+@of_two_nodes
 def test_a_worker_that_is_killed_changes_no_bit(cluster: Any, marks: Path) -> None:
     config = watched(seed=7)
     (marks / "kill").touch()
@@ -119,8 +123,8 @@ def test_a_worker_that_is_killed_changes_no_bit(cluster: Any, marks: Path) -> No
 
 # What clients keep travels with their tasks: all of a run (bits drawn once), and a round's.
 @installed
-@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["ldpfl-digits", "secure-aggregation-digits"])
+@of_two_nodes
 def test_what_clients_keep_comes_back(cluster: Any, tmp_path: Path, recipe: str) -> None:
     config = fedldp.recipe(recipe, rounds=2, num_clients=5)
     alone, spread = (
@@ -140,6 +144,7 @@ def kept(folder: Path) -> dict[str, bytes]:
 
 
 @installed
+@of_two_nodes
 def test_a_run_that_was_cut_short_goes_on_where_the_other_can(cluster: Any, tmp_path: Path) -> None:
     config = quick()
     simulate(config, recipe="quickstart", out=tmp_path / "whole")
@@ -149,6 +154,7 @@ def test_a_run_that_was_cut_short_goes_on_where_the_other_can(cluster: Any, tmp_
 
 
 @installed
+@of_two_nodes
 def test_an_error_in_a_worker_is_the_users_line(cluster: Any, tmp_path: Path) -> None:
     config = quick(model="mlp", learning_rate=1e30)
     with pytest.raises(PrivacyError, match=r"^round 1, client 0: .*NaN") as refusal:
@@ -158,6 +164,7 @@ def test_an_error_in_a_worker_is_the_users_line(cluster: Any, tmp_path: Path) ->
 
 
 @installed
+@of_two_nodes
 def test_nodes_that_are_not_alike_are_refused(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +174,7 @@ def test_nodes_that_are_not_alike_are_refused(
 
 
 @installed
+@of_two_nodes
 def test_another_cluster_than_this_process_is_connected_to_is_refused(cluster: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
@@ -175,7 +183,7 @@ def test_another_cluster_than_this_process_is_connected_to_is_refused(cluster: A
 
 
 @installed
-@pytest.mark.slow
+@of_two_nodes
 def test_the_command_connects_and_an_interrupt_is_one_line(
     cluster: Any, tmp_path: Path, fedldp_process: Any
 ) -> None:
@@ -232,7 +240,7 @@ def test_a_cluster_goes_with_neither_workers_nor_a_gpu(
 
 
 @installed
-@pytest.mark.slow
+@of_two_nodes
 def test_a_sweep_on_the_cluster_is_the_sweep_of_one_process(cluster: Any, tmp_path: Path) -> None:
     def swept(name: str, **more: Any) -> Path:
         settings = {"rounds": 1, "num_clients": 6, "local_epochs": 1}

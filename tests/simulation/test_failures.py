@@ -211,6 +211,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
     assert_same_run(tmp_path / "killed", whole)
 
 
+@pytest.mark.slow
 @on_linux
 def test_an_interrupt_keeps_the_rounds_and_says_how_to_go_on(
     tmp_path: Path, fedldp_process: Any

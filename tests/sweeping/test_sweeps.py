@@ -26,6 +26,7 @@ def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
             for run in result.runs]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_bits_of_one_and_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
