@@ -115,7 +115,10 @@ def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
 def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
     theatre: Theatre, tmp_path: Path
 ) -> None:
-    """One site is enough here: the round ends at its deadline, and both are back later."""
+    """One site is enough here: the round ends at its deadline, and both are back later.
+
+    A site that is back before the deadline is asked again, and may still be counted in it.
+    """
     world = small_world(tmp_path, "rounds=6", deadline=40, quorum=1)
     client, node = Holds(1), Holds(1)
     with theatre.plays(world) as stage:
@@ -129,7 +132,7 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
         theatre.flower.restart("supernode-1")
         assert stage.server.wait(PATIENT) == 0
         counted = [record["clients"] for record in stage.rounds()]
-        assert counted[0] == 1
+        assert counted[0] >= 1
         assert counted[-1] == 3
         taken = [sorted(round for round, _ in reports(proxy)) for proxy in theatre.proxies]
         assert taken[2] == [1, 2, 3, 4, 5, 6]

@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 class FlowerPipe:
     """The pipe, as a context manager: it listens from entering to leaving.
 
-    Its methods may be called from any thread. One ServerApp is connected at a time: a second is
-    turned away for as long as the first lives.
+    Its methods may be called from any thread. One ServerApp is connected at a time, the latest: the
+    one of a SuperLink that was killed may outlive it for seconds, when `flwr run` has been called.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT, group: str | None = None) -> None:
@@ -205,9 +205,8 @@ class FlowerPipe:
             time.sleep(TICK)
             return reader
         if reader is not None:
-            _log.warning("a second ServerApp of Flower was turned away: the first is connected")
-            newcomer.close()
-            return reader
+            _log.warning("a second ServerApp of Flower takes the place of the first")
+            self._drop(reader)
         # Two objects for one connection, as each has a timeout of its own; but never none, as
         # whether the system waits is one property of both.
         newcomer.settimeout(PATIENCE)
