@@ -55,7 +55,7 @@ COUNT = 12
 
 
 def configs() -> dict[str, SystemConfig]:
-    """Return a short configuration of every recipe on digits, and of variants that deploy."""
+    """Return a short configuration of every recipe on digits, then of variants that deploy."""
     made = {name: recipe.config for name, recipe in sorted(recipes().items())}
     found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
     ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
@@ -66,7 +66,7 @@ def configs() -> dict[str, SystemConfig]:
     found["ldpfl-sound, deep model"] = sound.changed(mechanism="laplace", model="halves:deep")
     found["personalized-sound, sign"] = found["personalized-sound-digits"].changed(report="sign")
     once = {to_toml(config): name for name, config in reversed(found.items())}
-    return {name: found[name] for name in sorted(once.values())}
+    return {name: found[name] for name in sorted(once.values(), key=lambda n: (", " in n, n))}
 
 
 def deep(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:

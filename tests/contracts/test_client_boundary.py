@@ -22,6 +22,7 @@ from halves import (
     events_of,
     in_clear,
 )
+from samples import first_of_each
 
 from fedldp.bounding import LARGEST, LARGEST_WEIGHT, Ranges
 from fedldp.data import Examples
@@ -40,7 +41,9 @@ from fedldp.wire import (
 )
 
 CONFIGS = configs()
-every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+every_config = pytest.mark.parametrize(
+    "config", first_of_each(CONFIGS, lambda config: (config.system, config.model))
+)
 
 
 @pytest.fixture(autouse=True)

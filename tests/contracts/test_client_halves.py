@@ -29,6 +29,7 @@ from halves import (
     secret_keys,
     simulation_keys,
 )
+from samples import first_of_each
 from tables import table_of
 
 import fedldp
@@ -54,7 +55,9 @@ from fedldp.wire import (
 )
 
 CONFIGS = configs()
-every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+every_config = pytest.mark.parametrize(
+    "config", first_of_each(CONFIGS, lambda config: (config.system, config.model))
+)
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ from halves import (
     secret_keys,
     simulation_keys,
 )
+from samples import first_of_each
 
 from fedldp.accounting.budget import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
@@ -41,7 +42,9 @@ from fedldp.wire import (
 )
 
 CONFIGS = configs()
-every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+every_config = pytest.mark.parametrize(
+    "config", first_of_each(CONFIGS, lambda config: (config.system, config.model))
+)
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +111,7 @@ STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientSide], None]] = {
 }
 
 
-@pytest.mark.parametrize("config", DEPLOYED.values(), ids=DEPLOYED)
+@pytest.mark.parametrize("config", first_of_each(DEPLOYED, lambda config: config.system))
 def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
     config: SystemConfig, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from samples import first_of_each
 from scipy import stats
 
 from fedldp.errors import PrivacyError, RunError
@@ -22,6 +23,10 @@ from fedldp.wire import Sensitive
 
 INSTANCES = [m for _, cls in sorted(mechanisms().items()) for m in cls.examples()]
 every_mechanism = pytest.mark.parametrize("mechanism", INSTANCES, ids=repr)
+of_every_mechanism_one = pytest.mark.parametrize(
+    "mechanism", first_of_each({repr(m): m for m in INSTANCES}, type)
+)
+"""All; but those that are not the first example of their class are slow."""
 
 # Blocks of the encoders end at powers of two.
 SIZES = [1, 7, 8, 9, 32_767, 32_768, 32_769, 65_535, 65_536, 65_537, 100_000]

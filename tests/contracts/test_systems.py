@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from clients import Halves, sender_of
 from pydantic import ValidationError
+from samples import first_of_each
 from tables import table_of
 from workers import forked_workers
 
@@ -34,18 +35,15 @@ from fedldp.wire import Broadcast, Report, Vector
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
 every_recipe = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-every_digits_recipe = pytest.mark.parametrize("config", ON_DIGITS.values(), ids=ON_DIGITS)
+every_digits_recipe = pytest.mark.parametrize(
+    "config", first_of_each(ON_DIGITS, lambda config: config.system)
+)
 ROUNDS = 3
 
-_ALIKE = {(c.system, c.dataset, getattr(c, "mechanism", None)): c for c in CONFIGS.values()}
 every_kind_of_recipe = pytest.mark.parametrize(
     "config",
-    [
-        pytest.param(c, id=name, marks=() if c in _ALIKE.values() else pytest.mark.slow)
-        for name, c in CONFIGS.items()
-    ],
+    first_of_each(CONFIGS, lambda c: (c.system, c.dataset, getattr(c, "mechanism", None))),
 )
-"""All; of those of one system, data set and mechanism all but one are slow."""
 
 
 def shortened(config: SystemConfig) -> SystemConfig:
