@@ -15,12 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import samples
 import torch
 import typer
 
 from fedldp import cli
 
 pytest.register_assert_rewrite("documents", "folders")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    samples.thorough = config.getoption("-m") != "not slow"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_synced() -> Iterator[None]:
+    """Tests kill processes, never the machine: what a process wrote is there without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # where tests run in several processes, they share the cores

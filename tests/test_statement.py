@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 from tables import DOWNLINK, released
 
 import fedldp
@@ -222,7 +223,7 @@ def approximate(event: Event, rounds: int, delta: float) -> float:
     return min(g.epsilon for g in lines if g.epsilon is not None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(event=bits, rounds=st.integers(1, 20), delta=deltas)
 def test_more_of_anything_never_costs_less(event: Any, rounds: int, delta: float) -> None:
     cost = approximate(event, rounds, delta)
@@ -387,7 +388,9 @@ def test_histories_and_crowds_of_what_was_released() -> None:
 
 
 @pytest.mark.parametrize("mechanism", mechanisms())
-@pytest.mark.parametrize("unit", ["client-round", "client-run"])
+@pytest.mark.parametrize(
+    "unit", [pytest.param("client-round", marks=pytest.mark.slow), "client-run"]
+)
 def test_a_solved_budget_meets_its_target_and_wastes_little(mechanism: str, unit: str) -> None:
     goal = {"unit": unit, "epsilon": 20.0, "delta": 1e-5}
     config = small(mechanism=mechanism, send="update", target=goal, rounds=3)
@@ -400,6 +403,7 @@ def test_a_solved_budget_meets_its_target_and_wastes_little(mechanism: str, unit
     assert planned(solved.config) == solved.privacy  # solving again changes nothing
 
 
+@pytest.mark.slow
 def test_targets_of_weights_shufflers_and_the_impossible(fedldp_command: Any) -> None:
     def account(*assignments: str) -> Any:
         given = [part for text in assignments for part in ("--set", text)]
@@ -429,7 +433,7 @@ def test_targets_of_weights_shufflers_and_the_impossible(fedldp_command: Any) ->
 # In words
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(epsilon=st.floats(1e-12, 1e7))
 def test_a_printed_epsilon_is_never_too_small(epsilon: float) -> None:
     shown = float(number(epsilon).replace(",", ""))

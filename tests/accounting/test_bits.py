@@ -11,6 +11,7 @@ import mpmath as mp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 
 from fedldp.accounting.bits import (
     bit_losses,
@@ -33,7 +34,7 @@ def slow_losses(p: float, q: float) -> tuple[mp.mpf, mp.mpf]:
     return max(forth), max(-forth[0], -forth[1])
 
 
-@settings(max_examples=200)
+@settings(max_examples=some(200))
 @given(PROBABILITIES, PROBABILITIES)
 def test_losses_of_a_bit(p: float, q: float) -> None:
     for fast, slow in zip(bit_losses(p, q), slow_losses(p, q), strict=True):
@@ -111,7 +112,7 @@ def test_a_run_of_the_sign() -> None:
     assert sign_epsilon(4.0, sigma, 650, 0.0) == pytest.approx(541.726, abs=5e-4)
 
 
-@settings(max_examples=100)
+@settings(max_examples=some(100))
 @given(st.floats(-12, 1.5).map(lambda exponent: 10.0**exponent))
 def test_the_sign_against_forty_digits(ratio: float) -> None:
     slow = mp.log(mp.ncdf(mp.mpf(ratio)) / mp.ncdf(-mp.mpf(ratio)))

@@ -13,6 +13,7 @@ import pytest
 from accounting_oracles import invert, mixed, one_line, two_valued
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import some
 
 from fedldp.accounting.binomial import log_pmf, window
 from fedldp.accounting.compose import (
@@ -136,7 +137,7 @@ def test_the_pure_sum_rounds_up() -> None:
     assert pure_epsilon({0.1: 3}) == pytest.approx(0.3, rel=1e-15)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(EPSILONS, COUNTS, DELTAS)
 def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None:
     found = two_valued_epsilon(epsilon, count, delta)
@@ -146,7 +147,7 @@ def test_epsilon_inverts_delta(epsilon: float, count: int, delta: float) -> None
         assert two_valued(epsilon, count, found * (1 - 1e-9)) > delta * (1 - 1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(EPSILONS, COUNTS, DELTAS, st.floats(1, 2), st.integers(0, 50))
 def test_more_costs_more(
     epsilon: float, count: int, delta: float, factor: float, more: int

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledgers import ONE, asked, fresh, never
+from samples import some
 
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import (
@@ -283,7 +284,7 @@ def outcome(ledger: Ledger, call: Any) -> Any:
         return type(error), str(error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(
     budget=st.builds(Budget, st.sampled_from(["pure", "zcdp", "gdp"]), st.sampled_from([3.0, 6.5])),
     sequence=st.lists(calls, max_size=25),

@@ -184,6 +184,7 @@ def test_a_ledger_that_another_began_meanwhile_is_kept(
     assert ledger.spent() == 4.0
 
 
+@pytest.mark.slow
 @forks
 def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -> None:
     log = tmp_path / "sent"

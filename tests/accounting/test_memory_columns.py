@@ -131,6 +131,7 @@ def state(ledger: MemoryLedger) -> Any:
     return json.dumps(ledger.to_record()), answers
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(sequences | ordered, budgets)
 def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: Any) -> None:

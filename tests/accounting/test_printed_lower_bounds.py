@@ -29,6 +29,7 @@ def fifty_digits() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_lower_bound_of_one_report_in_a_large_crowd() -> None:
     n, epsilon, delta = 10_000, 1.0, 1e-5
 

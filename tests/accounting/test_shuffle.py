@@ -23,6 +23,7 @@ from accounting_oracles import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 
 from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon
 from fedldp.accounting.losses_grid import compose_lower, compose_upper
@@ -172,6 +173,7 @@ def test_the_losses_of_clones_are_the_definition(epsilon: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_fewer_listed_clones_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     # With a delta so small the outcomes are listed, however many they are.
     full = clones_epsilon(1.0, 20_000, 1e-240)
@@ -231,7 +233,7 @@ def test_one_report_is_monotone(
     assert clones_epsilon(epsilon, n + more, delta) <= clones_epsilon(epsilon, n, delta) * tolerance
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(EPSILONS, st.integers(1, 80), DELTAS)
 def test_clones_invert_their_delta(epsilon: float, n: int, delta: float) -> None:
     found = clones_epsilon(epsilon, n, delta)

@@ -166,6 +166,7 @@ def test_a_coordinate_in_a_large_crowd(
     assert max(exact) * 0.999 <= lower <= max(exact) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [100_000, 1_000_000])
 @pytest.mark.parametrize(
     "epsilon", [1.0, *(pytest.param(e, marks=pytest.mark.slow) for e in (0.1, 8.0))]

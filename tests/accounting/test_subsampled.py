@@ -17,6 +17,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from samples import some
 from scipy.signal import fftconvolve
 from scipy.stats import norm
 
@@ -103,7 +104,7 @@ def test_one_release_at_known_epsilons(one: SampledRelease, known: float) -> Non
     assert known <= sampled_epsilon({one: 1}, 1e-5) <= known * (1 + 1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(one=releases, delta=deltas)
 def test_one_release_costs_at_least_its_exact_pair(one: SampledRelease, delta: float) -> None:
     found = sampled_epsilon({one: 1}, delta)
@@ -115,7 +116,7 @@ def in_the_plane(y: Law, center: Law, noise: float) -> Law:
     return np.asarray(np.exp(-((y - center) ** 2).sum(axis=-1) / (2 * noise**2)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2 * math.pi)), min_size=3, max_size=3),
     st.floats(0.5, 3),

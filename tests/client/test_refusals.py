@@ -19,6 +19,7 @@ from runtimes import (
     question,
     refusal_of,
 )
+from samples import some
 
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.bounding import LARGEST_WEIGHT, Ranges
@@ -127,7 +128,9 @@ valid = question(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, 
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=some(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_no_bytes_make_it_raise(data: st.DataObject, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ of_every_mechanism_one = pytest.mark.parametrize(
 # Blocks of the encoders end at powers of two.
 SIZES = [1, 7, 8, 9, 32_767, 32_768, 32_769, 65_535, 65_536, 65_537, 100_000]
 FALSE_ALARM = 1e-9
+DTYPES = [np.float32, np.float64]
 
 
 def stream(number: int = 0) -> Stream:
@@ -137,8 +138,8 @@ def test_what_cannot_be_protected_is_refused_before_the_stream_is_read(
 # Bytes
 
 
-@every_mechanism
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@of_every_mechanism_one
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_payload_has_the_length_that_it_promises(
     mechanism: Mechanism, dtype: type[np.floating]
 ) -> None:
@@ -154,61 +155,57 @@ def test_the_payload_has_the_length_that_it_promises(
         assert np.isfinite(mean).all(), size
 
 
-@every_mechanism
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("rows", "size"), [(1, 1), (5, 9), (3, 650), (20, 4000), (2, 65_537)])
+@of_every_mechanism_one
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_many_reports_are_those_of_one_by_one(
-    mechanism: Mechanism, rows: int, size: int, dtype: type[np.floating]
+    mechanism: Mechanism, dtype: type[np.floating]
 ) -> None:
-    values = np.array([some_values(size, row) for row in range(rows)]).astype(dtype)
-    found = mechanism.encode_many(values, [stream(row) for row in range(rows)])
-    assert found.dtype == np.uint8
-    assert found.shape == (rows, math.ceil(mechanism.payload_bits(size) / 8))
-    for number, row in enumerate(values):
-        assert found[number].tobytes() == mechanism.encode(row, stream(number))
+    for rows, size in [(1, 1), (5, 9), (3, 650), (20, 4000), (2, 65_537)]:
+        values = np.array([some_values(size, row) for row in range(rows)]).astype(dtype)
+        found = mechanism.encode_many(values, [stream(row) for row in range(rows)])
+        assert found.dtype == np.uint8
+        assert found.shape == (rows, math.ceil(mechanism.payload_bits(size) / 8))
+        for number, row in enumerate(values):
+            assert found[number].tobytes() == mechanism.encode(row, stream(number))
 
 
 @every_mechanism
-@pytest.mark.parametrize("value", [NAN, INF, -INF])
-def test_of_many_reports_none_is_drawn_where_one_is_refused(
-    mechanism: Mechanism, value: float
-) -> None:
-    values = np.zeros((3, 8))
-    values[2, 7] = value
-    with pytest.raises(PrivacyError):
-        mechanism.encode_many(values, [Unread()] * 3)  # type: ignore[list-item]
+def test_of_many_reports_none_is_drawn_where_one_is_refused(mechanism: Mechanism) -> None:
+    for value in (NAN, INF, -INF):
+        values = np.zeros((3, 8))
+        values[2, 7] = value
+        with pytest.raises(PrivacyError):
+            mechanism.encode_many(values, [Unread()] * 3)  # type: ignore[list-item]
 
 
 @every_mechanism
-@pytest.mark.parametrize("shape", [(3,), (2, 8), (4, 8), (3, 2, 4), (0, 8), (3, 0)])
-def test_rows_without_a_stream_each_are_refused(
-    mechanism: Mechanism, shape: tuple[int, ...]
-) -> None:
-    with pytest.raises(PrivacyError):
-        mechanism.encode_many(np.zeros(shape), [Unread()] * 3)  # type: ignore[list-item]
+def test_rows_without_a_stream_each_are_refused(mechanism: Mechanism) -> None:
+    for shape in [(3,), (2, 8), (4, 8), (3, 2, 4), (0, 8), (3, 0)]:
+        with pytest.raises(PrivacyError):
+            mechanism.encode_many(np.zeros(shape), [Unread()] * 3)  # type: ignore[list-item]
 
 
 @every_mechanism
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_stream_decides(mechanism: Mechanism, dtype: type[np.floating]) -> None:
-    values = some_values(2000).astype(dtype)
-    assert mechanism.payload_bits(2000) >= 32
-    first = mechanism.encode(values, stream(0))
-    assert mechanism.encode(values, stream(0)) == first
-    if mechanism.variance(values).sum() > 20:  # else hardly any coordinate is changed
-        assert mechanism.encode(values, stream(1)) != first
+def test_the_stream_decides(mechanism: Mechanism) -> None:
+    for dtype in DTYPES:
+        values = some_values(2000).astype(dtype)
+        assert mechanism.payload_bits(2000) >= 32
+        first = mechanism.encode(values, stream(0))
+        assert mechanism.encode(values, stream(0)) == first
+        if mechanism.variance(values).sum() > 20:  # else hardly any coordinate is changed
+            assert mechanism.encode(values, stream(1)) != first
 
 
 @every_mechanism
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_input_stays_as_it_is(mechanism: Mechanism, dtype: type[np.floating]) -> None:
-    values = some_values(500).astype(dtype)
-    values.flags.writeable = False
-    before = values.tobytes()
-    mechanism.encode(values, stream())
-    mechanism.bound(values)
-    mechanism.variance(values)
-    assert values.tobytes() == before
+def test_the_input_stays_as_it_is(mechanism: Mechanism) -> None:
+    for dtype in DTYPES:
+        values = some_values(500).astype(dtype)
+        values.flags.writeable = False
+        before = values.tobytes()
+        mechanism.encode(values, stream())
+        mechanism.bound(values)
+        mechanism.variance(values)
+        assert values.tobytes() == before
 
 
 @every_mechanism
@@ -221,24 +218,19 @@ def test_how_the_input_lies_in_memory_does_not_matter(mechanism: Mechanism) -> N
 
 
 @every_mechanism
-@pytest.mark.parametrize(
-    "values",
-    [some_values(400), some_values(400) * 1e30, np.full(400, 1e300), np.full(400, 5e-324)],
-    ids=["mixed", "far beyond", "all beyond", "denormal"],
-)
-def test_values_beyond_the_bound_behave_as_the_bounded_ones(
-    mechanism: Mechanism, values: np.ndarray
-) -> None:
-    bounded = mechanism.bound(values)
-    for given in (bounded, mechanism.expected(values), mechanism.variance(values)):
-        assert given.shape == values.shape
-        assert given.dtype == np.float64
-        assert np.isfinite(given).all()
-    assert mechanism.encode(values, stream()) == mechanism.encode(bounded, stream())
-    np.testing.assert_allclose(mechanism.bound(bounded), bounded, rtol=1e-12)
-    np.testing.assert_array_equal(mechanism.expected(values), mechanism.expected(bounded))
-    np.testing.assert_array_equal(mechanism.variance(values), mechanism.variance(bounded))
-    assert (mechanism.variance(values) >= 0).all()
+def test_values_beyond_the_bound_behave_as_the_bounded_ones(mechanism: Mechanism) -> None:
+    mixed, denormal = some_values(400), np.full(400, 5e-324)
+    for values in (mixed, mixed * 1e30, np.full(400, 1e300), denormal):
+        bounded = mechanism.bound(values)
+        for given in (bounded, mechanism.expected(values), mechanism.variance(values)):
+            assert given.shape == values.shape
+            assert given.dtype == np.float64
+            assert np.isfinite(given).all()
+        assert mechanism.encode(values, stream()) == mechanism.encode(bounded, stream())
+        np.testing.assert_allclose(mechanism.bound(bounded), bounded, rtol=1e-12)
+        np.testing.assert_array_equal(mechanism.expected(values), mechanism.expected(bounded))
+        np.testing.assert_array_equal(mechanism.variance(values), mechanism.variance(bounded))
+        assert (mechanism.variance(values) >= 0).all()
 
 
 # The aggregate
@@ -251,22 +243,20 @@ def test_an_empty_aggregate_has_no_mean(mechanism: Mechanism) -> None:
 
 
 @every_mechanism
-@pytest.mark.parametrize("size", [1, 8, 1000])
-def test_a_payload_of_another_length_is_refused_and_leaves_no_trace(
-    mechanism: Mechanism, size: int
-) -> None:
-    payload = mechanism.encode(some_values(size), stream())
-    aggregate = mechanism.aggregate(size)
-    aggregate.add(payload)
-    before = aggregate.mean().copy()
-    for wrong in (b"", payload[:-1], payload + b"\0", payload * 2):
-        with pytest.raises(RunError) as refusal:
-            aggregate.add(wrong)
-        assert len(str(refusal.value).splitlines()) == 1
-    np.testing.assert_array_equal(aggregate.mean(), before)
+def test_a_payload_of_another_length_is_refused_and_leaves_no_trace(mechanism: Mechanism) -> None:
+    for size in (1, 8, 1000):
+        payload = mechanism.encode(some_values(size), stream())
+        aggregate = mechanism.aggregate(size)
+        aggregate.add(payload)
+        before = aggregate.mean().copy()
+        for wrong in (b"", payload[:-1], payload + b"\0", payload * 2):
+            with pytest.raises(RunError) as refusal:
+                aggregate.add(wrong)
+            assert len(str(refusal.value).splitlines()) == 1
+        np.testing.assert_array_equal(aggregate.mean(), before)
 
 
-@every_mechanism
+@of_every_mechanism_one
 def test_the_order_of_reports_does_not_matter(mechanism: Mechanism) -> None:
     payloads = [mechanism.encode(some_values(50, n), stream(n)) for n in range(40)]
     shuffled = [payloads[i] for i in np.random.default_rng(0).permutation(len(payloads))]
@@ -280,7 +270,7 @@ def test_the_order_of_reports_does_not_matter(mechanism: Mechanism) -> None:
         np.testing.assert_allclose(mean, means[0], rtol=1e-12, atol=1e-12 * np.ptp(means[0]))
 
 
-@every_mechanism
+@of_every_mechanism_one
 def test_the_mean_may_be_read_on_the_way(mechanism: Mechanism) -> None:
     payloads = [mechanism.encode(some_values(20, n), stream(n)) for n in range(10)]
     read, unread = mechanism.aggregate(20), mechanism.aggregate(20)
@@ -377,15 +367,15 @@ class Tampered:
         return aggregate
 
 
-@every_mechanism
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@of_every_mechanism_one
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_mean_is_unbiased_and_the_variance_as_claimed(
     mechanism: Mechanism, dtype: type[np.floating]
 ) -> None:
     assert misfits(mechanism, some_values(1500).astype(dtype), 150) == {}
 
 
-@every_mechanism
+@of_every_mechanism_one
 @pytest.mark.parametrize(
     "size", [9, *(pytest.param(n, marks=pytest.mark.slow) for n in (32_769, 65_537)), 100_000]
 )
@@ -395,7 +385,7 @@ def test_the_mean_is_unbiased_across_blocks(mechanism: Mechanism, size: int) -> 
     assert misfits(mechanism, values, 12) == {}
 
 
-@every_mechanism
+@of_every_mechanism_one
 def test_the_check_rejects_what_is_wrong_by_a_few_of_its_standard_errors(
     mechanism: Mechanism,
 ) -> None:
@@ -419,7 +409,7 @@ def test_the_check_rejects_what_is_wrong_by_a_few_of_its_standard_errors(
         assert misfits(tampered, values, reports), tampered
 
 
-@every_mechanism
+@of_every_mechanism_one
 def test_the_check_rejects_wrong_probabilities(mechanism: Mechanism) -> None:
     # Those of 0.9 x where x was given: the mistake of a wrong constant in p(x). And those of the
     # coordinate before: a wrong index. Of a mechanism too noisy for that, the check above has

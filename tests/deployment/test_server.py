@@ -147,7 +147,10 @@ def gone_from(exchange: int, index: int) -> Any:
     return meddle
 
 
-@pytest.mark.parametrize(("exchange", "in_sum"), [(0, 2), (1, 2), (2, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("exchange", "in_sum"),
+    [(0, 2), *(pytest.param(*p, marks=pytest.mark.slow) for p in [(1, 2), (2, 2), (3, 3)])],
+)
 def test_a_sum_is_said_to_hold_those_who_are_in_it(
     tmp_path: Path, exchange: int, in_sum: int
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from exact import exp_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 from scripted import Scripted
 
 from fedldp.accounting.events import PureCoordinates
@@ -102,7 +103,7 @@ def test_no_two_categories_are_told_apart_by_more_than_epsilon(mechanism: KRR | 
     assert mechanism.realised_epsilon == pytest.approx(mechanism.epsilon, rel=1e-6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(EPSILONS, st.integers(2, 65_536))
 def test_the_integers_of_every_budget_keep_to_it(epsilon: float, k: int) -> None:
     bound = exp_bounds(Fraction(epsilon))[0]

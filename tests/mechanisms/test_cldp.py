@@ -12,6 +12,7 @@ import pytest
 from exact import exp_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 from scripted import Scripted
 
 from fedldp.accounting.events import PureCoordinates
@@ -52,7 +53,8 @@ alphas = st.floats(-3, 1.5).map(lambda x: 10.0**x)
 # The guarantee, from the integers
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=some(60), deadline=None)
 @given(alphas, st.integers(1, 40))
 def test_probabilities_differ_by_alpha_for_each_step(alpha: float, end: int) -> None:
     law = laws(table(alpha, end))
@@ -63,7 +65,7 @@ def test_probabilities_differ_by_alpha_for_each_step(alpha: float, end: int) -> 
             assert law[v + 1][y] <= bound * law[v][y]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(alphas, st.integers(1, 40))
 def test_epsilon_is_the_largest_ratio(alpha: float, end: int) -> None:
     found, largest = table(alpha, end).epsilon, largest_ratio(table(alpha, end))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from samples import some
 from scipy import optimize, stats
 
 from fedldp.accounting.events import GaussianReport
@@ -53,7 +54,7 @@ vectors = hnp.arrays(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(150), deadline=None)
 @given(
     first=vectors,
     second=vectors,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 
 from fedldp.accounting.events import PureReport
 from fedldp.errors import ConfigError, RunError
@@ -59,7 +60,7 @@ def test_the_ratio_is_at_most_e_to_the_epsilon_and_close_to_it(epsilon: float) -
     assert 2**64 * 0.9999 < cell.total < 2**64
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(st.floats(1e-6, 1e4), st.integers(1, 1000))
 def test_the_ratio_is_right_for_any_share(epsilon: float, sent: int) -> None:
     cell = window(epsilon, sent)

@@ -14,6 +14,7 @@ import pytest
 from exact import exp_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 from scripted import Scripted
 
 from fedldp.accounting.bits import ldpfl_epsilon
@@ -106,7 +107,7 @@ mechanisms = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(mechanisms, st.integers(1, 30_000))
 def test_the_thresholds_lie_between_the_papers_probabilities(
     mechanism: RandomisedBits, size: int
@@ -131,7 +132,7 @@ def test_the_thresholds_lie_between_the_papers_probabilities(
             assert law.if_zero <= max(q, 1) + 1 + slack + loss
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(st.integers(1, FULL - 1), st.integers(1, FULL - 1))
 def test_the_epsilon_of_a_law_is_its_largest_ratio_and_no_more(one: int, zero: int) -> None:
     if one == zero:

@@ -12,6 +12,7 @@ import pytest
 from exact import exp_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 
 from fedldp.accounting.bits import sign_epsilon_per_coordinate
 from fedldp.accounting.budget import cost
@@ -47,7 +48,7 @@ def test_known_figures() -> None:
 sigmas = st.floats(math.log10(0.14), 6).map(lambda x: 10.0**x)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(sigmas, st.floats(-6, 6).map(lambda x: 10.0**x), st.lists(st.floats(-2, 2), min_size=2))
 def test_the_integers_keep_to_the_epsilon_and_to_phi(
     sigma: float, clip: float, values: list[float]

@@ -15,6 +15,7 @@ import pytest
 from exact import exact_threshold, exp_bounds
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import some
 
 from fedldp.bounding import Ranges
 from fedldp.errors import ConfigError
@@ -102,7 +103,7 @@ def within(epsilon: float, bits: int) -> float:
     return min(epsilon, LARGEST[bits])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(300), deadline=None)
 @given(epsilon=epsilons, bits=st.sampled_from(BITS))
 @example(epsilon=32.0, bits=64)
 @example(epsilon=10.0, bits=32)
@@ -125,7 +126,7 @@ def test_the_threshold_does_not_depend_on_the_callers_decimal_context(
         assert found == exact_threshold(epsilon, 64)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(300), deadline=None)
 @given(epsilon=epsilons, bits=st.sampled_from(BITS))
 @example(epsilon=32.0, bits=64)
 @example(epsilon=1.0, bits=32)
@@ -149,7 +150,7 @@ inputs = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(300), deadline=None)
 @given(epsilon=epsilons, bits=st.sampled_from(BITS), values=inputs, single=st.booleans())
 @example(epsilon=32.0, bits=64, values=EDGES, single=False)
 @example(epsilon=32.0, bits=64, values=EDGES, single=True)
@@ -172,7 +173,7 @@ def test_no_two_inputs_are_told_apart_by_more_than_epsilon(
         assert full - min(ones) <= bound * (full - max(ones))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(epsilon=epsilons, bits=st.sampled_from(BITS), values=inputs)
 def test_thresholds_are_monotone_and_near_the_definition(
     epsilon: float, bits: Any, values: list[float]
@@ -335,7 +336,9 @@ def test_the_bits_of_a_stream_are_those_that_they_were(bits: Any) -> None:
     assert digest(bits) == DIGESTS[bits]
 
 
-@pytest.mark.parametrize("size", [9, 650, 7850, 65_536, 70_001])
+@pytest.mark.parametrize(
+    "size", [9, 650, *(pytest.param(n, marks=pytest.mark.slow) for n in (7850, 65_536, 70_001))]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ties_of_rows_are_settled_each_from_its_own_stream(dtype: Any, size: int) -> None:
     # All in one block; or two or one in each of several.

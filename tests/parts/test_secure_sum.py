@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from samples import some
 from secure_sums import Codes, Run, World, make_client, make_setup
 
 from fedldp.errors import RunError
@@ -41,7 +42,7 @@ def total_of(codes: list[Codes]) -> Codes:
 # The sum
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(run=runs())
 def test_exact_whoever_drops_out_and_refused_below_the_threshold(run: Run) -> None:
     if len(run.answering(3)) < run.setup.threshold:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import some
 from secure_sums import Run, make_client, make_setup, sent
 
 from fedldp.errors import PrivacyError, RunError
@@ -264,7 +265,7 @@ def test_clients_that_were_told_different_keys_do_not_open_each_others_shares() 
 SHARED = new_run()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(sender=st.integers(0, N - 1), bit=st.integers(0, 8 * SEALED_BYTES - 1))
 def test_a_box_with_one_bit_changed_is_refused(sender: int, bit: int) -> None:
     run, recipient = SHARED, 2
@@ -502,7 +503,7 @@ def test_who_is_left_out_after_complaints(
     assert suspects.spared(range(6)) == spared
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(data=st.data(), liars=st.integers(1, 3))
 def test_no_more_honest_clients_are_left_out_than_liars(data: st.DataObject, liars: int) -> None:
     pairs = data.draw(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 9))))

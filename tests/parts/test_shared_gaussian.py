@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from samples import some
 from scipy import stats
 
 from fedldp.accounting.gaussian import gaussian_epsilon, shares_mu
@@ -65,7 +66,7 @@ vectors = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=some(300))
 @given(vectors, st.sampled_from([1.0, 2.5, 17.0, 1e3, 1e6]), st.integers(0, 99))
 def test_no_rounded_vector_is_longer_than_what_is_charged(
     values: list[float], radius: float, number: int

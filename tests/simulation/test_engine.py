@@ -361,14 +361,13 @@ def runs() -> dict[tuple[str, int], Result]:
     }  # fmt: skip
     configs = {"fedavg": fedavg(**shared), "ldp_fl": ldp_fl(**shared, ranges="adaptive")}
     made = {(name, 1): fedldp.run(config) for name, config in configs.items()}
-    made["fedavg", 2] = fedldp.run(configs["fedavg"], workers=2)
     with forked_workers():
         made["fedavg", 3] = fedldp.run(configs["fedavg"], workers=3)
         made["ldp_fl", 2] = fedldp.run(configs["ldp_fl"], workers=2)
     return made
 
 
-@pytest.mark.parametrize(("name", "workers"), [("fedavg", 2), ("fedavg", 3), ("ldp_fl", 2)])
+@pytest.mark.parametrize(("name", "workers"), [("fedavg", 3), ("ldp_fl", 2)])
 def test_any_number_of_workers_gives_the_same_bits(
     runs: dict[tuple[str, int], Result], name: str, workers: int
 ) -> None:

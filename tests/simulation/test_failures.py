@@ -273,6 +273,7 @@ def test_an_impatient_user_sees_no_traceback(tmp_path: Path, fedldp_process: Any
     assert command.shared_data() == []
 
 
+@pytest.mark.slow
 @on_linux
 def test_workers_end_with_a_parent_that_is_killed_and_leave_no_data(fedldp_process: Any) -> None:
     command = fedldp_process("run", *LONG, "--workers", 2, "--out", "run")

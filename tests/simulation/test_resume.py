@@ -58,7 +58,7 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in SETTINGS}
 
 
-@pytest.mark.parametrize("after", [1, 3, 4])
+@pytest.mark.parametrize("after", [1, pytest.param(3, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_resumed_run_equals_the_whole_one(
     tmp_path: Path, wholes: dict[str, Path], name: str, after: int

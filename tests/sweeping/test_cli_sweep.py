@@ -120,6 +120,7 @@ def begun(tmp_path: Path) -> int:
     return len(list(tmp_path.glob("sweep/*/checkpoint")))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sweeps.cores() < 2, reason="needs two processors")
 @pytest.mark.parametrize(
     "end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]

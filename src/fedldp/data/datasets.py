@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -167,11 +168,17 @@ def _standardise(images: NDArray[np.float32], source: Source) -> None:
 
 
 def _load_digits(source: Source, paths: list[Path]) -> Dataset:
+    pixels, labels = _digits()
+    return _split_once(source, _scale(pixels, 16), labels)
+
+
+@cache
+def _digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return pixels from 0 to 16, and labels: read once, as the text takes longer than a round."""
     from sklearn.datasets import load_digits  # slow to import, and needed for this set alone
 
     digits = load_digits()
-    pixels = digits.images.astype(np.uint8)[:, None]  # from 0 to 16
-    return _split_once(source, _scale(pixels, 16), digits.target.astype(np.int64))
+    return digits.images.astype(np.uint8)[:, None], digits.target.astype(np.int64)
 
 
 def _load_idx(source: Source, paths: list[Path]) -> Dataset:

@@ -187,17 +187,20 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
         if len(runs) > 1:
             axes.legend(fontsize=9, ncols=1 + len(runs) // 9)
 
-    return _svg(name, draw, 3.2)
+    return _svg(name, draw, 3.2, margins=True)
 
 
-def _svg(name: str, draw: Callable[[Figure], None], inches: float) -> str:
+def _svg(name: str, draw: Callable[[Figure], None], inches: float, *, margins: bool = False) -> str:
+    """Return what is drawn, with margins fit for numbers where labels need not be measured."""
     # Figures of their own, and none of pyplot's state: a program that imports fedldp may have some.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     text = io.StringIO()
     with rc_context({"font.family": "sans-serif", **_STYLE}):
-        figure = Figure(figsize=(_INCHES, inches), layout="constrained")
+        figure = Figure(figsize=(_INCHES, inches), layout=None if margins else "constrained")
+        if margins:
+            figure.subplots_adjust(left=0.095, right=0.985, bottom=0.14, top=0.975)
         figure.patch.set_visible(False)
         draw(figure)
         for axes in figure.axes:
