@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import importlib
 import math
 import re
@@ -12,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,8 +132,13 @@ def test_commands_exist(page: Path) -> None:
             check_command(words, f"{page.name}: fedldp {' '.join(words)}")
 
 
+@functools.cache
+def built_commands() -> Any:
+    return typer.main.get_command(app)
+
+
 def check_command(words: list[str], where: str) -> None:
-    command = typer.main.get_command(app)
+    command = built_commands()
     rest = list(words)
     while rest and hasattr(command, "commands"):
         assert rest[0] in command.commands, where

@@ -34,6 +34,7 @@ from fedldp.wire import Broadcast, Report, Vector
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
+every_system = pytest.mark.parametrize("cls", systems().values(), ids=systems())
 every_recipe = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 every_digits_recipe = pytest.mark.parametrize(
     "config", first_of_each(ON_DIGITS, lambda config: config.system)
@@ -76,21 +77,21 @@ def test_it_is_frozen_and_comes_back_from_toml_and_json(
     assert from_mapping(json.loads(json.dumps(config.model_dump()))) == config
 
 
-@every_recipe
-def test_every_setting_is_described(config: SystemConfig) -> None:
-    for name, field in type(config).model_fields.items():
+@every_system
+def test_every_setting_is_described(cls: type[SystemConfig]) -> None:
+    for name, field in cls.model_fields.items():
         assert field.description or name == "system", name
 
 
-@every_recipe
-def test_no_limit_of_a_setting_is_given_twice(config: SystemConfig) -> None:
+@every_system
+def test_no_limit_of_a_setting_is_given_twice(cls: type[SystemConfig]) -> None:
     """Of two limits of one kind the type's would win, unseen, over the field's own."""
-    for name, field in type(config).model_fields.items():
+    for name, field in cls.model_fields.items():
         kinds = [type(limit) for limit in field.metadata]
         assert len(set(kinds)) == len(kinds), name
 
 
-@every_recipe
+@every_digits_recipe
 def test_more_clients_in_a_round_than_there_are_is_refused(config: SystemConfig) -> None:
     problem = problem_of(config, None)
     with pytest.raises(ConfigError, match="clients_per_round = "):
