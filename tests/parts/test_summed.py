@@ -25,7 +25,7 @@ from fedldp.parts.summed_client import Phase, summed_client
 from fedldp.parts.summed_server import SumOfRound, summed_server
 from fedldp.parts.summing import Summing, counts_of_bits
 from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Loop, Round
+from fedldp.server.loop import Evaluation, Loop, Round
 from fedldp.simulation.inputs import Inputs
 from fedldp.systems import SystemConfig
 from fedldp.transport import Delivery
@@ -116,7 +116,7 @@ class Channel:
         draws = draws_of_seed(self.config.seed)
         loop = Loop(
             run=RUN, server=server, rounds=self.config.rounds, participants=lambda round: range(N),
-            transport=self, draws=draws, evaluate=lambda broadcast: (0.5, 1.0),
+            transport=self, draws=draws, evaluate=lambda broadcast: Evaluation(0.5, 1.0),
         )  # fmt: skip
         first = server.initial(draws(0))
         return loop.go(first, lambda state, record: self.records.append(record)).weights

@@ -22,7 +22,7 @@ from fedldp.errors import RunError
 from fedldp.parts.averaging import WeightedMean
 from fedldp.parts.sides import Ask, Draw, ServerSide, State
 from fedldp.server.keys import draws_of_secret, draws_of_seed
-from fedldp.server.loop import Loop, Round, mean_metrics
+from fedldp.server.loop import Evaluation, Loop, Round, mean_metrics
 from fedldp.transport import Delivery
 from fedldp.wire import Broadcast, Incoming, Question, Reason, Refusal, Report, Shuffled
 
@@ -66,7 +66,7 @@ def loop_of(transport: Any, **parts: Any) -> Loop:
         "participants": lambda round: range(4),
         "transport": transport,
         "draws": draws_of_seed(0),
-        "evaluate": lambda broadcast: (0.5, float(broadcast.weights.sum())),
+        "evaluate": lambda broadcast: Evaluation(0.5, float(broadcast.weights.sum())),
     }
     return Loop(**{**given, **parts})
 
@@ -121,9 +121,9 @@ def test_it_asks_who_takes_part_and_tells_each_round_what_the_last_one_gave() ->
 def test_a_record_has_what_came_in_and_what_the_evaluator_found() -> None:
     calls: list[Broadcast] = []
 
-    def evaluate(broadcast: Broadcast) -> tuple[float, float]:
+    def evaluate(broadcast: Broadcast) -> Evaluation:
         calls.append(broadcast)
-        return 0.25, 1.5
+        return Evaluation(0.25, 1.5, {"of a test": 0.75})
 
     state, record = one_round(
         [(0, report(1, 2.0, weight=3.0)), (2, report(1, 6.0, weight=1.0))],
@@ -136,7 +136,7 @@ def test_a_record_has_what_came_in_and_what_the_evaluator_found() -> None:
     assert record.uplink_bits_per_client == 32 * SIZE + 64
     assert record.seconds >= 0
     assert record.arrivals == {"delay": 2.0}
-    assert (record.metrics, record.refused) == ({}, {})
+    assert (record.metrics, record.refused) == ({"of a test": 0.75}, {})
     np.testing.assert_array_equal(calls[0].weights, state.weights)
 
 
@@ -348,7 +348,7 @@ def test_weights_that_no_client_would_answer_end_the_round(value: float) -> None
 def test_a_loss_that_is_no_number_ends_the_round(loss: float) -> None:
     records = Records()
     with pytest.raises(RunError, match="round 1: the loss is"):
-        loop_of(Script(), evaluate=lambda broadcast: (0.5, loss)).go(FIRST, records)
+        loop_of(Script(), evaluate=lambda broadcast: Evaluation(0.5, loss)).go(FIRST, records)
     assert not records.rounds
 
 

@@ -233,6 +233,32 @@ def test_clients_test_on_their_own_share(
     assert [score.total for score in found] == [size] * 4
 
 
+def test_a_client_notes_how_its_own_network_does_and_shows_it_only_with_its_scores(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local accuracy of Figs. 2, 4, 6a and 8."""
+    seen: list[tuple[Any, Examples]] = []
+
+    def watch(net: Any, examples: Examples, **options: Any) -> bool:
+        seen.append((net, examples))
+        return train(net, examples, **options)
+
+    monkeypatch.setattr("fedldp.parts.feature_net.train", watch)
+    found = scores(config(encoder_channels=[8, 16], encoder_epochs=8), client)[0].own_right
+    net, training = seen[0]
+    rows = {row.tobytes() for row in training.features}
+    held_out = np.array([row.tobytes() not in rows for row in OWN.features])
+    with torch.no_grad():
+        classes = net.eval()(torch.from_numpy(OWN.features[held_out])).argmax(1).numpy()
+    assert found == (classes == OWN.labels[held_out]).sum() > 4
+    for others in (config(evaluation="common"), config(encoder="public")):
+        assert scores(others, client)[0].own_right is None
+    result = simulate(config(num_clients=2, encoder_channels=[8, 16], encoder_epochs=8))
+    of_rounds = [record.metrics["local_accuracy"] for record in result.rounds]
+    assert of_rounds == [of_rounds[0]] * 3
+    assert of_rounds[0] > 0.6
+
+
 def test_test_bits_are_randomised_where_that_is_asked_for(client: Callable[..., Client]) -> None:
     noisy, quiet = config(encoder="public"), config(encoder="public", randomise_tests=False)
     broadcast = built(noisy)[0].broadcast

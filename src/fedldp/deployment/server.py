@@ -51,7 +51,7 @@ from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema
 from fedldp.server.keys import draws_of_secret, draws_of_seed
-from fedldp.server.loop import Evaluator, Loop, Round
+from fedldp.server.loop import Evaluation, Evaluator, Loop, Round
 from fedldp.simulation.participation import participants
 from fedldp.wire import Broadcast
 
@@ -349,7 +349,7 @@ def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
         test = standardised(test, config.dataset)
     model = config.module(problem, Stream(bytes(32), simulated=True))
 
-    def test_it(broadcast: Broadcast) -> tuple[float, float]:
+    def test_it(broadcast: Broadcast) -> Evaluation:
         load_weights(model, agreement.layout, broadcast.weights)
         right, loss = 0, 0.0
         with one_thread():
@@ -357,6 +357,6 @@ def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
                 part = slice(start, start + PIECE)
                 score = evaluate(model, Examples(test.features[part], test.labels[part]), device)
                 right, loss = right + score.right, loss + score.loss
-        return right / len(test), loss / len(test)
+        return Evaluation(right / len(test), loss / len(test))
 
     return test_it

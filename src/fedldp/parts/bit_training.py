@@ -125,4 +125,5 @@ class ScoreOnBits:
             right=sum(score.right for score in scores),
             loss=sum(score.loss for score in scores),
             total=len(labels),
+            own_right=self.codes.own_right(client),
         )

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from fedldp.parts.feature_net import FeatureNet
 
+_OWN_RIGHT = "own right"
+
 PIECE = 1000
 """Examples encoded, or tested, at a time."""
 
@@ -107,20 +109,39 @@ class Codes:
         return np.sort(order[:training]), np.sort(order[training:])
 
     def _encoder(self, broadcast: Broadcast, client: Client) -> FeatureNet:
-        from fedldp.parts.feature_net import build, restore, state_of, train
+        from fedldp.parts.feature_net import restore
 
-        epochs = self.epochs
-        if epochs is None:
+        if self.epochs is None:
             return from_public(broadcast, self.architecture)
+        kept = dict(self._trained(client, self.epochs))
+        kept.pop(_OWN_RIGHT, None)
+        return restore(self.architecture, kept)
+
+    def own_right(self, client: Client) -> int | None:
+        """Return how many of its test examples a client's own network takes rightly.
+
+        None where the client has none, or tests on what is not its own: then nobody was told that
+        a score passes through the head, which saw the client's examples.
+        """
+        if self.epochs is None or self.num_clients is not None:
+            return None
+        return int(self._trained(client, self.epochs)[_OWN_RIGHT][0])
+
+    def _trained(self, client: Client, epochs: int) -> Arrays:
+        """Return the body of the client's own network, and how its head did."""
+        from fedldp.parts.feature_net import build, num_right, state_of, train
 
         def make() -> Arrays:
             net = build(self.architecture, client.kept("encoder weights"))
-            own = _take(client.examples, self._indices(client)[0])
-            if not train(net, own, epochs=epochs, draw=client.kept, device=self.device):
+            training, held_out = (_take(client.examples, part) for part in self._indices(client))
+            if not train(net, training, epochs=epochs, draw=client.kept, device=self.device):
                 net.blank()  # a refusal would tell that training on these examples diverged
-            return state_of(net)
+            kept = state_of(net)
+            if self.num_clients is None:
+                kept[_OWN_RIGHT] = np.array([num_right(net, held_out, self.device)])
+            return kept
 
-        return restore(self.architecture, client.store.arrays("encoder", make))
+        return client.store.arrays("encoder", make)
 
     def _bits(
         self, net: FeatureNet, examples: Examples, stream: Stream | None

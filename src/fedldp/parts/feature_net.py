@@ -127,6 +127,18 @@ def state_of(net: FeatureNet) -> dict[str, NDArray[Any]]:
     return {n: value.cpu().contiguous().numpy() for n, value in net.body.state_dict().items()}
 
 
+def num_right(net: FeatureNet, examples: Examples, device: torch.device) -> int:
+    """Return how many examples the whole network, with its head, classifies rightly."""
+    net.eval().to(device)
+    right = 0
+    with torch.no_grad():
+        for start in range(0, len(examples), _PIECE):
+            piece = slice(start, start + _PIECE)
+            logits = net(to_device(torch.from_numpy(examples.features[piece]), device))
+            right += int((logits.argmax(1).cpu().numpy() == examples.labels[piece]).sum())
+    return right
+
+
 def train(
     net: FeatureNet,
     examples: Examples,

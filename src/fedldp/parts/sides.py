@@ -301,12 +301,15 @@ class Score:
         total: how many there were.
         confusion: how many of each true class (row) were taken for each class (column), shape
             (classes, classes); None where the test or its classes are not for a record.
+        own_right: how many of them a model of the client's own classified rightly, if it has one
+            that this test may show.
     """
 
     right: int
     loss: float
     total: int
     confusion: NDArray[np.int64] | None = field(default=None, compare=False)
+    own_right: int | None = None
 
 
 class Tester(Protocol):

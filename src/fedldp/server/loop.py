@@ -11,6 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +68,22 @@ class Round:
     radii: list[float] | None = None
 
 
-Evaluator = Callable[[Broadcast], tuple[float, float] | None]
-"""Gives accuracy (0 to 1) and mean loss of a broadcast's weights; None where nothing tests them."""
+class Evaluation(NamedTuple):
+    """What a test said of a broadcast's weights.
+
+    Attributes:
+        accuracy: 0 to 1.
+        loss: mean cross-entropy, in nats.
+        figures: what else it measured, by name.
+    """
+
+    accuracy: float
+    loss: float
+    figures: Metrics = MappingProxyType({})
+
+
+Evaluator = Callable[[Broadcast], Evaluation | None]
+"""Tests a broadcast's weights; None where nothing does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,18 +143,18 @@ class Loop:
                 f"round {state.round}: a number to publish is beyond {LARGEST_WEIGHT:g}, which no "
                 "client answers; lower learning_rate"
             )
-        accuracy, loss = self.evaluate(broadcast) or (None, None)
-        if loss is not None and not np.isfinite(loss):
-            raise RunError(f"round {state.round}: the loss is {loss}; lower learning_rate")
+        tested = self.evaluate(broadcast)
+        if tested is not None and not np.isfinite(tested.loss):
+            raise RunError(f"round {state.round}: the loss is {tested.loss}; lower learning_rate")
         return following, Round(
             round=state.round,
             clients=tally.took_part,
-            accuracy=accuracy,
-            loss=loss,
+            accuracy=tested.accuracy if tested else None,
+            loss=tested.loss if tested else None,
             uplink_bits_per_client=tally.bits / tally.took_part,
             seconds=time.monotonic() - started,
             arrivals=self.arrivals(),
-            metrics=dict(metrics),
+            metrics={**metrics, **(tested.figures if tested else {})},
             refused=tally.refused(),
             radii=tally.radii,
         )

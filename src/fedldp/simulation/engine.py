@@ -27,7 +27,7 @@ from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.statement import Statement
 from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Loop, Round
+from fedldp.server.loop import Evaluation, Loop, Round
 from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
@@ -308,18 +308,21 @@ class _Test:
         self._round = 0
         self._confusion: NDArray[np.int64] | None = None
 
-    def __call__(self, broadcast: Broadcast) -> tuple[float, float]:
-        """Return accuracy (0 to 1) and mean loss of the broadcast's weights."""
+    def __call__(self, broadcast: Broadcast) -> Evaluation:
+        """Return how the broadcast's weights do, and beside it how clients' own models do."""
         right, loss, total = 0, 0.0, 0
+        own: int | None = 0
         confusion: Any = 0
         for score in self._executor.scores(broadcast):
             right += score.right
             loss += score.loss
             total += score.total
+            own = None if own is None or score.own_right is None else own + score.own_right
             known = confusion is not None and score.confusion is not None
             confusion = confusion + score.confusion if known else None
         self._round, self._confusion = broadcast.round, confusion
-        return right / total, loss / total
+        figures = {} if own is None else {"local_accuracy": own / total}
+        return Evaluation(right / total, loss / total, figures)
 
     def confusion(self, broadcast: Broadcast) -> NDArray[np.int64] | None:
         """Return the confusion matrix; measured anew where a resumed run had no round left."""

@@ -18,6 +18,8 @@
         |
         v
     tester        the client's CNN and bits for test examples, then the global network
+                  beside it, with evaluation = clients: how the client's whole CNN does on them
+                  (the metric local_accuracy; Figs. 2, 4, 6a, 8)
 
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
 Differential Privacy for Federated Learning", 2022. Its global network's hidden layers and its image
