@@ -130,8 +130,12 @@ def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
             assert not {name.split(".")[0] for name in imported(path)} & {"torch", "sklearn"}
 
 
-# Who opens a sensitive value: encoders, and the simulator, which looks for NaN.
+# Who opens a sensitive value: encoders, the simulator, which looks for NaN, and the audit, which
+# plays clients of its own.
 OPENERS = {
+    "fedldp.audit.contents",
+    "fedldp.audit.crowd",
+    "fedldp.audit.forging",
     "fedldp.parts.averaging",
     "fedldp.parts.changes",
     "fedldp.parts.feature_importance",

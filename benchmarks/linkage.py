@@ -1,0 +1,227 @@
+"""Links between LDP-FL's shuffled messages, against T, the number of clients and the chunk.
+
+    python -m benchmarks.linkage OUT.jsonl              measure what it does not hold yet
+    python -m benchmarks.linkage OUT.jsonl --page docs  the tables of docs/linkage.md, and its chart
+
+Times alone need no data; what messages hold is of scikit-learn's digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import fedldp
+from benchmarks.blocks import table, write_blocks
+from fedldp.audit.arrivals import CLOCKS
+from fedldp.audit.linkage import Effort, Link, content, linkage, timing
+from fedldp.simulation.inputs import Inputs
+from fedldp.systems.ldp_fl import LdpFlConfig
+
+RECIPE = "ldp-fl-digits"
+DELAYS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+TRIALS = {100: 3_000, 10_000: 300}
+CHUNKS = (1, 10, 65, 325, 650)
+CONTENTS = ((1.0, 100, 500), (4.0, 100, 500), (8.0, 100, 500), (8.0, 10_000, 40))
+"""Epsilon, clients, trials."""
+EFFORT = Effort(timing=5_000, content=1_000, clients=100, summed=20, sums=10)
+
+Found = tuple[dict[str, Any], Callable[[], tuple[Link, ...]]]
+
+
+def configuration(epsilon: float, clients: int) -> LdpFlConfig:
+    """Return LDP-FL on digits; of many clients each draws ten examples."""
+    changed: dict[str, Any] = {} if clients == 100 else {"partition": "drawn:10"}
+    config = fedldp.recipe(RECIPE, epsilon=epsilon, num_clients=clients, **changed)
+    assert isinstance(config, LdpFlConfig)
+    return config
+
+
+def parts() -> Iterator[Found]:
+    """Yield what is measured, by what it is called."""
+    config = configuration(1.0, 100)
+    delays = config.delays()
+    assert delays is not None
+    yield {"part": "audit"}, lambda: linkage(config, effort=EFFORT).rows
+    for clients, trials in TRIALS.items():
+        for clocks in CLOCKS:
+            for delay in DELAYS:
+                for target in ("any", "slowest"):
+                    name = {"part": "delay", "clients": clients, "clocks": clocks.name,
+                            "delay": delay, "target": target}  # fmt: skip
+                    yield (
+                        name,
+                        lambda t=target, d=delay, c=clocks, n=clients, m=trials: timing(
+                            replace(delays, delay_seconds=d), n, c, target=t, trials=m
+                        ),
+                    )
+    for epsilon, clients, trials in CONTENTS:
+        name = {"part": "chunk", "clients": clients, "epsilon": epsilon}
+
+        def play(e: float = epsilon, n: int = clients, m: int = trials) -> tuple[Link, ...]:
+            of = configuration(e, n)
+            return content(of, Inputs.of(of, None, None), CHUNKS, trials=m)
+
+        yield name, play
+
+
+def measure(path: Path) -> None:
+    """Add a line for each part that the file does not hold."""
+    known = {json.dumps(line["name"]) for line in read(path)}
+    for name, play in parts():
+        if json.dumps(name) in known:
+            continue
+        started = time.process_time()
+        rows = [asdict(row) for row in play()]
+        seconds = round(time.process_time() - started, 2)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"name": name, "cpu_seconds": seconds, "rows": rows}) + "\n")
+        print(name, f"{seconds} s", flush=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file; none where there is no file."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def rows_of(lines: list[dict[str, Any]], part: str) -> list[tuple[dict[str, Any], list[Link]]]:
+    """Return the rows of one part, each with what it is called."""
+    return [
+        (line["name"], [Link(**row) for row in line["rows"]])
+        for line in lines
+        if line["name"]["part"] == part
+    ]
+
+
+def best(rows: list[Link]) -> Link:
+    """Return the row of the attack that was right most often."""
+    return max(rows, key=lambda row: row.hits)
+
+
+def percent(row: Link) -> str:
+    """Return the share of correct links, with its interval, in percent; bold where it is linked."""
+    share = f"{100 * row.hits / row.trials:.1f}"
+    shown = f"**{share}**" if row.verdict == "linked" else share
+    return f"{shown} ({100 * row.low:.1f} to {100 * row.high:.1f})"
+
+
+def delay_table(lines: list[dict[str, Any]], clients: int, target: str) -> str:
+    """Return the table of T against clocks."""
+    found = {
+        (name["clocks"], name["delay"]): best(rows)
+        for name, rows in rows_of(lines, "delay")
+        if (name["clients"], name["target"]) == (clients, target)
+    }
+    head = ["clocks", *(f"T = {delay:g} s" for delay in DELAYS)]
+    return table(head, [[c.name, *(percent(found[c.name, d]) for d in DELAYS)] for c in CLOCKS])
+
+
+def chunk_table(lines: list[dict[str, Any]]) -> str:
+    """Return the table of chunks against epsilon."""
+    out = []
+    for name, rows in rows_of(lines, "chunk"):
+        for span, words in (("within", "within a round"), ("across", "from round to round")):
+            of = {row.chunk: percent(row) for row in rows if row.span == span}
+            label = [f"{name['epsilon']:g}", f"{name['clients']:,}", words]
+            out.append(label + [of.get(chunk, "one message") for chunk in CHUNKS])
+    return table(["ε", "n", "links", *(f"chunk {chunk}" for chunk in CHUNKS)], out)
+
+
+def audit_table(lines: list[dict[str, Any]]) -> str:
+    """Return the table of the audit of the recipe, but for lines of the slowest client."""
+    ((_, rows),) = rows_of(lines, "audit")
+    shown = [row for row in rows if row.target == "any"]
+    return table(
+        ["what", "chunk", "guessing", "right", "trials", "verdict"],
+        [
+            [row.what, f"{row.chunk:,}", f"{100 * row.guessing:.1f}", percent(row),
+             f"{row.trials:,}", row.verdict]
+            for row in shown
+        ],
+    )  # fmt: skip
+
+
+def chart(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw the advantage against T, and against the chunk."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    style = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "axes.unicode_minus": False}
+    with rc_context(style):
+        figure = Figure(figsize=(11, 4.8), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        delays = rows_of(lines, "delay")
+        for number, clocks in enumerate(CLOCKS):
+            for clients, dashes in ((100, "-"), (10_000, (0, (4, 2)))):
+                rows = [
+                    best(rows)
+                    for name, rows in delays
+                    if (name["clocks"], name["clients"], name["target"])
+                    == (clocks.name, clients, "any")
+                ]
+                label = clocks.name if clients == 100 else None
+                _line(left, [row.delay_seconds for row in rows], rows, number, dashes, label)
+        left.set_xlabel("T in seconds; dashed: 10,000 clients, else 100")
+        left.set_title("within a round, by time")
+        left.set_ylabel("probability of a correct link, less guessing")
+        for number, (name, rows) in enumerate(rows_of(lines, "chunk")):
+            across = [row for row in rows if row.span == "across"]
+            label = f"ε {name['epsilon']:g}, {name['clients']:,} clients"
+            _line(right, [row.chunk for row in across], across, number, "-", label)
+        right.set_xlabel("chunk: weights in one message, of 650")
+        right.set_title("from round to round, by content")
+        for axes in (left, right):
+            axes.set_xscale("log")
+            axes.set_ylim(-0.03, 1.0)
+            axes.grid(visible=True, linewidth=0.4)
+            axes.legend(fontsize=8)
+        figure.savefig(path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+
+
+def _line(
+    axes: Any, at: list[float], rows: list[Link], number: int, dashes: Any, label: str | None
+) -> None:
+    axes.errorbar(
+        at,
+        [row.advantage for row in rows],
+        yerr=[
+            [max(0.0, row.hits / row.trials - row.low) for row in rows],
+            [row.high - row.hits / row.trials for row in rows],
+        ],
+        color=f"C{number}", marker="os^Dv<"[number], linestyle=dashes, linewidth=1.3,
+        markersize=4, capsize=2, elinewidth=0.8, label=label,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Measure, or write the page's tables and the chart."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--page", type=Path, help="the folder of linkage.md")
+    given = parser.parse_args()
+    if given.page is None:
+        measure(given.results)
+        return
+    lines = read(given.results)
+    made = {
+        "audit": audit_table(lines),
+        "chunk": chunk_table(lines),
+        **{
+            f"delay-{target}-{clients}": delay_table(lines, clients, target)
+            for target in ("any", "slowest")
+            for clients in TRIALS
+        },
+    }
+    write_blocks(given.page / "linkage.md", made)
+    chart(lines, given.page / "linkage.svg")
+
+
+if __name__ == "__main__":
+    main()

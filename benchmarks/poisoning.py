@@ -1,0 +1,156 @@
+"""Accuracy lost to clients that lie, of every system on scikit-learn's digits, and what one can do.
+
+    python -m benchmarks.poisoning OUT.jsonl              measure what it does not hold yet
+    python -m benchmarks.poisoning OUT.jsonl --page docs  the tables of docs/poisoning.md, its chart
+
+Each system has its recipe on digits, of at most five rounds, with 100 clients where it still learns
+with so many; ``CHANGED`` says what differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import fedldp
+from benchmarks.blocks import table, write_blocks
+from fedldp.audit.influence import Influence
+from fedldp.audit.poisoning import FULL, Poisoned, poisoning
+from fedldp.systems import SystemConfig, systems
+
+SHARES = (0.01, 0.05, 0.1, 0.2)
+ATTACKS = ("report", "random", "update", "labels")
+RECIPES = {"ldpfl": "ldpfl-digits-public"}
+CHANGED: dict[str, dict[str, Any]] = {
+    "dp_sgd": {"num_clients": 20},
+    "ldpfl": {
+        "num_clients": 20, "evaluation": "common", "label_epsilon": 8.0,
+        "randomisation": "theorem_2", "rounds": 5,
+    },
+    "ldpfl_sound": {"num_clients": 20},
+    "personalized": {"num_clients": 30, "epsilon": [1.0, 5.0, 10.0] * 10},
+    "personalized_sound": {"epsilon": 300.0, "rounds": 5},
+    "secure_aggregation": {"num_clients": 20},
+}  # fmt: skip
+
+
+def configuration(system: str) -> SystemConfig:
+    """Return what a system is measured with."""
+    recipe = RECIPES.get(system, f"{system.replace('_', '-')}-digits")
+    return fedldp.recipe(recipe, **CHANGED.get(system, {}))
+
+
+def measure(path: Path) -> None:
+    """Add a line for each system that the file does not hold."""
+    known = {line["system"] for line in read(path)}
+    for system in systems():
+        if system in known:
+            continue
+        started = time.process_time()
+        found = poisoning(configuration(system), effort=FULL, beside=False)
+        seconds = round(time.process_time() - started, 2)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**found.as_json(), "cpu_seconds": seconds}) + "\n")
+        print(system, f"{seconds} s", flush=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file; none where there is no file."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def accuracies(line: dict[str, Any], attack: str | None, share: float) -> str:
+    """Return the mean accuracy in percent; a star where a run stopped early."""
+    rows = [Poisoned(**row) for row in line["rows"]]
+    of = [row for row in rows if row.attack == attack and row.share == share]
+    star = "*" if any(row.stopped for row in of) else ""
+    return f"{100 * mean(row.accuracy for row in of):.1f}{star}"
+
+
+def attack_table(lines: list[dict[str, Any]], attack: str) -> str:
+    """Return accuracy by system and share, for one attack."""
+    head = ["system", "clients", "nobody", *(f"{100 * share:g} %" for share in SHARES)]
+    return table(
+        head,
+        [
+            [
+                f"`{line['system']}`",
+                str(line["rows"][0]["clients"]),
+                accuracies(line, None, 0.0),
+                *(accuracies(line, attack, share) for share in SHARES),
+            ]
+            for line in lines
+        ],
+    )
+
+
+def influence_table(lines: list[dict[str, Any]]) -> str:
+    """Return what one client can do, by system."""
+    out = []
+    for line in lines:
+        (raw,) = line["influences"]
+        one = Influence(**raw)
+        more = "-" if one.amplification is None else f"{one.amplification:,.2f}"
+        out.append(
+            [f"`{one.system}`", str(one.clients), f"{one.most:,.4g}", f"{one.norm:,.4g}", more]
+        )
+    head = ["system", "clients of a round", "one weight", "all weights, L2", "forged over honest"]
+    return table(head, out)
+
+
+def chart(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw accuracy against the share that lies, for forged reports and for false labels."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    style = {"svg.fonttype": "none", "svg.hashsalt": "fedldp", "axes.unicode_minus": False}
+    with rc_context(style):
+        figure = Figure(figsize=(11, 5.2), layout="constrained")
+        panels = figure.subplots(1, 2, sharey=True)
+        titles = (("report", "forged reports"), ("labels", "false labels"))
+        for axes, (attack, title) in zip(panels, titles, strict=True):
+            for number, line in enumerate(lines):
+                axes.plot(
+                    [0.0, *(100 * share for share in SHARES)],
+                    [float(accuracies(line, None, 0.0).rstrip("*"))]
+                    + [float(accuracies(line, attack, share).rstrip("*")) for share in SHARES],
+                    color=f"C{number % 10}",
+                    marker="os^Dv<>ph*"[number % 10],
+                    linestyle="-" if number < 10 else (0, (5, 2)),
+                    linewidth=1.2,
+                    markersize=4,
+                    label=line["system"],
+                )
+            axes.set_title(title)
+            axes.set_xlabel("share of clients that lie, in %")
+            axes.set_ylim(0, 100)
+            axes.grid(visible=True, linewidth=0.4)
+        panels[0].set_ylabel("accuracy on the test set, in %")
+        known = panels[0].get_legend_handles_labels()
+        figure.legend(*known, loc="outside lower center", ncols=5, fontsize=8)
+        figure.savefig(path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+
+
+def main() -> None:
+    """Measure, or write the page's tables and the chart."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--page", type=Path, help="the folder of poisoning.md")
+    given = parser.parse_args()
+    if given.page is None:
+        measure(given.results)
+        return
+    lines = sorted(read(given.results), key=lambda line: str(line["system"]))
+    made = {attack: attack_table(lines, attack) for attack in ATTACKS}
+    write_blocks(given.page / "poisoning.md", {**made, "influence": influence_table(lines)})
+    chart(lines, given.page / "poisoning.svg")
+
+
+if __name__ == "__main__":
+    main()

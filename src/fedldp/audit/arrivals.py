@@ -1,0 +1,230 @@
+"""When shuffled messages arrive, by clocks as they are, and links that their times give away.
+
+The game. Among n clients one is the target. The server is shown the arrival of one of its messages,
+and the arrivals of all n clients' messages at one other position, of the same round or of the next
+one; it names the one that is the target's. By guessing it is right with probability 1/n.
+
+The time model is that of ``transport.schedule``: message j of client i arrives at W_i + U(0, T),
+where W_i is T_S for all where clients predict their own times rightly. Then an arrival has the same
+law whosever the message is, and no attack on times beats guessing. ``Clocks`` is what can differ.
+
+Attacks, which all know T:
+
+- ``ranks``: the message that has, among those of its position, the rank that the shown one has in
+  its own. It knows nothing else.
+- ``law``: the message that is likeliest, where the law of W is known. Given W, arrivals are
+  independent, with density 1/T from W to W + T. So the ratio of the likelihoods of "of one client"
+  and "of two" is P(both windows are open)/(P(the one is) P(the other is)), by that law.
+- ``windows``: the same, where the server knows the very windows of this round's clients, as one
+  does that has seen them in many rounds: by what share of those it may come from they share.
+- ``ticks``: the message whose place within a tick is nearest, where timers have ticks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.systems.settings import Delays
+from fedldp.transport.schedule import draw_schedule
+
+Floats = NDArray[np.float64]
+Attack = Literal["ranks", "law", "windows", "ticks"]
+Span = Literal["within", "across"]
+Target = Literal["any", "slowest"]
+
+_LAW = 4096
+"""Clients that stand for the law of windows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocks:
+    """How the clients' clocks, timers and networks differ from what the paper assumes.
+
+    Attributes:
+        name: for the reader.
+        waits: whether clients wait T_W (Section 3.1); Algorithm 3 as printed has no wait.
+        prediction_error: of a client's prediction of its own times, as the sigma of a log-normal
+            factor, anew in every round; that of the time model where it is None.
+        offset_seconds: standard deviation of a client's clock, which is the same in every round.
+        tick_seconds: timers go off at multiples of this only, counted from when the device was
+            started; 0 for timers without ticks.
+        jitter_seconds: mean of an exponential delay that the network adds to every message.
+    """
+
+    name: str
+    waits: bool = True
+    prediction_error: float | None = None
+    offset_seconds: float = 0.0
+    tick_seconds: float = 0.0
+    jitter_seconds: float = 0.0
+
+    @property
+    def attacks(self) -> tuple[Attack, ...]:
+        """Those that are tried."""
+        known: tuple[Attack, ...] = ("ranks", "law", "windows")
+        return (*known, "ticks") if self.tick_seconds else known
+
+
+AS_ASSUMED = Clocks(name="as the paper assumes", prediction_error=0.0)
+NO_WAIT = Clocks(name="Algorithm 3 as printed: nobody waits", waits=False, prediction_error=0.0)
+CLOCKS = (
+    AS_ASSUMED,
+    NO_WAIT,
+    Clocks(name="clocks off by 10 ms", prediction_error=0.0, offset_seconds=0.01),
+    Clocks(name="clocks off by 1 s", prediction_error=0.0, offset_seconds=1.0),
+    Clocks(name="own times predicted to 10 %", prediction_error=0.1),
+    Clocks(
+        name="timers with ticks of 1/64 s", prediction_error=0.0, tick_seconds=1 / 64,
+        jitter_seconds=1e-3,
+    ),
+)  # fmt: skip
+"""What is tried of every time model."""
+
+
+@dataclass(frozen=True, eq=False)
+class Habits:
+    """What stays with each client from round to round, shape (n,) each, in seconds."""
+
+    offsets: Floats
+    phases: Floats
+
+    @classmethod
+    def draw(cls, clocks: Clocks, clients: int, generator: np.random.Generator) -> Habits:
+        """Draw those of ``clients`` clients."""
+        return cls(
+            generator.normal(0.0, clocks.offset_seconds, clients),
+            generator.uniform(0.0, clocks.tick_seconds, clients),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """When the messages of a round's clients may arrive.
+
+    Attributes:
+        opens: W of each client, shape (n,), in seconds: from T_S on, or, where nobody waits, from
+            the start of the round.
+        delay: T.
+    """
+
+    opens: Floats
+    delay: float
+
+    def open_at(self, times: Floats, among: Floats) -> NDArray[np.int64]:
+        """Return how many of some windows, which open at ``among``, ascending, are open then."""
+        opened = np.searchsorted(among, times, "right")
+        return opened - np.searchsorted(among, times - self.delay, "left")
+
+
+def draw_windows(
+    delays: Delays, clocks: Clocks, habits: Habits, generator: np.random.Generator
+) -> Windows:
+    """Draw one round's windows."""
+    if clocks.prediction_error is not None:
+        delays = replace(delays, prediction_error=clocks.prediction_error)
+    schedule = draw_schedule(delays, habits.offsets.size, generator)
+    start = schedule.response if clocks.waits else schedule.waits
+    return Windows(schedule.offsets - start + habits.offsets, schedule.delay)
+
+
+def draw_arrivals(
+    windows: Windows, clocks: Clocks, habits: Habits, generator: np.random.Generator
+) -> Floats:
+    """Draw the arrivals of all clients' messages at one position, shape (n,)."""
+    times: Floats = windows.opens + generator.uniform(0.0, windows.delay, windows.opens.size)
+    if clocks.tick_seconds:
+        tick, phases = clocks.tick_seconds, habits.phases
+        times = np.ceil((times - phases) / tick) * tick + phases
+    if clocks.jitter_seconds:
+        times = times + generator.exponential(clocks.jitter_seconds, times.size)
+    return times
+
+
+def likelihoods(own: float, seen: Floats, first: Windows, second: Windows) -> Floats:
+    """Return how much likelier each arrival is for the client of ``own`` than for another.
+
+    Args:
+        own: the arrival that is shown, in the first round.
+        seen: arrivals at another position, shape (n,), in the second round, or the same.
+        first: windows of clients in the first round, who stand for the law, or are all there are.
+        second: of the same clients in the second.
+    """
+    possible = (first.opens <= own) & (own <= first.opens + first.delay)
+    shared = second.open_at(seen, np.sort(second.opens[possible]))
+    every = second.open_at(seen, np.sort(second.opens))
+    return shared / np.maximum(every, 1)
+
+
+def by_rank(place: int, seen: Floats, others: Floats) -> Floats:
+    """Return scores of ``others``: 1 for the one that has the rank of message ``place``."""
+    rank = int((seen < seen[place]).sum())
+    scores = np.zeros(others.size)
+    scores[np.argpartition(others, rank)[rank]] = 1.0
+    return scores
+
+
+def by_tick(own: float, seen: Floats, tick: float) -> Floats:
+    """Return scores of ``seen``: less, the further from ``own`` within a tick."""
+    apart = np.mod(seen - own, tick)
+    return -np.minimum(apart, tick - apart)
+
+
+def pick(scores: Floats, generator: np.random.Generator) -> int:
+    """Return the place of the highest score; any of them where several have it."""
+    return int(generator.choice(np.flatnonzero(scores == scores.max())))
+
+
+def timing_hits(
+    delays: Delays,
+    clients: int,
+    clocks: Clocks,
+    *,
+    span: Span,
+    target: Target,
+    trials: int,
+    generator: np.random.Generator,
+) -> dict[Attack, int]:
+    """Play the game; return how often each attack was right.
+
+    Every trial has clients, clocks and rounds of its own, so trials are independent.
+
+    Args:
+        delays: the time model.
+        clients: n.
+        clocks: how real ones differ from it.
+        span: whether the other position is of the same round.
+        target: any client, or the one whose window opens last.
+        trials: how often it is played.
+        generator: of all that is random.
+    """
+    known = Habits.draw(clocks, _LAW, generator)
+    law = [draw_windows(delays, clocks, known, generator) for _ in range(2)]
+    hits: dict[Attack, int] = dict.fromkeys(clocks.attacks, 0)
+    for _ in range(trials):
+        habits = Habits.draw(clocks, clients, generator)
+        first = draw_windows(delays, clocks, habits, generator)
+        second = first if span == "within" else draw_windows(delays, clocks, habits, generator)
+        whose = int(generator.integers(clients))
+        if target == "slowest":
+            whose = pick(first.opens, generator)
+        shown = draw_arrivals(first, clocks, habits, generator)
+        others = draw_arrivals(second, clocks, habits, generator)
+        own = float(shown[whose])
+        for attack in clocks.attacks:
+            match attack:
+                case "ranks":
+                    scores = by_rank(whose, shown, others)
+                case "law":
+                    one = Windows(law[0].opens, first.delay)
+                    two = one if span == "within" else law[1]
+                    scores = likelihoods(own, others, one, Windows(two.opens, second.delay))
+                case "windows":
+                    scores = likelihoods(own, others, first, second)
+                case "ticks":
+                    scores = by_tick(own, others, clocks.tick_seconds)
+            hits[attack] += pick(scores, generator) == whose
+    return hits

@@ -1,0 +1,345 @@
+"""What messages hold, and links that their bits give away.
+
+The game. The server is shown one message of a client, and the messages of all n clients at one
+position, of another chunk of the same round or of the same chunk of the next one; it names the one
+of the same client. By guessing it is right with probability 1/n.
+
+The attack is the best linear one for weak signals. An adversary trains shadow clients on data of
+its own, from the very broadcasts that the clients had, and so knows how the deviations from the
+mean go together: X_1 and X_2, shape (s, c), at the two positions. Bits estimate a coordinate by
+y = K (2 b - 1), with a variance of about K^2. So what y_1 tells of the deviation at the other
+position is, in expectation under that law,
+
+    X_2^T (X_1 X_1^T + s K^2 I)^-1 X_1 y_1,
+
+and the scores are the products of this with the y_2 of all n messages.
+
+Behind a secure sum the same attack is shown masked vectors, in the place of bits, without the names
+that really stand beside them, and after the server has taken off what masks it can.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.audit.arrivals import Floats, Span, pick
+from fedldp.audit.seen import Keys
+from fedldp.mechanisms import BitMechanism
+from fedldp.parts.secure_sum import SecureSumClient
+from fedldp.parts.secure_sum_masks import self_mask
+from fedldp.parts.secure_sum_messages import Kind, SecureSum, unpack
+from fedldp.parts.secure_sum_server import SecureSumServer
+from fedldp.parts.sides import ManyEncoder, ManyStep, Senders
+from fedldp.parts.summing import counts_of_bits
+from fedldp.randomness import Stream
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.population import Population
+from fedldp.simulation.together import GROUP, trains_together
+from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.wire import Broadcast, Sensitive
+
+ROUNDS = 2
+SHADOWS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """What clients would send in two rounds in a row, in normalised coordinates: not randomised.
+
+    Attributes:
+        clients: of the run, shape (2, n, d).
+        shadows: of the adversary's own clients, less their mean, shape (2, s, d).
+    """
+
+    clients: NDArray[np.float32]
+    shadows: NDArray[np.float32]
+
+
+def trained(config: LdpFlConfig, inputs: Inputs) -> Inside:
+    """Train the clients of the first two rounds, and shadows, from the same broadcasts.
+
+    The shadows have the test set, divided like the clients' examples, in as large shares. Clients
+    are the first of the run, as many as a round has, and take part in both rounds.
+    """
+    count = config.round_size
+    with tempfile.TemporaryDirectory() as folder:
+        population = _population(config, inputs, Path(folder))
+        shadows = [_population(*each, Path(folder)) for each in _shadows(config, inputs)]
+        draws = draws_of_seed(config.seed)
+        server = config.server(inputs.problem)
+        state = server.initial(draws(0))
+        rounds, imitated = [], []
+        for round in range(1, ROUNDS + 1):
+            broadcast = server.publish(state)
+            weights = _weights(population, broadcast, range(count))
+            rounds.append(_normalised(config, broadcast, weights))
+            own = [_weights(each, broadcast, range(each.config.num_clients)) for each in shadows]
+            found = _normalised(config, broadcast, np.concatenate(own))
+            imitated.append(found - found.mean(0))
+            encoder = population.encoders[0]
+            assert isinstance(encoder, ManyEncoder)
+            senders = Senders(
+                indices=range(count), fresh=partial(population.fresh, range(count), round, 0)
+            )
+            reports = encoder.many(Sensitive(weights), broadcast, senders)
+            state, _ = server.aggregate(state, iter([reports]), draws(round))
+    return Inside(np.stack(rounds), np.stack(imitated))
+
+
+def _shadows(config: LdpFlConfig, inputs: Inputs) -> Iterator[tuple[LdpFlConfig, Inputs]]:
+    data = inputs.dataset
+    public = replace(data, train=data.test, clients=None)
+    share = len(data.test) / inputs.problem.num_examples
+    each = int(np.clip(config.num_clients * share, 2, SHADOWS))
+    for number in range(-(-SHADOWS // each)):
+        own = config.changed(
+            num_clients=each, clients_per_round=None, num_examples=None, standardise=False,
+            untrusted_clients=0, seed=config.seed + 1 + number,
+        )  # fmt: skip
+        yield own, Inputs.of(own, public, None)
+
+
+def _population(config: LdpFlConfig, inputs: Inputs, folder: Path) -> Population:
+    return Population(
+        config=config,
+        problem=inputs.problem,
+        dataset=inputs.dataset,
+        members=inputs.members,
+        device=torch.device("cpu"),
+        folder=folder,
+        lasting=False,
+        run="audit",
+    )
+
+
+def _weights(
+    population: Population, broadcast: Broadcast, indices: Sequence[int]
+) -> NDArray[np.float32]:
+    """Return the weights of some clients after training, shape (n, d)."""
+    step, found = population.step, []
+    for start in range(0, len(indices), GROUP):
+        clients = population.block(indices[start : start + GROUP], broadcast.round)
+        if trains_together(population):
+            assert isinstance(step, ManyStep)
+            rows = step.many(broadcast, clients).open()
+            assert isinstance(rows, np.ndarray)
+            found.append(rows)
+        else:
+            found.append(np.stack([step(broadcast, client).open() for client in clients]))
+    return np.concatenate(found)
+
+
+def _normalised(
+    config: LdpFlConfig, broadcast: Broadcast, weights: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    assert broadcast.ranges is not None
+    change = weights - broadcast.weights if config.send == "update" else weights
+    return np.clip(broadcast.ranges.normalise(change), -1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Linker:
+    """The attack.
+
+    Attributes:
+        shadows: see ``Inside``.
+        scale: K.
+    """
+
+    shadows: NDArray[np.float32]
+    scale: float
+
+    def scores(self, own: Floats, others: Floats, *places: tuple[int, slice]) -> Floats:
+        """Return how well each of the others fits.
+
+        Args:
+            own: what is shown, less the mean at its place, shape (c,).
+            others: what the others are, less their mean, shape (n, c').
+            places: the round and the coordinates of both.
+        """
+        first, second = (self.shadows[round][:, part].astype(np.float64) for round, part in places)
+        count = len(first)
+        noise = count * self.scale**2 * np.eye(count)
+        scores: Floats = others @ (second.T @ np.linalg.solve(first @ first.T + noise, first @ own))
+        return scores
+
+
+def content_hits(
+    inside: Inside,
+    mechanism: BitMechanism,
+    chunks: Sequence[int],
+    *,
+    trials: int,
+    keys: Keys,
+) -> dict[tuple[Span, int], int]:
+    """Play the game with the shuffler's messages; return how often the attack was right.
+
+    All clients randomise anew in every trial, so trials are independent, of these weights.
+
+    Args:
+        inside: the clients' values, and the adversary's shadows.
+        mechanism: the randomiser.
+        chunks: coordinates in one message, each of which is tried in every trial.
+        trials: how often it is played.
+        keys: of all that is random.
+    """
+    _, clients, size = inside.clients.shape
+    generator = keys.generator("content")
+    linker = Linker(inside.shadows, mechanism.scale)
+    hits = dict.fromkeys(games(chunks, size), 0)
+    draws = [keys.draws(clients * trials, "content", at, simulated=False) for at in range(ROUNDS)]
+    for trial in range(trials):
+        seen = [
+            _centred(mechanism.encode_many(values, draw.streams(*_part(trial, clients))), size,
+                     mechanism.scale)
+            for values, draw in zip(inside.clients, draws, strict=True)
+        ]  # fmt: skip
+        for span, chunk in hits:
+            whose = int(generator.integers(clients))
+            one, two = _places(span, chunk, size, generator)
+            own, others = seen[one[0]][whose, one[1]], seen[two[0]][:, two[1]]
+            scores = linker.scores(own, others, one, two)
+            hits[span, chunk] += pick(scores, generator) == whose
+    return hits
+
+
+def games(chunks: Sequence[int], size: int) -> Iterator[tuple[Span, int]]:
+    """Yield what can be played: within a round only where a report is several messages."""
+    for chunk in chunks:
+        if chunk < size:
+            yield "within", chunk
+        yield "across", chunk
+
+
+def _part(trial: int, clients: int) -> tuple[int, int]:
+    return trial * clients, (trial + 1) * clients
+
+
+def _centred(payloads: NDArray[np.uint8], size: int, scale: float) -> Floats:
+    found = scale * (2 * np.unpackbits(payloads, axis=1, count=size).astype(np.float64) - 1)
+    return np.asarray(found - found.mean(0), np.float64)
+
+
+def _places(
+    span: Span, chunk: int, size: int, generator: np.random.Generator
+) -> tuple[tuple[int, slice], tuple[int, slice]]:
+    """Draw the round and the coordinates of both messages."""
+    messages = -(-size // chunk)
+    if span == "across":
+        part = _slice(int(generator.integers(messages)), chunk)
+        return (0, part), (1, part)
+    one, two = generator.choice(messages, 2, replace=False).tolist()
+    return (0, _slice(one, chunk)), (0, _slice(two, chunk))
+
+
+def _slice(message: int, chunk: int) -> slice:
+    return slice(message * chunk, (message + 1) * chunk)
+
+
+def masked_hits(
+    inside: Inside,
+    mechanism: BitMechanism,
+    chunks: Sequence[int],
+    *,
+    clients: int,
+    sums: int,
+    keys: Keys,
+) -> tuple[dict[tuple[Span, int], int], dict[tuple[Span, int], int]]:
+    """Play the game with the masked vectors of secure sums; return hits, and trials.
+
+    Masks of different coordinates are independent, so each pair of messages that shares none with
+    another is a trial.
+
+    Args:
+        inside: the clients' values, and the adversary's shadows.
+        mechanism: the randomiser.
+        chunks: coordinates that are taken for one message.
+        clients: the first of the run, who are in every sum.
+        sums: how often the two rounds are summed.
+        keys: of all that is random.
+    """
+    size = inside.clients.shape[2]
+    setup = counts_of_bits(size, clients).setup(clients, None)
+    generator = keys.generator("masked")
+    linker = Linker(inside.shadows, mechanism.scale)
+    hits = dict.fromkeys(games(chunks, size), 0)
+    trials = dict(hits)
+    for at in range(sums):
+        seen = []
+        for round in range(ROUNDS):
+            fresh = partial(_streams, keys, clients, at, round)
+            payloads = mechanism.encode_many(inside.clients[round, :clients], fresh("bits"))
+            bits = np.unpackbits(payloads, axis=1, count=size)
+            words = masked_vectors(setup, round + 1, bits, fresh("masks"))
+            found = mechanism.scale * (2.0 * words / ((1 << setup.bits) - 1) - 1)
+            seen.append(found - found.mean(0))
+        for span, chunk in hits:
+            for one, two in _apart(span, chunk, size):
+                whose = int(generator.integers(clients))
+                own, others = seen[one[0]][whose, one[1]], seen[two[0]][:, two[1]]
+                scores = linker.scores(own, others, one, two)
+                hits[span, chunk] += pick(scores, generator) == whose
+                trials[span, chunk] += 1
+    return hits, trials
+
+
+def _streams(keys: Keys, clients: int, at: int, round: int, purpose: str) -> list[Stream]:
+    return keys.draws(clients, "sum", at, round, purpose, simulated=False).streams(0, clients)
+
+
+def _apart(
+    span: Span, chunk: int, size: int
+) -> Iterator[tuple[tuple[int, slice], tuple[int, slice]]]:
+    """Yield pairs of messages no two of which share a coordinate of a round."""
+    messages = size // chunk
+    if span == "across":
+        for message in range(messages):
+            yield (0, _slice(message, chunk)), (1, _slice(message, chunk))
+    else:
+        for message in range(0, messages - 1, 2):
+            yield (0, _slice(message, chunk)), (0, _slice(message + 1, chunk))
+
+
+def masked_vectors(
+    setup: SecureSum, round: int, numbers: NDArray[np.integer], streams: Sequence[Stream]
+) -> NDArray[np.int64]:
+    """Return all that a server of the secure sum has of each client's vector, shape (n, d).
+
+    The clients and the server are those of the protocol, and every client stays to the end. So the
+    server learns all masks of their own, and takes them off; what is left hides a vector behind the
+    masks that clients share with each other.
+
+    Args:
+        setup: the parameters.
+        round: of the sum.
+        numbers: the clients' vectors, shape (n, d).
+        streams: of their secrets.
+    """
+    server = SecureSumServer(setup, round)
+    clients = [SecureSumClient(setup, round, index, stream) for index, stream in enumerate(streams)]
+
+    def answers(make: Callable[[int], bytes]) -> list[tuple[int | None, bytes]]:
+        return [(client.index, make(client.index)) for client in clients]
+
+    keys = server.collect_keys(answers(lambda i: clients[i].advertise()))
+    shares = server.collect_shares(answers(lambda i: clients[i].share_keys(keys)))
+    sent = answers(lambda i: clients[i].masked_input(keys, shares, lambda: numbers[i]))
+    there = server.collect_masked(sent)
+    total = server.unmask(answers(lambda i: clients[i].unmask(keys, shares, there)))
+    width, context = setup.size * setup.dtype.itemsize, setup.context(keys)
+    seen = []
+    for client, (_, message) in zip(clients, sent, strict=True):
+        record = unpack(Kind.CLIENT_SUM, round, message, width)[client.index]
+        own = self_mask(setup, client._self_seed, context, client.index)
+        seen.append(setup.reduced(np.frombuffer(record, setup.dtype) - own))
+    assert (setup.reduced(np.sum(seen, axis=0, dtype=setup.dtype)) == total).all()
+    return np.array(seen, np.int64)

@@ -1,0 +1,213 @@
+"""A run in which some clients lie, together.
+
+They pool their examples, train on them as an honest client would, and send, through a runtime of
+their own, what ``forging`` makes of that update; ledgers, wire and server are those of every run. A
+server drops what it cannot count, or what honest clients could not have sent in form (size, chunk,
+budget, whether there is a weight; numbers within ``LARGEST_WEIGHT``): every forged report is
+checked for that.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging, weights_of
+from fedldp.bounding import within_largest_weight
+from fedldp.client.runtime import ClientRuntime
+from fedldp.data import Examples
+from fedldp.errors import FedldpError
+from fedldp.parts.sides import Client, Draw, ServerSide, State
+from fedldp.randomness import Stream
+from fedldp.server.keys import draws_of_seed
+from fedldp.server.loop import Loop, Round
+from fedldp.simulation.executors import Serial
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.participation import participants
+from fedldp.simulation.population import Population
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.transport import Transport
+from fedldp.transport.counting import Counting
+from fedldp.transport.in_process import InProcess, Packed
+from fedldp.wire import Broadcast, Report, Sensitive
+
+_RUN = "audit"
+
+
+def accuracy_of(
+    config: SystemConfig, inputs: Inputs, attack: Attack | None, liars: Sequence[int]
+) -> tuple[float, str]:
+    """Run a configuration in which some lie; return the accuracy, and why it stopped early."""
+    settled = config.settled(draws_of_seed(config.seed))
+    with tempfile.TemporaryDirectory() as folder:
+        population = Population(
+            config=settled,
+            problem=inputs.problem,
+            dataset=inputs.dataset,
+            members=inputs.members,
+            device=torch.device("cpu"),
+            folder=Path(folder),
+            lasting=False,
+            run=_RUN,
+        )
+        crowd = _Crowd(population, attack, frozenset(liars), settled.server(inputs.problem))
+        try:
+            return crowd.run()[-1].accuracy or 0.0, ""
+        except FedldpError as error:
+            labels = inputs.dataset.test.labels
+            return float(np.bincount(labels).max() / labels.size), str(error)
+
+
+@dataclass(eq=False)
+class _Crowd:
+    """Clients of a run of whom some lie, and its server."""
+
+    population: Population
+    attack: Attack | None
+    liars: frozenset[int]
+    server: ServerSide
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    pooled: dict[tuple[int, int], Any] = field(default_factory=dict)
+    state: State = field(init=False)
+
+    def run(self) -> list[Round]:
+        """Go through all rounds."""
+        config = self.population.config
+        draws = draws_of_seed(config.seed)
+        rounds: list[Round] = []
+
+        def keep(state: State, record: Round) -> None:
+            self.state = state
+            rounds.append(record)
+
+        def tested(broadcast: Broadcast) -> tuple[float, float] | None:
+            if broadcast.round <= config.rounds:
+                return None
+            scores = list(Serial(self.population, self.ledger).scores(broadcast))
+            total = sum(score.total for score in scores)
+            return sum(s.right for s in scores) / total, sum(s.loss for s in scores) / total
+
+        self.state = self.server.initial(draws(0))
+        Loop(
+            run=_RUN,
+            server=self.server,
+            rounds=config.rounds,
+            participants=lambda round: participants(config, round, draws),
+            transport=self._transport(),
+            draws=draws,
+            evaluate=tested,
+        ).go(self.state, keep)
+        return rounds
+
+    def _transport(self) -> Transport:
+        config = self.population.config
+        direct, delays = InProcess(self._answers), config.delays()
+        if delays is None:
+            return direct
+
+        def stream(round: int, client: int, purpose: str) -> Stream:
+            return Stream.simulation(seed=config.seed, round=round, client=client, purpose=purpose)
+
+        return Counting(direct, delays, stream)
+
+    def _answers(
+        self, message: bytes, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Packed]]:
+        honest: Sequence[int] = clients
+        if self.liars:
+            honest = [client for client in clients if client not in self.liars]
+        yield from Serial(self.population, self.ledger).answers(message, honest)
+        for client in clients if self.liars else ():
+            if client in self.liars:
+                yield [client], [self._liar(client).answer(message)]
+
+    def _liar(self, index: int) -> ClientRuntime:
+        """Return the runtime of a client that lies."""
+        runtime = self.population.runtime(index, self.ledger)
+        side = runtime.side
+        match self.attack:
+            case "labels":
+                return replace(runtime, examples=self._shifted(runtime.examples))
+            case "update":
+                return replace(runtime, side=replace(side, step=self._turned))
+        towards = against if self.attack == "report" else partial(_anywhere, index)
+        accepts = partial(accepts_report, self.server, self.state, self._draw)
+        make = partial(self._forged, towards, accepts)
+        encoder = forging(side.encoder, make)
+        return replace(runtime, side=replace(side, step=self._pooled, encoder=encoder))
+
+    def _forged(self, towards: Any, accepts: Any, encoder: Any) -> Forged:
+        config = self.population.config
+        share = 0.5 / max(1, len(self.liars))
+        return Forged(
+            Forger(encoder, share, sum_bits(config, self.population.problem)), towards, accepts
+        )
+
+    def _draw(self, purpose: str) -> Stream:
+        return draws_of_seed(self.population.config.seed)(self.state.round)(purpose)
+
+    def _shifted(self, examples: Examples) -> Examples:
+        classes = self.population.problem.num_classes
+        return Examples(examples.features, (examples.labels + 1) % classes)
+
+    def _pooled(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+        """Return what training gives on the examples of all that lie."""
+        return Sensitive(self._found(broadcast, client))
+
+    def _turned(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+        """Return the pooled update turned round and made longer."""
+        update = self._found(broadcast, client)
+        if not weights_of(update).size:  # an exchange that sends none
+            return Sensitive(update)
+        turned = broadcast.weights + FACTOR * against(update, broadcast)
+        weights = turned.astype(np.float32)
+        whole = replace(update, weights=weights) if hasattr(update, "weights") else weights
+        return Sensitive(whole)
+
+    def _found(self, broadcast: Broadcast, client: Client) -> Any:
+        """Return the update of the pooled examples, which is trained for once in an exchange."""
+        place = broadcast.round, client.exchange
+        if place not in self.pooled:
+            train, members = self.population.dataset.train, self.population.members
+            rows = np.concatenate([members[index] for index in sorted(self.liars)])
+            own = replace(client, examples=Examples(train.features[rows], train.labels[rows]))
+            self.pooled[place] = self.population.step(broadcast, own).open()
+        return self.pooled[place]
+
+
+def _anywhere(index: int, update: Any, broadcast: Broadcast) -> NDArray[np.float64]:
+    stream = Stream.simulation(seed=0, round=broadcast.round, client=index, purpose="lies")
+    return stream.generator().choice([-1.0, 1.0], broadcast.weights.size)
+
+
+def sum_bits(config: SystemConfig, problem: Problem) -> int:
+    """Return the bits of the modulus of a system's sums; 64 where it has none."""
+    summing = config.summing(problem)
+    return 64 if summing is None else summing.bits
+
+
+def accepts_report(
+    server: ServerSide, state: State, draw: Draw, report: Report, honest: Report
+) -> bool:
+    """Return whether a server takes a report, as ``deployment.reports`` decides it.
+
+    A secure sum cannot look at a report, but at its form.
+    """
+    alike = all(getattr(report, n) == getattr(honest, n) for n in ("size", "chunk", "epsilon"))
+    weighted = (report.weight is None) == (honest.weight is None)
+    if not alike or not weighted or len(report.payload) != len(honest.payload):
+        return False
+    if server.dialogue is not None:
+        return True
+    with np.errstate(all="ignore"):
+        following, _ = server.aggregate(state, iter([report]), draw)
+    return within_largest_weight(following.weights)

@@ -1,0 +1,178 @@
+"""Reports that clients who lie would write: no honest randomiser's, and yet ones that are accepted.
+
+A report is forged for a direction, a number for each weight: it is the one, of all that the wire
+takes, whose estimate goes furthest that way. Where its format is not known here, it is the furthest
+of some honest reports of a vector that goes that way, so that any mechanism can be attacked.
+
+Honest reports of bounded vectors move an estimate by what the bound allows, in expectation. A
+forged one moves it by what the *encoding* allows, which is more, the more noise there is.
+(Cheu, Smith, Ullman, "Manipulation Attacks in Local Differential Privacy", S&P 2021.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import Event
+from fedldp.bounding import LARGEST_WEIGHT
+from fedldp.mechanisms import Mechanism
+from fedldp.mechanisms._grid import GridNoise
+from fedldp.mechanisms._packed import packed_bytes
+from fedldp.mechanisms.cldp import CLDP
+from fedldp.mechanisms.privunit import PrivUnit
+from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
+from fedldp.parts.clipped_codes import ClippedCodes
+from fedldp.parts.rotation import Rotation
+from fedldp.parts.shared_gaussian import SharedGaussian
+from fedldp.parts.sides import Encoder, Sender
+from fedldp.parts.summed_client import Answer
+from fedldp.wire import Broadcast, Report, Sensitive
+
+Attack = Literal["report", "random", "update", "labels"]
+"""``report``: a forged one, against the true update. ``random``: a forged one, any way. ``update``:
+an honest report of an update that is turned round and made ``FACTOR`` times as long. ``labels``:
+all is honest but the labels, each of which is the next class."""
+
+FACTOR = 100.0
+_HONEST = 32
+"""Honest reports of which the best is taken."""
+_WEIGHT = 1e9
+"""The weight of a forged report, where it has one."""
+
+Floats = NDArray[np.floating]
+
+
+def made_of(encoder: object) -> Mechanism | ClippedCodes | None:
+    """Return what an encoder's reports are made with; None where they are plain floats."""
+    if isinstance(encoder, Mechanism | ClippedCodes):
+        return encoder
+    if not is_dataclass(encoder):
+        return None
+    found = (made_of(getattr(encoder, field.name)) for field in fields(encoder))
+    return next((one for one in found if one is not None), None)
+
+
+@dataclass(frozen=True)
+class Forger:
+    """Writes reports.
+
+    Attributes:
+        encoder: of an honest client.
+        share: of a modulus that one liar takes, where reports are added up modulo one.
+        bits: of that modulus, where the encoder does not say.
+    """
+
+    encoder: Encoder[Any]
+    share: float
+    bits: int
+
+    def forge(self, honest: Report, direction: Floats, sender: Sender, round: int) -> Report:
+        """Return the report that goes furthest; the arguments are those of ``payload``."""
+        payload = self.payload(honest, direction, sender, round)
+        weight = None if honest.weight is None else _WEIGHT
+        return replace(honest, payload=payload, weight=weight)
+
+    def payload(self, report: Report, direction: Floats, sender: Sender, round: int) -> bytes:
+        """Return the payload that goes furthest.
+
+        Args:
+            report: an honest one, of the same format.
+            direction: shape (d,).
+            sender: whose report it is.
+            round: that it is of.
+        """
+        mechanism = made_of(self.encoder)
+        if isinstance(mechanism, SharedGaussian):
+            turned = Rotation(direction.size, round).forward(direction[None].astype(np.float64))[0]
+            most = int(self.share * ((1 << (mechanism.bits - 1)) - 1))
+            return mechanism.pack(most * _signs(turned))
+        if isinstance(mechanism, ClippedCodes):
+            most = int(self.share * ((1 << (self.bits - 1)) - 1))
+            return (most * _signs(direction)).astype("<i8").tobytes()
+        if len(report.payload) == packed_bytes(report.size):
+            return np.packbits(direction > 0).tobytes()
+        if mechanism is None:
+            return (LARGEST_WEIGHT / 2 * _signs(direction)).astype("<f4").tobytes()
+        return self._of(mechanism, direction, sender)
+
+    def _of(self, mechanism: Mechanism, direction: Floats, sender: Sender) -> bytes:
+        match mechanism:
+            case GridNoise():
+                most = min(2**31 - 1, int(LARGEST_WEIGHT / 2 / mechanism.ball.step))
+                return (most * _signs(direction)).astype("<i4").tobytes()
+            case CLDP():
+                word = f"<u{mechanism.payload_bits(1) // 8}"
+                return np.where(direction > 0, 2 * mechanism.end, 0).astype(word).tobytes()
+            case PrivUnit():
+                return _signs(direction).astype("<f4").tobytes()
+            case PrivUnitScalar():
+                levels = mechanism.length.categories
+                longest = (levels - 1).to_bytes(mechanism.length.payload_bits(1) // 8, "little")
+                return _signs(direction).astype("<f4").tobytes() + longest
+        return self._best(mechanism, direction, sender)
+
+    def _best(self, mechanism: Mechanism, direction: Floats, sender: Sender) -> bytes:
+        values = _signs(direction).astype(np.float64) * FACTOR
+        stream = sender.fresh("mechanism")
+        found = [mechanism.encode(values, stream) for _ in range(_HONEST)]
+
+        def reached(payload: bytes) -> float:
+            aggregate = mechanism.aggregate(direction.size)
+            aggregate.add(payload)
+            return float(aggregate.mean() @ direction)
+
+        return max(found, key=reached)
+
+
+def _signs(direction: Floats) -> NDArray[np.int64]:
+    return np.where(direction > 0, 1, -1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Forged:
+    """An encoder that forges what the one of an honest client would send.
+
+    Attributes:
+        forger: writes it.
+        towards: gives the direction from an update and the broadcast.
+        accepts: whether the server takes a report, given an honest one.
+    """
+
+    forger: Forger
+    towards: Callable[[Any, Broadcast], Floats]
+    accepts: Callable[[Report, Report], bool]
+
+    def event(self, exchange: int = 0) -> Event:
+        """Return the honest encoder's event: what a ledger is told."""
+        return self.forger.encoder.event(exchange)
+
+    def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+        """Return the report of a client that lies."""
+        honest = self.forger.encoder(Sensitive(None), broadcast, sender)
+        direction = self.towards(update.open(), broadcast)
+        report = self.forger.forge(honest, direction, sender, broadcast.round)
+        assert self.accepts(report, honest), "a forged report that a server refuses"
+        return report
+
+
+def forging(encoder: Encoder[Any], make: Callable[[Encoder[Any]], Forged]) -> Encoder[Any]:
+    """Return an encoder whose reports are forged, also where they go through a secure sum."""
+    if isinstance(encoder, Answer):
+        return replace(encoder, inner=make(encoder.inner))
+    return make(encoder)
+
+
+def weights_of(update: Any) -> Floats:
+    """Return the weights that a client step gave, whatever else it gave."""
+    found: Floats = getattr(update, "weights", update)
+    return found
+
+
+def against(update: Any, broadcast: Broadcast) -> Floats:
+    """Return the direction against a true update."""
+    return broadcast.weights.astype(np.float64) - weights_of(update)

@@ -1,0 +1,150 @@
+"""What one client of a round can do to the weights, whatever it sends; no matter of training.
+
+The server step is given the reports of a round, of which all but one are of no update, and that one
+is forged: the furthest one way, then the furthest the other way. Every coordinate of a report moves
+its own weight, or, behind a rotation, all of them by as much as its size allows; so no two reports
+of one client make a larger difference, where the server step is linear. Sums modulo a power of two
+have no furthest report: there, half of the modulus is tried, as more might wrap.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.audit.forging import FACTOR, Forger, made_of
+from fedldp.client.keys import SimulationKeys
+from fedldp.client.store import FolderStore
+from fedldp.mechanisms import Mechanism
+from fedldp.parts.sides import Encoder, Sender, State
+from fedldp.parts.summed_client import Answer
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.participation import participants
+from fedldp.simulation.population import Encoders
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.wire import Broadcast, Counted, Report, Sensitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Influence:
+    """What one client of a round can do.
+
+    Attributes:
+        system: whose server step it is.
+        clients: of the round, n.
+        most: by which any weight differs after the round between two reports of the client.
+        norm: of the difference of all weights, L2.
+        amplification: how many times as far a forged report's estimate goes as an honest one's of
+            the largest update, in expectation; None where no mechanism makes reports.
+    """
+
+    system: str
+    clients: int
+    most: float
+    norm: float
+    amplification: float | None
+
+
+def influence(config: SystemConfig, problem: Problem) -> Influence:
+    """Return what one client of the first round can do to the weights after it."""
+    settled = config.settled(draws_of_seed(config.seed))
+    with tempfile.TemporaryDirectory() as folder:
+        step = Step(settled, problem, Path(folder))
+        return max((step.influence(place) for place in step.kinds), key=lambda one: one.most)
+
+
+class Step:
+    """A server's first step on the reports of a round.
+
+    Args:
+        config: the settled configuration.
+        problem: the shape of its data.
+        folder: for what clients keep.
+    """
+
+    def __init__(self, config: SystemConfig, problem: Problem, folder: Path) -> None:
+        self._config, self._folder = config, folder
+        self._draws = draws_of_seed(config.seed)
+        self._server = config.inner_server(problem)
+        self._summing = config.summing(problem) if config.always_summed else None
+        self._encoders = Encoders(config, problem)
+        self.clients: Sequence[int] = participants(config, 1, self._draws)
+        self.state: State = self._server.initial(self._draws(0))
+        self._broadcast: Broadcast = self._server.publish(self.state)
+        self._honest = [self._of_no_update(client) for client in self.clients]
+
+    @property
+    def kinds(self) -> list[int]:
+        """The places of clients with encoders of their own, one of each kind."""
+        found = {id(self._encoders[client]): place for place, client in enumerate(self.clients)}
+        return sorted(found.values())
+
+    def influence(self, place: int) -> Influence:
+        """Return what the client at a place of the round can do."""
+        ones = np.ones(self.state.weights.size)
+        up, down = (self.after(place, self.forged(place, way * ones)) for way in (1.0, -1.0))
+        return Influence(
+            system=self._config.name(),
+            clients=len(self.clients),
+            most=float(np.abs(up - down).max()),
+            norm=float(np.linalg.norm(up - down)),
+            amplification=self._amplification(place),
+        )
+
+    def forged(self, place: int, direction: NDArray[np.float64]) -> Report:
+        """Return a client's report that goes furthest in a direction, shape (d,)."""
+        sender = self._sender(self.clients[place])
+        return self._forger(place).forge(self._honest[place], direction, sender, 1)
+
+    def after(self, place: int, report: Report) -> NDArray[np.float64]:
+        """Return the weights after the round with that report of the client, shape (d,)."""
+        reports = [*self._honest[:place], report, *self._honest[place + 1 :]]
+        incoming: Iterator[Report | Counted] = iter(reports)
+        if self._summing is not None:
+            total = np.zeros(self._summing.size, np.uint64)
+            for one in reports:
+                total += self._summing.words(one).astype(np.int64).view(np.uint64)
+            total &= np.uint64((1 << self._summing.bits) - 1)
+            incoming = iter([self._summing.total(1, total, len(reports))])
+        following, _ = self._server.aggregate(self.state, incoming, self._draws(1))
+        return following.weights.astype(np.float64)
+
+    def _amplification(self, place: int) -> float | None:
+        mechanism = made_of(self._encoder(place))
+        if not isinstance(mechanism, Mechanism):
+            return None
+        report = self.forged(place, np.ones(self.state.weights.size))
+        aggregate = mechanism.aggregate(report.size)
+        aggregate.add(report.payload)
+        honest = mechanism.expected(np.full(report.size, FACTOR))
+        return float(np.abs(aggregate.mean()).max() / np.abs(honest).max())
+
+    def _forger(self, place: int) -> Forger:
+        bits = 64 if self._summing is None else self._summing.bits
+        return Forger(self._encoder(place), 0.5, bits)
+
+    def _encoder(self, place: int) -> Encoder[Any]:
+        encoder = self._encoders[self.clients[place]]
+        return encoder.inner if isinstance(encoder, Answer) else encoder
+
+    def _of_no_update(self, client: int) -> Report:
+        encoder = self._encoders[client]
+        inner = encoder.inner if isinstance(encoder, Answer) else encoder
+        return inner(Sensitive(None), self._broadcast, self._sender(client))
+
+    def _sender(self, client: int) -> Sender:
+        keys = SimulationKeys(self._config.seed, client)
+        return Sender(
+            index=client,
+            num_examples=Sensitive(1),
+            fresh=partial(keys.fresh, 1, 0),
+            kept=keys.kept,
+            store=FolderStore(self._folder / f"client-{client}", "audit", lasting=False),
+        )

@@ -1,0 +1,211 @@
+"""Links between shuffled messages: found where clocks or content allow it, and not elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, by_rank
+from fedldp.audit.contents import Inside, content_hits, masked_hits, masked_vectors
+from fedldp.audit.linkage import Effort, Link, linkage, timing
+from fedldp.audit.seen import Keys
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.parts.summing import counts_of_bits
+from fedldp.randomness import Stream
+from fedldp.systems.settings import Delays
+from fedldp.transport import Delivery
+from fedldp.transport.schedule import draw_schedule
+from fedldp.transport.shuffler import Shuffler
+from fedldp.wire import Broadcast, Question, Report, Shuffled
+
+DELAYS = Delays(
+    chunk=1, compute_seconds=60.0, communication_seconds=1.0, spread=0.5, delay_seconds=10.0,
+    prediction_error=0.0, record_arrivals=False,
+)  # fmt: skip
+SHORT = replace(DELAYS, delay_seconds=0.1)
+OFF = Clocks(name="off by 1 s", prediction_error=0.0, offset_seconds=1.0)
+CLIENTS, SIZE = 40, 60
+
+
+def best(rows: tuple[Link, ...]) -> Link:
+    return max(rows, key=lambda row: row.hits)
+
+
+# By time
+
+
+@pytest.mark.parametrize("span", ["within", "across"])
+def test_clocks_that_are_off_link_what_a_short_delay_does_not_mix(span: str) -> None:
+    rows = timing(SHORT, 40, OFF, span=span, trials=300)  # type: ignore[arg-type]
+    assert {row.attack for row in rows} == {"ranks", "law", "windows"}
+    for row in rows:
+        assert row.verdict == "linked"
+        assert row.low > 10 * row.guessing
+
+
+@pytest.mark.parametrize("target", ["any", "slowest"])
+@pytest.mark.parametrize("span", ["within", "across"])
+@pytest.mark.parametrize("delays", [DELAYS, SHORT], ids=["T = 10", "T = 0.1"])
+def test_clocks_as_assumed_give_nothing_away(delays: Delays, span: str, target: str) -> None:
+    for row in timing(delays, 10, AS_ASSUMED, span=span, target=target, trials=1000):  # type: ignore[arg-type]
+        assert row.low <= row.guessing <= row.high
+        assert row.verdict == "at chance"
+
+
+def test_a_longer_delay_gives_less_away() -> None:
+    found = [
+        best(timing(replace(DELAYS, delay_seconds=delay), 20, OFF, trials=400))
+        for delay in (0.1, 2.0, 1000.0)
+    ]
+    assert found[0].low > found[1].high
+    assert [row.verdict for row in found] == ["linked", "linked", "at chance"]
+
+
+def test_the_slowest_client_gives_most_away() -> None:
+    any_client, slowest = (
+        best(timing(DELAYS, 100, NO_WAIT, target=target, trials=300))
+        for target in ("any", "slowest")
+    )
+    assert slowest.low > any_client.high > any_client.low > any_client.guessing
+
+
+def test_ticks_of_timers_link_however_long_the_delay() -> None:
+    ticks = next(clocks for clocks in CLOCKS if clocks.tick_seconds)
+    rows = timing(replace(DELAYS, delay_seconds=1e5), 10, ticks, trials=300)
+    verdicts = {row.attack: row.verdict for row in rows}
+    assert verdicts == {
+        "ranks": "at chance", "law": "at chance", "windows": "at chance", "ticks": "linked"
+    }  # fmt: skip
+
+
+def test_what_is_attacked_is_what_the_shuffler_puts_out() -> None:
+    """The ranks attack, on the shuffler's own messages, is right as often as in the game."""
+    delays = replace(DELAYS, prediction_error=0.1, delay_seconds=1.0)
+    hits, trials = 0, 0
+    for seed in range(20):
+        shown, whose = shuffled(delays, seed)
+        at = [np.flatnonzero(shown.positions == place) for place in range(2)]
+        times = [shown.arrival_seconds[places] for places in at]
+        for place in range(CLIENTS):
+            scores = by_rank(place, *times)
+            hits += whose[at[0][place]] == whose[at[1][int(scores.argmax())]]
+            trials += 1
+    clocks = Clocks(name="as configured")
+    row = timing(delays, CLIENTS, clocks, trials=1000)[0]
+    assert row.attack == "ranks"
+    assert row.low <= hits / trials <= row.high
+    assert row.verdict == "linked"
+
+
+def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
+    """Return a round's messages as the shuffler puts them out, and whose each is."""
+
+    class Inner:
+        def exchange(self, question: Question, clients: object) -> Iterator[Delivery]:
+            for client in range(CLIENTS):
+                yield client, Report(round=1, size=2, payload=b"\x00", chunk=1)
+
+    def stream(round: int, client: int, purpose: str) -> Stream:
+        return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
+
+    question = Question(
+        run="run", exchange=0, broadcast=Broadcast(round=1, weights=np.zeros(2, np.float32))
+    )
+    found = [
+        m for _, m in Shuffler(Inner(), delays, stream).exchange(question, range(CLIENTS)) if m
+    ]
+    (messages,) = found
+    assert isinstance(messages, Shuffled)
+    schedule = draw_schedule(delays, CLIENTS, stream(1, -1, "latency").generator())
+    sender = {
+        float(time): client
+        for client in range(CLIENTS)
+        for time in schedule.offsets[client]
+        + stream(1, client, "delays").generator().uniform(0.0, schedule.delay, 2)
+    }
+    return messages, [sender[float(time)] for time in messages.arrival_seconds]
+
+
+# By content
+
+
+def inside(persistent: float) -> Inside:
+    """Return clients whose values deviate from the mean by so much, the same in both rounds."""
+    generator = np.random.default_rng(3)
+    parts = [
+        np.repeat(persistent * generator.choice([-1.0, 1.0], (1, count, SIZE)), 2, axis=0)
+        for count in (CLIENTS, 200)
+    ]
+    return Inside(*(part.astype(np.float32) for part in parts))
+
+
+def test_whole_reports_link_from_round_to_round_by_content() -> None:
+    hits = content_hits(inside(1.0), TwoPoint(8.0), [1, SIZE], trials=100, keys=Keys(0))
+    assert hits["across", SIZE] >= 95
+    assert hits["within", 1] <= 15  # independent coordinates tell nothing of each other
+
+
+def test_reports_without_a_client_s_own_part_do_not_link() -> None:
+    hits = content_hits(inside(0.0), TwoPoint(8.0), [1, SIZE], trials=120, keys=Keys(0))
+    assert max(hits.values()) <= 14  # 3 are expected: a chance of less than 1e-5
+
+
+def test_masked_vectors_link_by_nothing() -> None:
+    hits, trials = masked_hits(inside(1.0), TwoPoint(8.0), [1, 3], clients=5, sums=3, keys=Keys(0))
+    for game, count in trials.items():
+        expected, deviation = count / 5, np.sqrt(count * 0.2 * 0.8)
+        assert abs(hits[game] - expected) < 4.5 * deviation
+
+
+def test_masked_vectors_are_what_the_protocol_sums() -> None:
+    bits = np.random.default_rng(0).integers(0, 2, (5, SIZE))
+    setup = counts_of_bits(SIZE, 5).setup(5, None)
+    seen = masked_vectors(setup, 1, bits, Keys(0).draws(5, simulated=False).streams(0, 5))
+    assert (seen.sum(0) % (1 << setup.bits) == bits.sum(0)).all()
+    assert not (seen == bits).all(1).any()
+
+
+# The whole
+
+
+def test_the_audit_of_a_recipe() -> None:
+    config = fedldp.recipe("ldp-fl-digits", num_clients=20, num_examples=200, epsilon=8.0)
+    told: list[str] = []
+    tiny = Effort(timing=60, content=30, clients=20, summed=4, sums=1)
+    found = linkage(config, effort=tiny, tell=told.append)
+    assert found == linkage(config, effort=tiny)
+    assert told
+    document = json.loads(json.dumps(found.as_json()))
+    assert document["verdict"] == found.verdict == "linked"
+    games = {(row.channel, row.evidence, row.span) for row in found.rows}
+    assert len(games) == 6
+    assert {row.verdict for row in found.rows if row.channel == "secure sum"} == {"at chance"}
+    assumed = [row for row in found.rows if row.clocks == AS_ASSUMED.name]
+    assert {row.verdict for row in assumed} == {"at chance"}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("fedavg-digits", {}, "knows whose"),
+        ("ldp-fl-digits", {"shuffle": False}, "knows whose"),
+        ("ldp-fl-digits", {"num_clients": 2, "epsilon": [1.0, 2.0]}, "one number"),
+        ("ldp-fl-digits", {"num_clients": 1}, "2 or more"),
+    ],
+)
+def test_refusals(name: str, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        linkage(fedldp.recipe(name, **settings))
+
+
+def test_refusals_of_arguments() -> None:
+    with pytest.raises(ConfigError, match="clients = 1"):
+        timing(DELAYS, 1, OFF)
+    with pytest.raises(ConfigError, match="confidence"):
+        timing(DELAYS, 2, OFF, confidence=1.0)

@@ -1,0 +1,192 @@
+"""Clients that lie: honest runs are as ever, forged reports are taken, influence has a bound."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from clients import Halves, sender_of
+
+import fedldp
+from fedldp.audit.crowd import accepts_report, accuracy_of
+from fedldp.audit.forging import Forger, made_of
+from fedldp.audit.influence import Step, influence
+from fedldp.audit.poisoning import Effort, poisoning
+from fedldp.bounding import LARGEST_WEIGHT
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.reports import Reports
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.inputs import Inputs
+from fedldp.systems import Problem, SystemConfig
+from fedldp.systems.central_dp import CentralDpConfig
+from fedldp.systems.cldp_fed import CldpFedConfig
+from fedldp.wire import Question, Sensitive
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+GOLDEN: dict[str, Any] = {
+    "num_clients": 20, "rounds": 3, "local_epochs": 5, "batch_size": 5, "learning_rate": 0.1,
+    "standardise": False, "epsilon": 2.0, "range_radius": 0.3,
+}  # fmt: skip
+NAMES = [
+    "cldp-fed-digits", "distributed-gaussian-digits", "fedavg-digits", "ldp-fl-digits",
+    "nbafl-digits", "personalized-digits", "personalized-sound-digits", "priority-digits",
+    "priority-public-digits", "privunit-fl-digits",
+]  # fmt: skip
+
+
+def inputs_of(config: SystemConfig) -> Inputs:
+    return Inputs.of(config, None, None)
+
+
+# Runs
+
+
+def test_where_nobody_lies_the_run_is_the_golden_one() -> None:
+    config = fedldp.recipe("quickstart", **GOLDEN)
+    accuracy, stopped = accuracy_of(config, inputs_of(config), "report", ())
+    assert stopped == ""
+    assert accuracy == fedldp.run(config).rounds[-1].accuracy
+    assert accuracy == pytest.approx(0.8472, abs=0.02)  # of tests/golden/test_short_runs.py
+
+
+@pytest.mark.parametrize("attack", ["report", "random", "update", "labels"])
+@pytest.mark.parametrize("name", ["fedavg-digits", "ldp-fl-digits"])
+def test_lies_cost_accuracy_and_more_where_updates_have_no_bound(name: str, attack: Any) -> None:
+    config = fedldp.recipe(name, num_clients=10, rounds=2, num_examples=500)
+    inputs = inputs_of(config)
+    honest, _ = accuracy_of(config, inputs, None, ())
+    lying, stopped = accuracy_of(config, inputs, attack, (0, 5, 6))
+    if attack == "report" or (name == "fedavg-digits" and attack != "labels"):
+        assert lying < 0.4 < honest
+    assert (lying < honest + 0.1, stopped) == (True, "")
+
+
+def test_lies_go_into_a_secure_sum() -> None:
+    config = fedldp.recipe("secure-aggregation-digits", num_clients=4, rounds=1, dropout=0.0)
+    inputs = inputs_of(config)
+    assert accuracy_of(config, inputs, None, ())[0] > 0.7
+    accuracy, stopped = accuracy_of(config, inputs, "report", (2,))
+    assert (accuracy < 0.2, stopped) == (True, "")
+
+
+def test_a_run_that_stops_has_the_accuracy_of_a_constant_answer() -> None:
+    config = fedldp.recipe("fedavg-digits", num_clients=3, rounds=1, learning_rate=1e30)
+    accuracy, stopped = accuracy_of(config, inputs_of(config), None, ())
+    assert "learning_rate" in stopped
+    labels = inputs_of(config).dataset.test.labels
+    assert accuracy == np.bincount(labels).max() / labels.size
+
+
+# Reports
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
+    config = fedldp.recipe(name)
+    config = config.settled(draws_of_seed(config.seed))
+    halves = Halves(config, DIGITS)
+    agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS)
+    draws = draws_of_seed(0)
+    checks = Reports(cast(Agreement, agreement), halves.server, draws, halves.first)
+    question = Question(run="run", exchange=0, broadcast=halves.broadcast)
+    client = 0
+    encoder = halves.encoder(client)
+    honest = encoder(Sensitive(None), halves.broadcast, sender_of(9, client))
+    towards = np.random.default_rng(0).normal(size=650)
+    forged = Forger(encoder, 0.5, 64).forge(honest, towards, sender_of(9, client), 1)
+    assert forged.payload != honest.payload
+    checks.check(question, forged)  # raises where it refuses
+    assert accepts_report(halves.server, halves.first, draws(1), forged, honest)
+    beyond = np.full(650, 2 * LARGEST_WEIGHT, "<f4").tobytes()
+    if made_of(encoder) is None:
+        wrong = type(honest)(round=1, size=650, payload=beyond, chunk=honest.chunk)
+        assert not accepts_report(halves.server, halves.first, draws(1), wrong, honest)
+
+
+def test_a_mechanism_without_a_known_format_is_attacked_by_its_best_report() -> None:
+    config = fedldp.recipe("ldp-fl-digits", mechanism="piecewise", epsilon=8.0)
+    halves = Halves(config, DIGITS)
+    encoder, towards = halves.encoder(), np.ones(650)
+    mechanism = made_of(encoder)
+    honest = encoder(Sensitive(None), halves.broadcast, sender_of(9, 0))
+    forger = Forger(encoder, 0.5, 64)
+    assert mechanism is not None
+
+    def reach(payload: bytes) -> float:
+        aggregate = mechanism.aggregate(650)  # type: ignore[union-attr]
+        aggregate.add(payload)
+        return float(aggregate.mean() @ towards)
+
+    best = reach(forger.forge(honest, towards, sender_of(9, 0), 1).payload)
+    stream = sender_of(9, 1).fresh("mechanism")
+    usual = [reach(mechanism.encode(towards, stream)) for _ in range(8)]
+    assert best > float(np.mean(usual))
+
+
+# Influence
+
+
+def test_no_report_of_bits_has_more_influence_than_the_encoding_allows(tmp_path: Path) -> None:
+    config = fedldp.recipe("ldp-fl-digits", ranges="fixed", range_radius=0.2, num_clients=20)
+    bound = 2 * 0.2 * TwoPoint(1.0).scale / 20
+    found = influence(config, DIGITS)
+    assert found.clients == 20
+    assert found.most == pytest.approx(bound, rel=1e-5)
+    assert found.norm == pytest.approx(bound * np.sqrt(650), rel=1e-5)
+    assert found.amplification == pytest.approx(TwoPoint(1.0).scale)
+    step = Step(config, DIGITS, tmp_path)
+    generator = np.random.default_rng(1)
+    honest = step.after(0, step.forged(0, np.ones(650)))
+    for _ in range(20):
+        other = step.after(0, step.forged(0, generator.normal(size=650)))
+        assert np.abs(other - honest).max() <= found.most * (1 + 1e-6)
+
+
+def test_the_influence_of_numbers_within_a_clip() -> None:
+    config = fedldp.recipe("cldp-fed-digits")
+    assert isinstance(config, CldpFedConfig)
+    most = 2 * config.clip / config.round_size
+    assert influence(config, DIGITS).most == pytest.approx(most, rel=1e-4)
+
+
+def test_a_server_that_clips_bounds_the_influence_of_plain_floats() -> None:
+    config = fedldp.recipe("central-dp-digits")
+    assert isinstance(config, CentralDpConfig)
+    assert config.clip is not None
+    found = influence(config, DIGITS)
+    assert found.norm == pytest.approx(2 * config.clip / config.round_size, rel=1e-3)
+    assert influence(fedldp.recipe("fedavg-digits"), DIGITS).most > LARGEST_WEIGHT / 200
+
+
+def test_influence_counts_the_client_with_the_largest_weight() -> None:
+    found = influence(fedldp.recipe("personalized-digits"), DIGITS)
+    assert found.most > 0  # of a selection, the one who is selected
+
+
+# The whole
+
+
+def test_the_audit_of_a_recipe() -> None:
+    config = fedldp.recipe("ldp-fl-digits", num_clients=20, rounds=2)
+    effort = Effort(shares=(0.2,), attacks=("report",), seeds=1, rounds=1)
+    told: list[str] = []
+    found = poisoning(config, effort=effort, tell=told.append)
+    assert found == poisoning(config, effort=effort)
+    assert len(told) == len(found.rows) == 4
+    assert [one.system for one in found.influences] == ["ldp_fl", "fedavg"]
+    assert {(row.liars, row.clients) for row in found.rows if row.attack} == {(4, 20)}
+    lost = found.mean_lost()
+    assert lost["fedavg", "report", 0.2] > 0.5
+    assert json.loads(json.dumps(found.as_json()))["rounds"] == 1
+
+
+def test_a_share_must_be_one() -> None:
+    effort = Effort(shares=(1.0,), attacks=("report",), seeds=1, rounds=1)
+    with pytest.raises(ConfigError, match="share = 1"):
+        poisoning(fedldp.recipe("quickstart"), effort=effort)
