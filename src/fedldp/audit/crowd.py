@@ -29,7 +29,7 @@ from fedldp.errors import FedldpError
 from fedldp.parts.sides import Client, Draw, ServerSide, State
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Loop, Round
+from fedldp.server.loop import Evaluation, Loop, Round
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
@@ -89,12 +89,13 @@ class _Crowd:
             self.state = state
             rounds.append(record)
 
-        def tested(broadcast: Broadcast) -> tuple[float, float] | None:
+        def tested(broadcast: Broadcast) -> Evaluation | None:
             if broadcast.round <= config.rounds:
                 return None
             scores = list(Serial(self.population, self.ledger).scores(broadcast))
             total = sum(score.total for score in scores)
-            return sum(s.right for s in scores) / total, sum(s.loss for s in scores) / total
+            right, loss = sum(score.right for score in scores), sum(s.loss for s in scores)
+            return Evaluation(right / total, loss / total)
 
         self.state = self.server.initial(draws(0))
         Loop(
