@@ -14,6 +14,7 @@ from fedldp.deployment.statement import stated
 from fedldp.errors import ConfigError
 from fedldp.settings import read_toml, to_toml
 from fedldp.simulation.plan import plan
+from fedldp.sweeping.one_run import Means, Order, carry_out
 from fedldp.systems import Problem, systems
 
 CONFIG = """
@@ -173,6 +174,30 @@ def test_what_is_no_run_folder_cannot_be_evaluated(fedldp_command: Any, folder: 
         fedldp_command(*command, "empty").assert_refused()
 
 
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_small_run_on_own_data_starts_no_process(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, command: str, small: bool
+) -> None:
+    from fedldp.simulation import engine, executors
+    from fedldp.simulation import plan as planning
+
+    def started(*_: object) -> executors.Serial:
+        raise ConfigError("processes are started")
+
+    monkeypatch.setattr(engine, "Pool", started)
+    monkeypatch.setattr(planning, "cores", lambda: 2)
+    if not small:
+        monkeypatch.setattr(planning, "_SMALL", 0)
+    if command == "sweep":  # which does one run that is not small in another process, with more
+        ran = carry_out(Order("mine", read_toml(Path("mine.toml")), Path("run")), Means(workers=2))
+        assert ran == (None if small else "processes are started")
+        return
+    outcome = fedldp_command("run", "mine.toml")
+    assert outcome.status == (0 if small else 2), outcome.err
+    assert ("processes are started" in outcome.err) != small
+
+
 def test_a_run_on_arrays_needs_data_to_be_evaluated(fedldp_command: Any, folder: Path) -> None:
     data = fedldp.Dataset.from_arrays(np.eye(40)[:, :3], np.arange(40) % 2, name="arrays")
     config = fedldp.recipe(
@@ -183,6 +208,28 @@ def test_a_run_on_arrays_needs_data_to_be_evaluated(fedldp_command: Any, folder:
     assert "--data FILE" in line
     np.savez(folder / "a.npz", features=data.test.features, labels=data.test.labels)
     assert fedldp_command("evaluate", "run", "--data", "a.npz", "--json").status == 0
+
+
+def test_a_run_is_evaluated_and_resumed_from_another_folder(
+    fedldp_command: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fedldp_command("run", "mine.toml", "--out", "runs/mine").status == 0
+    here = fedldp_command("evaluate", "runs/mine", "--json")
+    (folder / "other").mkdir()
+    (folder / "other" / "patients.csv").write_text("another file of that name")
+    monkeypatch.chdir(folder / "other")
+    mine = folder / "runs" / "mine"
+    there = fedldp_command("evaluate", mine, "--json")
+    assert {**json.loads(there.out), "run_dir": None} == {**json.loads(here.out), "run_dir": None}
+    later = folder / "later.csv"
+    assert fedldp_command("predict", mine, "--data", later).status == 0
+    assert fedldp_command("run", "--resume", mine).status == 0
+    assert str(folder) not in (mine / "environment.json").read_text()
+    later.unlink()
+    says = f"there is no file later.csv here, and none in {folder}, where the run was started; "
+    line = fedldp_command("evaluate", mine).assert_refused()
+    assert line == f"error: {mine}: {says}give --data FILE with labelled examples"
+    assert fedldp_command("run", "--resume", mine).assert_refused() == f"error: {says}put it there"
 
 
 # A mechanism, a system and a model from a file in the current folder

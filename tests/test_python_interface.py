@@ -93,11 +93,28 @@ def test_numbers_of_numpy_and_tuples_are_settings() -> None:
         (lambda: fedldp.load(""), "run_dir = ''"),
         (lambda: fedldp.load("nowhere"), "nowhere: no run folder"),
         (lambda: fedldp.resume("nowhere"), "nowhere: no run folder"),
+        (lambda: fedldp.run(after_round=3), "after_round = 3: give a function"),  # type: ignore[arg-type]
     ],
 )
 def test_a_mistake_is_one_line(mistake: Any, line: str) -> None:
     assert line in refusal(mistake)
     assert list(Path().iterdir()) == []
+
+
+def test_a_folder_that_is_taken_says_how_python_goes_on_in_it(tmp_path: Path) -> None:
+    fedldp.run("quickstart", out="my run", **SMALL)
+    line = refusal(lambda: fedldp.run("quickstart", out="my run", **SMALL))
+    assert line == (
+        "out = my run: it exists already; choose another folder, or go on with the run in it: "
+        "fedldp run --resume 'my run' (Python: fedldp.resume('my run'))"
+    )
+    Path("my run", "summary.json").unlink()
+    assert "(Python: fedldp.resume('my run'))" in refusal(lambda: fedldp.load("my run"))
+    assert "after_round = 3" in refusal(lambda: fedldp.resume("my run", after_round=3))  # type: ignore[arg-type]
+    Path("notes").mkdir()
+    Path("notes", "today").touch()
+    line = refusal(lambda: fedldp.run("quickstart", out="notes", **SMALL))
+    assert line == "out = notes: it exists already; choose another folder"
 
 
 def test_own_arrays_are_data(own_data: tuple[Any, Any]) -> None:

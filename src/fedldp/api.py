@@ -87,6 +87,7 @@ def run(
     """
     from fedldp.simulation.engine import simulate  # imports torch
 
+    after = _callback(after_round)
     config, data = _configured(recipe, dataset, settings)
     return simulate(
         config,
@@ -97,7 +98,7 @@ def run(
         workers=min(workers, cores()),
         cluster=cluster,
         out=_path("out", out),
-        after_round=after_round or (lambda record: None),
+        after_round=after,
     )
 
 
@@ -132,7 +133,7 @@ def resume(
         workers=min(workers, cores()),
         cluster=cluster,
         resume=folder,
-        after_round=after_round or (lambda record: None),
+        after_round=_callback(after_round),
     )
 
 
@@ -214,6 +215,18 @@ def _path(name: str, given: str | Path | None) -> Path | None:
     if not isinstance(given, str | Path) or not str(given).strip():
         raise ConfigError(f"{name} = {given!r}: give the path of a folder")
     return Path(given).expanduser()
+
+
+def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:
+    """Return what is called after each round."""
+    if given is None:
+        return lambda record: None
+    if not callable(given):
+        raise ConfigError(
+            f"after_round = {given!r}: give a function that takes the record of a round, such as "
+            "print"
+        )
+    return given
 
 
 def _plain(value: Any) -> Any:

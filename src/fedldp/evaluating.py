@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.data import Columns, Examples, load_dataset, load_examples, load_features, standardised
+from fedldp.data import Columns, Examples, load_examples, load_features, standardised
 from fedldp.data.sources import SOURCES
-from fedldp.errors import ConfigError, RunError
+from fedldp.errors import ConfigError, DataMissing, RunError
 from fedldp.randomness import Stream
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
@@ -204,20 +204,24 @@ def _prepared(trained: Trained, features: NDArray[np.float32]) -> NDArray[np.flo
 
 
 def _test_set(trained: Trained, data_dir: Path | None) -> Examples:
-    config, folder = trained.config, trained.folder
-    own = RunFolder(folder).read_config()["own_data"]
+    from fedldp.simulation.inputs import load  # imports torch
+
+    config, folder = trained.config, RunFolder(trained.folder)
+    own = folder.read_config()["own_data"]
     dataset = None
     if Path(config.dataset).suffix or config.dataset in SOURCES:
-        dataset = load_dataset(
-            config.dataset,
-            data_dir=data_dir,
-            columns=config.columns,
-            test_file=config.test_file,
-            standardise=config.standardise,
-        )
+        try:
+            dataset = load(config, None, data_dir, folder.started_in())
+        except DataMissing as error:
+            if own is None:
+                raise
+            reason = str(error).partition(";")[0]
+            raise ConfigError(
+                f"{folder.path}: {reason}; give --data FILE with labelled examples"
+            ) from error
     if dataset is None or (own is not None and not own.startswith(f"{dataset.name}: ")):
         raise ConfigError(
-            f"{folder}: its run was given data from Python, which are not kept; give "
+            f"{folder.path}: its run was given data from Python, which are not kept; give "
             "--data FILE with labelled examples"
         )
     return dataset.test

@@ -158,8 +158,15 @@ def to_toml(config: SystemConfig) -> str:
     Each setting has a comment that says what it is.
     """
     text = commented_toml(config)
-    setting = config.epsilon_in_words()
+    setting = epsilon_as_set(config)
     return text if setting is None else f"# {setting}\n\n{text}"
+
+
+def epsilon_as_set(config: SystemConfig) -> str | None:
+    """Return what there is to say of a configuration's epsilon before its run is planned."""
+    if config.target is not None and config.solved in type(config).model_fields:
+        return f"{config.solved} is solved for the target, whatever it is here"
+    return config.epsilon_in_words()
 
 
 def assignment(text: str) -> tuple[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
+import json
 import socket
 import sys
 from collections.abc import Iterator
@@ -12,43 +11,14 @@ from typing import Any
 
 import pytest
 from folders import assert_same_run, cut, quick
+from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
 from fedldp.errors import ConfigError, PrivacyError, RunError
-from fedldp.simulation import ray_executor
+from fedldp.settings import to_toml
+from fedldp.simulation import ray_cluster
 from fedldp.simulation.engine import Result, simulate
 from fedldp.systems import SystemConfig
-
-installed = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None,
-    reason="needs Ray: pip install 'fedldp[ray]'",
-)
-
-# A model that leaves a mark of its node in every task, and ends its process where it is told to.
-WATCHED = """
-import math
-import os
-import signal
-from pathlib import Path
-
-from torch import nn
-
-
-class Watched(nn.Sequential):
-    def __init__(self, shape, classes):
-        super().__init__(nn.Flatten(), nn.Linear(math.prod(shape), classes))
-
-    def forward(self, x):
-        import ray
-
-        if ray.is_initialized() and ray.get_runtime_context().get_task_id() is not None:
-            marks = Path(os.environ["FEDLDP_TEST_MARKS"])
-            (marks / ray.get_runtime_context().get_node_id()).touch()
-            if self.training and (marks / "kill").exists():
-                (marks / "kill").rename(marks / "killed")
-                os.kill(os.getpid(), signal.SIGKILL)
-        return super().forward(x)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -58,25 +28,9 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterator[Any]:
-    """Two nodes with one CPU each, to which this process is connected: so its workers stay."""
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    modules = tmp_path_factory.mktemp("modules")
-    (modules / "watched_model.py").write_text(WATCHED)
-    source = str(Path(fedldp.__file__).parents[1])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(modules)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(modules), source]))
-        patch.setenv("FEDLDP_TEST_MARKS", str(marks))
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-        cluster.add_node(**node)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        yield cluster
-        ray.shutdown()
-        cluster.shutdown()
+    """Two nodes, to which this process is connected: so their workers stay."""
+    with two_nodes(tmp_path_factory.mktemp("modules"), marks) as found:
+        yield found
 
 
 def assert_same(one: Result, other: Result) -> None:
@@ -97,9 +51,6 @@ def watched(**settings: Any) -> SystemConfig:
     return quick(model="watched_model:Watched", num_clients=12, rounds=2, **settings)
 
 
-of_two_nodes = pytest.mark.slow  # they take half a minute to start
-
-
 @installed
 @of_two_nodes
 def test_two_nodes_give_the_bits_of_one_process(cluster: Any, marks: Path) -> None:
@@ -113,12 +64,20 @@ def test_two_nodes_give_the_bits_of_one_process(cluster: Any, marks: Path) -> No
 
 @installed
 @of_two_nodes
-def test_a_worker_that_is_killed_changes_no_bit(cluster: Any, marks: Path) -> None:
-    config = watched(seed=7)
+def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
+    cluster: Any, marks: Path, tmp_path: Path, fedldp_command: Any
+) -> None:
+    settings = watched(seed=7)
+    (tmp_path / "run.toml").write_text(to_toml(settings))
     (marks / "kill").touch()
-    spread = fedldp.run(config, cluster="auto")
+    found = fedldp_command(
+        "run", tmp_path / "run.toml", "--cluster", "auto", "--out", tmp_path / "run", "--json"
+    )
     assert (marks / "killed").exists()
-    assert_same(fedldp.run(config), spread)
+    assert "(raylet)" in found.err  # which Ray would print on stdout
+    assert json.loads(found.out)["run_dir"] == str(tmp_path / "run")
+    alone = simulate(settings, recipe=str(tmp_path / "run.toml"))
+    assert_same(alone, fedldp.load(tmp_path / "run"))
 
 
 # What clients keep travels with their tasks: all of a run (bits drawn once), and a round's.
@@ -168,7 +127,7 @@ def test_an_error_in_a_worker_is_the_users_line(cluster: Any, tmp_path: Path) ->
 def test_nodes_that_are_not_alike_are_refused(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_executor, "version", lambda name: "0.0")
+    monkeypatch.setattr(ray_cluster, "version", lambda name: "0.0")
     with pytest.raises(RunError, match=r"^cluster: fedldp is .* and 0\.0 where the run was start"):
         fedldp.run(quick(), cluster=cluster.address)
 
@@ -237,21 +196,3 @@ def test_a_cluster_goes_with_neither_workers_nor_a_gpu(
 ) -> None:
     line = fedldp_command("run", "--cluster", "auto", *more).assert_refused()
     assert "cluster = auto" in line
-
-
-@installed
-@of_two_nodes
-def test_a_sweep_on_the_cluster_is_the_sweep_of_one_process(cluster: Any, tmp_path: Path) -> None:
-    def swept(name: str, **more: Any) -> Path:
-        settings = {"rounds": 1, "num_clients": 6, "local_epochs": 1}
-        found = fedldp.sweep(
-            "quickstart", grid={"epsilon": [1, 2]}, out=tmp_path / name, **settings, **more
-        )
-        assert len(found.runs) == 2
-        return tmp_path / name
-
-    on_cluster, alone = swept("cluster", cluster="auto"), swept("alone", workers=1)
-    folders = [path.parent.name for path in alone.glob("*/summary.json")]
-    assert len(folders) == 2
-    for name in folders:
-        assert_same_run(on_cluster / name, alone / name)

@@ -15,7 +15,7 @@ from folders import assert_same_run
 
 import fedldp
 from fedldp.simulation.engine import simulate
-from fedldp.sweeping import sweeps
+from fedldp.sweeping import crew
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "idealised", "seconds", "run_dir"]
@@ -121,7 +121,7 @@ def begun(tmp_path: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sweeps.cores() < 2, reason="needs two processors")
+@pytest.mark.skipif(crew.cores() < 2, reason="needs two processors")
 @pytest.mark.parametrize(
     "end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
 )

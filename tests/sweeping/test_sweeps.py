@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import fedldp
 from fedldp.errors import ConfigError, FedldpError, RunError
-from fedldp.sweeping import processes, sweeps
+from fedldp.sweeping import crew, processes
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
 
@@ -30,7 +31,7 @@ def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
 def test_several_processes_give_the_bits_of_one_and_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "cores", lambda: 2)
+    monkeypatch.setattr(crew, "cores", lambda: 2)
     one, two = swept(tmp_path / "one"), swept(tmp_path / "two", workers=2)
     assert without_times(one) == without_times(two)
     for run in one.runs:
@@ -52,9 +53,9 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_goes_on(
     out = tmp_path / "sweep"
     first = swept(out, grid={"epsilon": [1]})
     done: list[str] = []
-    real = sweeps.carry_out
+    real = processes.carry_out
     monkeypatch.setattr(
-        sweeps,
+        processes,
         "carry_out",
         lambda order, means: done.append(order.place.name) or real(order, means),
     )
@@ -81,7 +82,7 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_goes_on(
 def test_another_sweep_does_not_continue(
     tmp_path: Path, change: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "carry_out", lambda order, means: "not here")
+    monkeypatch.setattr(processes, "carry_out", lambda order, means: "not here")
     assert len(swept(tmp_path / "sweep").failed) == 4
     with pytest.raises(RunError, match=line):
         swept(tmp_path / "sweep", **change)
@@ -104,7 +105,7 @@ def test_two_processes_cannot_be_at_work_on_one_sweep(
             swept(tmp_path / "sweep")
         return "seen"
 
-    monkeypatch.setattr(sweeps, "carry_out", again)
+    monkeypatch.setattr(processes, "carry_out", again)
     assert {failure["reason"] for failure in swept(tmp_path / "sweep").failed} == {"seen"}
 
 
@@ -122,7 +123,7 @@ def test_what_is_refused_stands_in_the_result_and_others_run() -> None:
 def test_a_process_that_dies_fails_its_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "cores", lambda: 2)
+    monkeypatch.setattr(crew, "cores", lambda: 2)
     monkeypatch.setattr(processes, "_PROGRAM", "import os; os._exit(1)")
     found = swept(tmp_path / "sweep", workers=2)
     assert {failure["reason"] for failure in found.failed} == {processes.DIED}
@@ -149,6 +150,7 @@ def test_own_data_and_configurations(tmp_path: Path) -> None:
         ({"workers": 0}, "workers = 0"),
         ({"workers": 1, "cluster": "auto"}, "leave out workers"),
         ({"device": "tpu"}, "device = tpu"),
+        ({"workers": None, "cluster": "auto", "device": "cuda"}, "cluster = auto trains on CPUs"),
         ({"grid": {"epsilon": 1}}, "epsilon = 1: give a list of values"),
         ({"grid": {"model": "cnn"}}, "model = cnn: give a list of values"),
         ({"grid": {"model": [object]}}, "a sweep writes its settings down"),
@@ -162,6 +164,13 @@ def test_wrong_arguments_are_refused_in_one_line(
 ) -> None:
     with pytest.raises(FedldpError, match=line):
         swept(tmp_path / "sweep", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_on_a_cluster_needs_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"install it with pip install 'fedldp\[ray\]'$"):
+        swept(tmp_path / "sweep", workers=None, cluster="auto")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,12 +162,14 @@ def _simulate(
             show(planned)
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
 
-        with RunProgress(config.rounds, stderr) as progress:
+        # A model of the user's own may print, and Ray does, where a worker died.
+        with RunProgress(config.rounds, stderr) as progress, redirect_stdout(sys.stderr):
             return simulate(
                 config,
                 recipe=name,
                 device=device,
-                workers=_processes(planned, cluster) if workers is None else workers,
+                workers=_processes(cluster) if workers is None else workers,
+                alone_if_small=workers is None,
                 cluster=cluster,
                 out=out,
                 resume=folder,
@@ -202,7 +205,7 @@ def _planned(
     return early_plan(config, data_dir)
 
 
-def _processes(planned: Plan | None, cluster: str | None) -> int:
+def _processes(cluster: str | None) -> int:
     from fedldp.simulation.plan import cores
 
-    return 1 if cluster is not None or (planned is not None and planned.is_small) else cores()
+    return cores() if cluster is None else 1

@@ -79,7 +79,7 @@ def _of_system(system: type[SystemConfig], name: str) -> dict[str, Any]:
 
 
 def _of_recipe(name: str) -> dict[str, Any]:
-    from fedldp.settings import resolve
+    from fedldp.settings import epsilon_as_set, resolve
 
     try:
         config = resolve(name)
@@ -98,7 +98,7 @@ def _of_recipe(name: str) -> dict[str, Any]:
         "description": facts.pop("description"),
         "system": config.system,
         **facts,
-        "epsilon": config.epsilon_in_words(),
+        "epsilon": epsilon_as_set(config),
         "settings": [{**each, "value": values[each["name"]]} for each in document["settings"]],
     }
 

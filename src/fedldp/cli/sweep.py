@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +63,9 @@ def sweep(
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(help="auto or HOST:PORT: a Ray cluster, which does one run after the other"),
+        typer.Option(
+            help="auto or HOST:PORT: a Ray cluster in place of --workers, a run on each of its CPUs"
+        ),
     ] = None,
     data_dir: DataDir = None,
     csv: Annotated[
@@ -93,7 +97,8 @@ def sweep(
     workers = at_most_cores(workers, stderr)
     means = Means(data_dir=data_dir, device=design.device, cluster=cluster)
     try:
-        with SweepProgress(stderr) as progress:
+        # A model of the user's own may print, and Ray does, where a worker died.
+        with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
             result = carry_out_all(design, means, place, workers, progress)
     except KeyboardInterrupt:
         kept = f"continue with: fedldp sweep --resume {place}"

@@ -1,7 +1,7 @@
 """The run folder: what a run writes, and how it comes back after an interruption.
 
 config.json        the resolved configuration
-environment.json   when it began, versions and hardware
+environment.json   when it began, in which folder, versions and hardware
 privacy.json       the statement, written before training starts
 metrics.jsonl      one line for each round
 checkpoint         the server's state after the last complete round, and what every client's ledger
@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -78,8 +79,21 @@ class RunFolder:
         """Write what else is known before training: where the run takes place, and its privacy."""
         # A resumed run keeps the record of the machine that it began on.
         if not (self.path / "environment.json").exists():
-            self.write_json("environment.json", environment())
+            self.write_json("environment.json", {**environment(), **self.start()})
         self.write_json("privacy.json", privacy)
+
+    def start(self) -> dict[str, str]:
+        """Return what environment.json says of the working folder: where it is, from this one."""
+        # So a record that is given away names no folder of its owner's, if it lay below that.
+        return {"started_in": os.path.relpath(Path.cwd().resolve(), self.path.resolve())}
+
+    def started_in(self) -> Path | None:
+        """Return the folder that the run was started in, or None where that is not recorded."""
+        try:
+            found = self.read_json("environment.json").get("started_in")
+        except RunError:
+            return None
+        return self.path.resolve() / found if isinstance(found, str) else None
 
     def discard(self) -> None:
         """Leave the place as it was: for a run that ended before its first round was complete."""
@@ -89,8 +103,7 @@ class RunFolder:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write ``content`` atomically."""
-        document = json.dumps(content, indent=2, allow_nan=False) + "\n"
-        replace_file(self.path / name, document.encode())
+        replace_file(self.path / name, as_json(content))
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Return what ``write_json`` wrote.
@@ -229,6 +242,11 @@ class RunFolder:
             raise RunError(f"{path} is damaged: start the run anew") from error
 
 
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Return a document as a run folder keeps it."""
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+
+
 def check_new(path: Path) -> None:
     """Refuse a place that cannot become a new run folder; what is tried out leaves nothing.
 
@@ -237,14 +255,19 @@ def check_new(path: Path) -> None:
     """
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(
-                f"out = {path}: it exists already; choose another folder, or --resume {path}"
-            )
+            begun = (path / "config.json").is_file()
+            resume = f", or go on with the run in it: {how_to_resume(path)}" if begun else ""
+            raise RunError(f"out = {path}: it exists already; choose another folder{resume}")
         made = missing_folders(path)
         path.mkdir(parents=True, exist_ok=True)
         remove_empty(made)
     except OSError as error:
         raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
+
+
+def how_to_resume(path: Path) -> str:
+    """Return how a run in a folder is continued, for those who type commands or write Python."""
+    return f"fedldp run --resume {shlex.quote(str(path))} (Python: fedldp.resume({str(path)!r}))"
 
 
 def unused(path: Path) -> Path:

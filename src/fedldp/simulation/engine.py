@@ -55,9 +55,11 @@ def simulate(
     data_dir: Path | None = None,
     device: str = "cpu",
     workers: int = 1,
+    alone_if_small: bool = False,
     cluster: str | None = None,
     out: Path | None = None,
     resume: RunFolder | None = None,
+    inputs: Inputs | None = None,
     planned: Plan | None = None,
     before: Callable[[Plan], None] = lambda plan: None,
     after_round: Callable[[Round], None] = lambda record: None,
@@ -71,10 +73,12 @@ def simulate(
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
         workers: processes; any number gives the same bits.
+        alone_if_small: whether a small run has one process, whatever ``workers`` is.
         cluster: "auto" or the address of a Ray cluster, whose workers then do what clients do, with
             the same bits again.
         out: where to make the run folder; nothing is written where it is None.
         resume: the folder of an interrupted run of this configuration, to continue.
+        inputs: the data as the run takes them, where they were divided before.
         planned: the plan, where it was made before the data were read.
         before: is shown the plan before training starts, unless it is ``planned``.
         after_round: is shown every record, those of a resumed run's earlier rounds too.
@@ -91,7 +95,9 @@ def simulate(
         check_travels(
             config.model, f"workers = {workers}" if cluster is None else f"cluster = {cluster}"
         )
-    inputs = Inputs.of(config, dataset, data_dir)
+    if inputs is None:
+        started_in = None if resume is None else resume.started_in()
+        inputs = Inputs.of(config, dataset, data_dir, started_in)
     if resume is not None and resume.read_config()["own_data"] != inputs.own_data:
         raise RunError(
             f"resume = {resume.path}: that run had other data; resume it with the same, "
@@ -100,6 +106,8 @@ def simulate(
     early = planned
     if planned is None or planned.problem != inputs.problem:
         planned = plan(config, inputs.problem)
+    if alone_if_small and planned.is_small:
+        workers = 1
     document = {
         "recipe": recipe,
         "config": planned.config.model_dump(),

@@ -185,9 +185,7 @@ class Pool:
                 f"workers = {self._workers}: each worker imports your script, and came to the run "
                 'again; put the run under if __name__ == "__main__":, or give workers = 1'
             )
-        return RunError(
-            "a worker process died: perhaps memory ran out; resume with fewer --workers"
-        )
+        return RunError("a worker process died: perhaps memory ran out; resume with fewer workers")
 
 
 def check_can_start() -> None:

@@ -19,7 +19,7 @@ from fedldp.data import (
     partition,
 )
 from fedldp.data.sources import SOURCES, find_source
-from fedldp.errors import ConfigError
+from fedldp.errors import ConfigError, DataMissing
 from fedldp.reporting.schema import FEW, Schema
 from fedldp.reporting.scores import doubts, most_frequent
 from fedldp.server.keys import draws_of_seed
@@ -44,13 +44,29 @@ class Inputs:
     own_data: str | None
 
     @classmethod
-    def of(cls, config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) -> Inputs:
+    def of(
+        cls,
+        config: SystemConfig,
+        dataset: Dataset | None,
+        data_dir: Path | None,
+        started_in: Path | None = None,
+    ) -> Inputs:
         """Return the data of a configuration: loaded, unless they are given, and partitioned.
+
+        Args are those of ``load``.
 
         Raises:
             FedldpError: they cannot be had, or do not fit the configuration.
         """
-        whole = _load(config, dataset, data_dir)
+        return cls.divided(config, load(config, dataset, data_dir, started_in), data_dir)
+
+    @classmethod
+    def divided(cls, config: SystemConfig, whole: Dataset, data_dir: Path | None) -> Inputs:
+        """Return the data that ``load`` returned, partitioned.
+
+        Raises:
+            FedldpError: they do not fit the configuration.
+        """
         if whole.clients is not None:
             return cls._of_clients(config, whole, whole.clients, data_dir)
         dataset = _sampled(whole, config)
@@ -113,15 +129,26 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) -> Dataset:
+def load(
+    config: SystemConfig,
+    dataset: Dataset | None,
+    data_dir: Path | None,
+    started_in: Path | None = None,
+) -> Dataset:
+    """Return all data of a configuration: loaded, unless they are given.
+
+    Args:
+        config: the configuration.
+        dataset: the data, where they are given.
+        data_dir: the data folder.
+        started_in: of a run that was started before, in which folder: the user's own files are
+            looked for there first.
+
+    Raises:
+        FedldpError: they cannot be had, or are not those that the configuration names.
+    """
     if dataset is None:
-        return load_dataset(
-            config.dataset,
-            data_dir=data_dir,
-            columns=config.columns,
-            test_file=config.test_file,
-            standardise=config.standardise,
-        )
+        return _loaded(config, data_dir, started_in)
     if config.standardise:
         raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
     if dataset.name in SOURCES and not _is_named(dataset, config.dataset):
@@ -130,6 +157,31 @@ def _load(config: SystemConfig, dataset: Dataset | None, data_dir: Path | None) 
             "dataset to that: what is public, and what a resumed run loads, follow from it"
         )
     return dataset
+
+
+def _loaded(config: SystemConfig, data_dir: Path | None, started_in: Path | None) -> Dataset:
+    own, test = config.dataset.lower().endswith(SUFFIXES), config.test_file
+    try:
+        return load_dataset(
+            _from(started_in, config.dataset) if own else config.dataset,
+            data_dir=data_dir,
+            columns=config.columns,
+            test_file=None if test is None else _from(started_in, test),
+            standardise=config.standardise,
+        )
+    except DataMissing as error:
+        if not own or started_in is None:
+            raise
+        raise DataMissing(
+            f"{str(error).partition(';')[0]} here, and none in {started_in.resolve()}, where the "
+            "run was started; put it there"
+        ) from error
+
+
+def _from(folder: Path | None, name: str) -> str:
+    """Return the path of a file that is named as seen from a folder, if it is there."""
+    path = Path() if folder is None else folder / Path(name).expanduser()
+    return str(path) if path.is_file() else name
 
 
 def _is_named(dataset: Dataset, name: str) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.errors import RunError
 from fedldp.registry import import_extra
-from fedldp.reporting.record import RunFolder
+from fedldp.reporting.record import RunFolder, how_to_resume
 from fedldp.reporting.statement import Statement, html_table
 from fedldp.reporting.text import percent, run_title
 from fedldp.server.loop import Round, mean_metrics
@@ -190,9 +190,7 @@ def read_result(folder: RunFolder, config: SystemConfig) -> Result:
     document, path = folder.read_config(), folder.path
     saved = folder.read_checkpoint()
     if saved is None or not (path / "summary.json").exists():
-        raise RunError(
-            f"{path}: the run is not finished; go on with it: fedldp run --resume {path}"
-        )
+        raise RunError(f"{path}: the run is not finished; go on with it: {how_to_resume(path)}")
     _, rounds, ledger = saved
     confusion = folder.read_json("summary.json").get("confusion")
     return Result(

@@ -122,7 +122,7 @@ def _check_contains(new: Design, old: Design, path: Path) -> None:
     problem = _lacks(new, old)
     if problem is not None:
         raise RunError(
-            f"out = {path}: the sweep there {problem}; give all of it and more, or another --out"
+            f"out = {path}: the sweep there {problem}; give all of it and more, or another out"
         )
 
 

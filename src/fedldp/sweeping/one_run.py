@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Means:
         data_dir: the data folder.
         device: "auto", "cpu" or "cuda".
         workers: processes for each run that is not small.
-        cluster: a Ray cluster in their place.
+        cluster: the address of a Ray cluster, whose tasks do the runs then.
     """
 
     dataset: Dataset | None = None
@@ -47,8 +48,13 @@ class Order:
 
 def carry_out(order: Order, means: Means) -> str | None:
     """Do a run, or what is left of it; return why it failed, in one line, or None."""
+    return attempt(lambda: _simulate(order, means))
+
+
+def attempt(work: Callable[[], object]) -> str | None:
+    """Do some work of a run; return why it failed, in one line, or None."""
     try:
-        _simulate(order, means)
+        work()
     except FedldpError as error:
         return " ".join(str(error).split())
     except Exception as error:  # one run's bug, or its model's, does not end the others
@@ -64,15 +70,14 @@ def _simulate(order: Order, means: Means) -> None:
     if not begun:
         shutil.rmtree(order.place, ignore_errors=True)  # killed before it was written
     planned = None if means.dataset is not None else early_plan(order.config, means.data_dir)
-    small = planned is not None and planned.is_small
     simulate(
         order.config,
         recipe=order.recipe,
         dataset=means.dataset,
         data_dir=means.data_dir,
         device=means.device,
-        workers=1 if small else means.workers,
-        cluster=means.cluster,
+        workers=means.workers,
+        alone_if_small=True,
         out=None if begun else order.place,
         resume=RunFolder(order.place) if begun else None,
         planned=planned,

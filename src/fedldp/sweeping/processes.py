@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
@@ -28,7 +29,7 @@ _PROGRAM = (
 _TICK = 0.5
 """Seconds between two looks at how far runs are."""
 
-DIED = "its process died: perhaps memory ran out; continue the sweep with fewer --workers"
+DIED = "its process died: perhaps memory ran out; continue the sweep with fewer workers"
 
 
 class _Worker:
@@ -70,23 +71,46 @@ def _search_path() -> list[str]:
     return [place for place in sys.path if isinstance(place, str)]
 
 
-def all_of(
+class Processes:
+    """Processes of this machine; see ``Crew``.
+
+    Args:
+        means: what runs share; how many processes a run has follows from ``at_most``.
+        at_most: processes, at least 1.
+    """
+
+    def __init__(self, means: Means, at_most: int) -> None:
+        self._means = means
+        self.at_most = at_most
+
+    def do(
+        self,
+        orders: Sequence[Order],
+        *,
+        done: Callable[[Order, str | None], None],
+        tick: Callable[[], None],
+    ) -> None:
+        """Do runs; see ``Crew``."""
+        at_once = max(1, min(self.at_most, len(orders)))
+        means = replace(self._means, workers=self.at_most // at_once)
+        # Not in this process where a run may start others, which would run its caller's script
+        # again.
+        if at_once > 1 or means.workers > 1:
+            _all_of(orders, means, at_once, done, tick)
+            return
+        for order in orders:
+            done(order, carry_out(order, means))
+            tick()
+
+
+def _all_of(
     orders: Sequence[Order],
     means: Means,
     at_once: int,
-    *,
     done: Callable[[Order, str | None], None],
     tick: Callable[[], None],
 ) -> None:
-    """Do runs in ``at_once`` processes.
-
-    Args:
-        orders: the runs.
-        means: what they share.
-        at_once: how many at the same time, at least 1.
-        done: is told of each run, and why it failed, as soon as it has ended.
-        tick: is called now and then.
-    """
+    """Do runs, ``at_once`` of them at the same time, each in another process."""
     waiting = deque(orders)
     workers: dict[Connection, _Worker] = {}
     try:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedldp.data import Dataset, as_dataset
 from fedldp.errors import ConfigError
 from fedldp.settings import named
-from fedldp.simulation.plan import cores
 from fedldp.sweeping.cells import Cell, Proven
+from fedldp.sweeping.crew import Crew, assembled
 from fedldp.sweeping.folder import check_place, check_plain, held
 from fedldp.sweeping.grid import Design, Job, in_words, jobs
-from fedldp.sweeping.one_run import Means, Order, carry_out, summary_of
-from fedldp.sweeping.processes import all_of
+from fedldp.sweeping.one_run import Means, Order, summary_of
 from fedldp.sweeping.results import Sweep, run_of
 from fedldp.systems import SystemConfig
 
@@ -53,7 +52,8 @@ def sweep(
         device: "auto", "cpu" or "cuda".
         workers: how many runs at once, each in a process of its own; one for each core where it is
             None. With 1, they are done in this process.
-        cluster: a Ray cluster, which then does one run after the other.
+        cluster: "auto" or the address of a Ray cluster, each of whose CPUs then does one run at a
+            time, in place of ``workers``; see docs/cluster.md.
         settings: changed in all runs.
 
     Raises:
@@ -150,7 +150,7 @@ def carry_out_all(
 
     Args:
         design: of the sweep.
-        means: how runs are done; ``means.workers`` is worked out here.
+        means: how runs are done; ``means.workers`` is worked out later.
         out: the sweep's folder, new or begun; None to keep nothing.
         workers: processes; one for each core where it is None.
         watcher: is told how it goes.
@@ -158,23 +158,19 @@ def carry_out_all(
     Raises:
         FedldpError: as ``sweep``.
     """
-    _check_means(means, workers)
     if out is not None:
         check_place(out, design)
     found = jobs(design, means.data_dir, given_data=means.dataset is not None)
     with ExitStack() as stack:
+        crew = stack.enter_context(assembled(means, workers))
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
         places = {folder / job.folder: job for job in found if job.config is not None}
         left = [place for place in places if summary_of(place) is None]
-        processes = 1 if means.cluster is not None else min(workers or cores(), cores())
-        at_once = max(1, min(processes, len(left)))
+        at_once = max(1, min(crew.at_most, len(left)))
         finished = len(places) - len(left)
         watcher.planned(Planned(design, found, places, finished, at_once, out))
         stack.enter_context(held(folder, design))
-        orders = [_order(places[place], place) for place in left]
-        reasons = _do(
-            orders, replace(means, workers=processes // at_once), at_once, places, watcher
-        )
+        reasons = _do(crew, [_order(places[place], place) for place in left], places, watcher)
         result = _result(found, places, reasons, out)
         if out is not None:
             result.write(out)
@@ -187,11 +183,7 @@ def _order(job: Job, place: Path) -> Order:
 
 
 def _do(
-    orders: Sequence[Order],
-    means: Means,
-    at_once: int,
-    places: Mapping[Path, Job],
-    watcher: Watcher,
+    crew: Crew, orders: Sequence[Order], places: Mapping[Path, Job], watcher: Watcher
 ) -> dict[Path, str]:
     """Do the runs that are left; return why some of them failed."""
     reasons: dict[Path, str] = {}
@@ -207,27 +199,8 @@ def _do(
             assert summary is not None
             watcher.done(job, run_of(job.settings, job.seed, summary, order.place), None)
 
-    # Not in this process where a run may start others, which would run its caller's script again.
-    if at_once > 1 or means.workers > 1:
-        all_of(orders, means, at_once, done=done, tick=watcher.tick)
-        return reasons
-    with _connected(means) as connected:
-        for order in orders:
-            done(order, carry_out(order, connected))
-            watcher.tick()
+    crew.do(orders, done=done, tick=watcher.tick)
     return reasons
-
-
-@contextmanager
-def _connected(means: Means) -> Iterator[Means]:
-    """Keep the connection to a cluster from run to run, and so its workers."""
-    if means.cluster is None:
-        yield means
-        return
-    from fedldp.simulation.ray_executor import connection
-
-    with connection(means.cluster):
-        yield replace(means, cluster="auto")
 
 
 def _result(
@@ -256,18 +229,6 @@ def _result(
         failed,
         out,
     )
-
-
-def _check_means(means: Means, workers: int | None) -> None:
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers = {workers}: give 1 or more")
-    if means.device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device = {means.device}: choose auto, cpu or cuda")
-    if means.cluster is not None and workers is not None:
-        raise ConfigError(
-            f"workers = {workers}: with cluster = {means.cluster} its nodes say how many there "
-            "are; leave out workers"
-        )
 
 
 def _own_data(dataset: Dataset | None) -> str | None:

@@ -51,6 +51,7 @@ from fedldp.systems.settings import (
     LearningRate,
     ModelName,
     Target,
+    with_solved,
 )
 from fedldp.wire import Layout, Vector
 
@@ -114,6 +115,9 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
     )
     """Settings that no client is told."""
 
+    solved: ClassVar[str] = "epsilon"
+    """The setting that a target is solved for, which may then be left out."""
+
     per_client: ClassVar[tuple[str, ...]] = ()
     """Settings that may be a list with one value for each client; a client is told its own."""
 
@@ -153,7 +157,7 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
     @classmethod
     def _refuse_in_one_line(cls, settings: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return validate(settings)
+            return validate(with_solved(settings, cls.solved, cls.model_fields))
         except ValidationError as error:
             nested = {"target": Target.model_fields, "client_budget": ClientBudget.model_fields}
             raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None
@@ -356,16 +360,15 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         Raises:
             ConfigError: the system has nothing to solve for, or not such a budget.
         """
-        if "epsilon" not in type(self).model_fields:
+        if self.solved not in type(self).model_fields:
             raise ConfigError(
                 f"target: {self.name()} has no epsilon to solve for; choose another system"
             )
-        own = getattr(self, "epsilon", None)
-        if isinstance(own, list):
+        if isinstance(own := getattr(self, self.solved), list):
             raise ConfigError(
                 f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
-        return self.changed(epsilon=budget)
+        return self.changed(**{self.solved: budget})
 
     # Training, as most systems do it
 

@@ -55,6 +55,7 @@ class CentralDpConfig(SystemConfig):
     """Settings of central DP."""
 
     rounds_only_add: ClassVar[bool] = True
+    solved: ClassVar[str] = "noise_multiplier"
 
     system: Literal["central_dp"] = "central_dp"
     noise_multiplier: NoiseMultiplier = Field(

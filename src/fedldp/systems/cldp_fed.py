@@ -22,7 +22,7 @@ that differ by up to 2 c 10^precision steps, in all weights at once, is in the s
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -34,6 +34,8 @@ from fedldp.systems.settings import NormBound, Positive
 
 class CldpFedConfig(MeanChangeConfig):
     """Settings of CLDP-Fed; ``clients_per_round`` is the k of its k-client selection."""
+
+    solved: ClassVar[str] = "alpha"
 
     system: Literal["cldp_fed"] = "cldp_fed"
     alpha: Positive = Field(description="condensed privacy of one weight of one report, per step")
@@ -49,10 +51,6 @@ class CldpFedConfig(MeanChangeConfig):
     def mechanism(self) -> CLDP:
         """The randomiser of every client."""
         return CLDP(self.alpha, self.clip, self.precision)
-
-    def with_budget(self, budget: float) -> Self:
-        """Return a copy whose alpha is ``budget``."""
-        return self.changed(alpha=budget)
 
     def claim(self) -> Claim | None:
         """Return alpha, which the paper claims in place of an epsilon."""

@@ -45,6 +45,7 @@ class DpSgdConfig(SystemConfig):
 
     rounds_only_add: ClassVar[bool] = True
     needs_extra: ClassVar[str | None] = "baselines"
+    solved: ClassVar[str] = "noise_multiplier"
 
     system: Literal["dp_sgd"] = "dp_sgd"
     noise_multiplier: NoiseMultiplier = Field(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
+from pydantic.fields import FieldInfo
 
 from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.check import SMALLEST_DELTA
@@ -41,6 +43,21 @@ class Target(Checked):
     epsilon: Positive = Field(description="the guarantee's epsilon, at most")
     delta: float = Field(1e-5, ge=0, lt=1, description="its delta")
     adversary: Adversary = Field("server", description="against whom")
+
+
+def with_solved(settings: Any, solved: str, fields: Mapping[str, FieldInfo]) -> Any:
+    """Return a system's settings with a value for the one that a target replaces, if it needs one.
+
+    Args:
+        settings: as they were given.
+        solved: the setting that a target is solved for.
+        fields: of the system.
+    """
+    if not isinstance(settings, Mapping) or settings.get("target") is None:
+        return settings
+    if solved not in fields or not fields[solved].is_required() or settings.get(solved) is not None:
+        return settings
+    return {**settings, solved: 1.0}  # with which every solution begins
 
 
 class ClientBudget(Checked):

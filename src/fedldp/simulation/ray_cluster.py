@@ -1,0 +1,195 @@
+"""A Ray cluster: the connection to it, what its tasks give back, and machines that are alike."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from fedldp.errors import ConfigError, FedldpError, RunError, first_line
+from fedldp.registry import import_extra
+
+RETRIES = 3
+"""How often Ray does a task again whose worker died."""
+
+SECONDS = 5.0
+"""For a cluster's address to accept a connection."""
+
+
+class LostTask(RunError):
+    """The workers that a task ran on died, each time."""
+
+
+class Cluster:
+    """A connection to a Ray cluster, as a context.
+
+    Args:
+        address: "auto", or the address HOST:PORT of a cluster that this machine is a node of. Where
+            this process is connected already, it stays so, and that cluster is taken.
+
+    Raises:
+        ConfigError: Ray is not installed, or ``address`` is none.
+        RunError: the cluster cannot be reached, or has no CPU.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.ray = import_ray()
+        self._connected = _connect(self.ray, address)
+        try:
+            self.num_cpus()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, unless it was there before, and the workers, whatever they do."""
+        # No task is cancelled: ``ray.cancel`` of one that ends at that moment ends this process
+        # (Ray 2.60, see ray-project/ray#54738).
+        if self._connected:
+            self.ray.shutdown()
+
+    def num_cpus(self) -> int:
+        """Return how many tasks the cluster does at once; nodes may come and go.
+
+        Raises:
+            RunError: none.
+        """
+        found = int(self.ray.cluster_resources().get("CPU", 0))
+        if not found:
+            raise RunError("cluster: its nodes offer no CPU; start one with --num-cpus")
+        return found
+
+    def put(self, value: object) -> Any:
+        """Return a reference to what goes to each node once.
+
+        Raises:
+            RunError: it does not fit.
+        """
+        try:
+            return self.ray.put(value)
+        except self.ray.exceptions.RayError as error:
+            raise RunError(
+                f"the cluster's object store does not take what clients need: {first_line(error)}; "
+                "start its nodes with a larger --object-store-memory"
+            ) from error
+
+    def task(self, work: Callable[..., Any]) -> Any:
+        """Return ``work`` as a task for one CPU, which Ray does again where a worker died."""
+        return self.ray.remote(num_cpus=1, max_retries=RETRIES)(work)
+
+    def result(self, reference: Any, what: str) -> Any:
+        """Return what came of a task; of an error for the user that it gave back, raise it.
+
+        Args:
+            reference: of the task's result.
+            what: the task was about.
+
+        Raises:
+            LostTask: its workers died.
+            FedldpError: it gave that back, or a node is not like this machine.
+        """
+        exceptions = self.ray.exceptions
+        try:
+            done = self.ray.get(reference)
+        except exceptions.RayTaskError as error:
+            if isinstance(error.cause, ImportError):
+                raise RunError(
+                    f"cluster: a node lacks what this machine has ({error.cause}); install the "
+                    "same there"
+                ) from error
+            raise
+        except exceptions.RayError as error:
+            raise LostTask(
+                f"the cluster lost {what} and did not finish it in {RETRIES + 1} attempts: perhaps "
+                "memory ran out; resume with fewer CPUs on each node"
+            ) from error
+        if isinstance(done, FedldpError):
+            raise done
+        return done
+
+
+def import_ray() -> ModuleType:
+    """Return Ray.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    # Else Ray tries an address where nothing answers for ten minutes. It reads this when imported.
+    before = os.environ.get("RAY_NUM_REDIS_GET_RETRIES")
+    os.environ["RAY_NUM_REDIS_GET_RETRIES"] = before or "1"
+    try:
+        return import_extra("ray", extra="ray")
+    finally:
+        if before is None:
+            del os.environ["RAY_NUM_REDIS_GET_RETRIES"]
+
+
+def _connect(ray: ModuleType, cluster: str) -> bool:
+    """Connect this process to a cluster, and return whether it was not before."""
+    if cluster != "auto":
+        _check_address(cluster)
+    if ray.is_initialized():
+        current = ray.get_runtime_context().gcs_address
+        if cluster not in ("auto", current):
+            raise ConfigError(
+                f"cluster = {cluster}: this process is connected to {current} already; "
+                "call ray.shutdown() before"
+            )
+        return False
+    try:
+        ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RunError(
+            f"cluster = {cluster}: cannot connect ({first_line(error)}); see that this machine is "
+            "a node of the cluster (ray status)"
+        ) from error
+    return True
+
+
+def _check_address(cluster: str) -> None:
+    host, _, port = cluster.rpartition(":")
+    if not host or not port.isdigit() or "/" in cluster:
+        raise ConfigError(f"cluster = {cluster}: give auto or the head's address as HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise RunError(
+            f"cluster = {cluster}: nothing answers there ({first_line(error)}); start a cluster "
+            "with ray start --head, and give the address that it prints"
+        ) from error
+
+
+def versions() -> dict[str, str]:
+    """Return what must be the same on all machines for the same bits."""
+    packages = {name: version(name) for name in ("fedldp", "torch", "numpy")}
+    return packages | {
+        "machine": platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def check_versions(expected: Mapping[str, str]) -> None:
+    """Refuse a machine that is not like the one whose ``versions`` are given.
+
+    Raises:
+        RunError: it is not.
+    """
+    for name, found in versions().items():
+        if found != expected[name]:
+            raise RunError(
+                f"cluster: {name} is {found} on {socket.gethostname()} and {expected[name]} where "
+                "the run was started; the bits could differ: take machines that are alike"
+            )

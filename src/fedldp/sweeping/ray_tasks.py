@@ -1,0 +1,273 @@
+"""Many runs at once on a Ray cluster: each a task on one CPU, again and again until it is done.
+
+A task is a stretch of a run: it begins where the run's folder ends, does rounds for half a minute,
+and gives back what is new in the folder, which this process writes. It depends on nothing else and
+changes nothing elsewhere: so where a worker dies, Ray does it again, and where this process does,
+the sweep goes on after the last stretch. No machine but this one needs the data or a disk of ours.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from fedldp.data import Dataset, resolve_data_dir
+from fedldp.data.folder import locate
+from fedldp.data.sources import find_source
+from fedldp.errors import FedldpError
+from fedldp.models import check_travels
+from fedldp.reporting.record import RunFolder, as_json, remove_empty, replace_file
+from fedldp.server.loop import Round
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.inputs import Inputs, load
+from fedldp.simulation.memory import keep_freed_memory
+from fedldp.simulation.plan import Plan
+from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
+from fedldp.sweeping.one_run import Means, Order, attempt
+from fedldp.systems import SystemConfig
+
+SECONDS = 30.0
+"""How long a stretch lasts, at least; then it ends with the round that it is in."""
+
+_TICK = 0.5
+_LAST = {"checkpoint": 1, "summary.json": 2}
+"""Files that say that others are there."""
+
+Files = Mapping[str, bytes]
+"""Contents by path below a folder."""
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What a stretch gives back.
+
+    Attributes:
+        reason: why the run failed in it, or None.
+        finished: whether nothing of the run is left.
+        new: the files of the run's folder that were made or changed.
+        gone: those that were removed.
+        planned: the run's plan, if it was made.
+        said: what went to stdout and stderr.
+    """
+
+    reason: str | None
+    finished: bool
+    new: Files
+    gone: Sequence[str]
+    planned: Plan | None
+    said: str
+
+
+class _Paused(BaseException):
+    """Ends a stretch."""
+
+
+class RayTasks:
+    """The tasks of a Ray cluster, one run on each CPU; see ``Crew``.
+
+    Args:
+        cluster: the connection to it.
+        means: what runs share.
+    """
+
+    def __init__(self, cluster: Cluster, means: Means) -> None:
+        self._cluster = cluster
+        self._means = means
+        self._task = cluster.task(_stretch)
+        self._sent: dict[object, Any] = {}
+        self._plans: dict[Path, Plan | None] = {}
+
+    @property
+    def at_most(self) -> int:
+        """How many runs are done at the same time."""
+        return self._cluster.num_cpus()
+
+    def do(
+        self,
+        orders: Sequence[Order],
+        *,
+        done: Callable[[Order, str | None], None],
+        tick: Callable[[], None],
+    ) -> None:
+        """Do runs; see ``Crew``.
+
+        Raises:
+            FedldpError: a node is not like this machine.
+        """
+        waiting, running = deque(orders), dict[Any, Order]()
+        while waiting or running:
+            while waiting and len(running) < self.at_most:
+                order = waiting.popleft()
+                try:
+                    running[self._begin(order)] = order
+                except FedldpError as error:
+                    done(order, " ".join(str(error).split()))
+            ended, _ = self._cluster.ray.wait(list(running), timeout=_TICK) if running else ([], [])
+            for reference in ended:
+                order = running.pop(reference)
+                try:
+                    found: _Done = self._cluster.result(reference, "a run")
+                except LostTask as error:
+                    done(order, str(error))
+                    continue
+                self._keep(order, found)
+                if found.finished or found.reason is not None:
+                    done(order, found.reason)
+                else:
+                    waiting.appendleft(order)
+            tick()
+
+    def _begin(self, order: Order) -> Any:
+        """Begin the next stretch of a run."""
+        check_travels(order.config.model, f"cluster = {self._means.cluster}")
+        if not (order.place / "config.json").exists():
+            shutil.rmtree(order.place, ignore_errors=True)  # killed before it was written
+        return self._task.remote(
+            order,
+            _read(order.place, but=("arrivals", "summary.json")),  # made anew, whatever is there
+            self._plans.pop(order.place, None),
+            self._dataset(order.config),
+            self._public(order.config),
+            self._once("versions", versions),
+            SECONDS,
+        )
+
+    def _once(self, key: object, make: Callable[[], object]) -> Any:
+        """Return a reference to what is sent once."""
+        if key not in self._sent:
+            self._sent[key] = self._cluster.put(make())
+        return self._sent[key]
+
+    def _dataset(self, config: SystemConfig) -> Any:
+        given, data_dir = self._means.dataset, self._means.data_dir
+        key = (config.dataset, repr(config.columns), config.test_file, config.standardise)
+        if given is None:
+            return self._once(key, lambda: load(config, None, data_dir))
+        load(config, given, data_dir)  # which refuses what does not fit
+        return self._once("given", lambda: given)
+
+    def _public(self, config: SystemConfig) -> Any:
+        """Return the files of the public data set that a server trains on, where it does."""
+        name = getattr(config, "public_dataset", None)
+        if name is None:
+            return {}
+        return self._once(("public", name), lambda: _files_of(name, self._means.data_dir))
+
+    def _keep(self, order: Order, found: _Done) -> None:
+        """Write what a stretch gave back; a crash meanwhile leaves a folder that can go on."""
+        sys.stderr.write(found.said)
+        if not found.finished:
+            self._plans[order.place] = found.planned
+        place = {  # which a node does not know
+            "environment.json": RunFolder(order.place).start(),
+            "summary.json": {"run_dir": str(order.place)},
+        }
+        changed = {
+            name: as_json({**json.loads(found.new[name]), **place[name]})
+            for name in place.keys() & found.new.keys()
+        }
+        _write(order.place, {**found.new, **changed})
+        for name in found.gone:
+            path = order.place / name
+            path.unlink(missing_ok=True)
+            remove_empty([path.parent])
+
+
+def _files_of(name: str, data_dir: Path | None) -> Files:
+    """Return the files of a published data set, by their paths in a data folder."""
+    source, paths = locate(find_source(name), resolve_data_dir(data_dir))
+    return {f"{source.folder}/{path.name}": path.read_bytes() for path in paths}
+
+
+def _read(folder: Path, *, but: Sequence[str] = ()) -> Files:
+    """Return all files of a folder, but some of what lies in it."""
+    paths = {p.relative_to(folder): p for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        name.as_posix(): p.read_bytes() for name, p in paths.items() if name.parts[0] not in but
+    }
+
+
+def _write(folder: Path, files: Files) -> None:
+    """Write files, and last those that say that others are there."""
+    for name in sorted(files, key=lambda name: (_LAST.get(name, 0), name)):
+        path = folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # what clients keep
+        replace_file(path, files[name])
+
+
+def _stretch(
+    order: Order,
+    files: Files,
+    planned: Plan | None,
+    dataset: Dataset,
+    public: Files,
+    expected: Mapping[str, str],
+    seconds: float,
+) -> _Done | FedldpError:
+    """Do some rounds of a run, as a task. An error for the user is a result: Ray shows no other."""
+    try:
+        check_versions(expected)
+    except FedldpError as error:
+        return error
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    plans, said = [planned], io.StringIO()
+    with TemporaryDirectory(prefix="fedldp-") as scratch:
+        folder, data_dir = Path(scratch) / order.place.name, Path(scratch) / "data"
+
+        def work() -> None:
+            _write(folder, files)
+            _write(data_dir, public)
+            inputs = Inputs.divided(order.config, dataset, data_dir if public else None)
+            _go_on(order, folder, inputs, plans, seconds)
+
+        with redirect_stdout(said), redirect_stderr(said):
+            reason = attempt(work)
+        now = _read(folder)
+    return _Done(
+        reason=reason,
+        finished="summary.json" in now,
+        new={name: content for name, content in now.items() if files.get(name) != content},
+        gone=[name for name in files if name not in now],
+        planned=plans[-1],
+        said=said.getvalue(),
+    )
+
+
+def _go_on(
+    order: Order, folder: Path, inputs: Inputs, plans: list[Plan | None], seconds: float
+) -> None:
+    """Go on with a run until its end, or until it is time to stop; ``plans`` gets its plan."""
+    begun = RunFolder(folder) if (folder / "config.json").exists() else None
+    saved = None if begun is None else begun.read_checkpoint()
+    before = 0 if saved is None else len(saved[1])
+    end = time.monotonic() + seconds
+
+    def look_at_clock(record: Round) -> None:
+        if time.monotonic() >= end and before < record.round < order.config.rounds:
+            raise _Paused
+
+    with suppress(_Paused):
+        simulate(
+            order.config,
+            recipe=order.recipe,
+            inputs=inputs,
+            out=folder if begun is None else None,
+            resume=begun,
+            planned=plans[-1],
+            before=plans.append,
+            after_round=look_at_clock,
+        )

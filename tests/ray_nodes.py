@@ -1,0 +1,89 @@
+"""A Ray cluster of two nodes on this machine, for tests, and models that show where they are."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedldp
+
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None,
+    reason="needs Ray: pip install 'fedldp[ray]'",
+)
+of_two_nodes = pytest.mark.slow  # they take half a minute to start
+
+# Models that leave a mark of their node in every task. One ends its process where it is told to,
+# once; one each time; one fails.
+WATCHED = """
+import math
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from torch import nn
+
+
+class Watched(nn.Sequential):
+    def __init__(self, shape, classes):
+        super().__init__(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+    def forward(self, x):
+        import ray
+
+        if ray.is_initialized() and ray.get_runtime_context().get_task_id() is not None:
+            marks = Path(os.environ["FEDLDP_TEST_MARKS"])
+            (marks / ray.get_runtime_context().get_node_id()).touch()
+            with suppress(FileNotFoundError):  # no one is to be killed, or another was
+                if self.training:
+                    (marks / "kill").rename(marks / "killed")
+                    os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+class Deadly(Watched):
+    def forward(self, x):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Broken(Watched):
+    def forward(self, x):
+        if not self.training and len(x) > 2:  # so many are tried out before
+            print("said before the end")
+            raise ValueError("the model is broken")
+        return super().forward(x)
+"""
+
+
+@contextmanager
+def two_nodes(folder: Path, marks: Path) -> Iterator[Any]:
+    """Give a cluster of two nodes with one CPU each, to which this process is connected.
+
+    Args:
+        folder: for the module ``watched_model``.
+        marks: the folder for the marks of its models.
+    """
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    (folder / "watched_model.py").write_text(WATCHED)
+    source = str(Path(fedldp.__file__).parents[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), source]))
+        patch.setenv("FEDLDP_TEST_MARKS", str(marks))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        cluster.add_node(**node)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()

@@ -1,0 +1,267 @@
+"""A sweep on a Ray cluster of two nodes is the sweep of one process, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from folders import assert_same_run, cut, quick
+from ray_nodes import installed, of_two_nodes, two_nodes
+
+import fedldp
+from fedldp.data.sources import SOURCES
+from fedldp.errors import RunError
+from fedldp.simulation import ray_cluster
+from fedldp.simulation.engine import simulate
+from fedldp.sweeping import ray_tasks
+
+SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
+
+pytestmark = [installed, of_two_nodes]
+
+
+@pytest.fixture(scope="module")
+def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("marks")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterator[Any]:
+    """Two nodes, to which this process is connected: so their workers stay."""
+    with two_nodes(tmp_path_factory.mktemp("modules"), marks) as found:
+        yield found
+
+
+@pytest.fixture
+def a_round_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every stretch end after one round."""
+    monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
+
+
+def both(tmp_path: Path, recipe: Any = "quickstart", **given: Any) -> tuple[Any, Any]:
+    """Return what a sweep gives on the cluster and in this process, and compare their folders."""
+    on_cluster, alone = (
+        fedldp.sweep(recipe, out=tmp_path / name, **given, **where)
+        for name, where in (("cluster", {"cluster": "auto"}), ("alone", {"workers": 1}))
+    )
+    folders = {path.parent.name for path in (tmp_path / "alone").glob("*/summary.json")}
+    assert folders
+    assert folders == {path.parent.name for path in (tmp_path / "cluster").glob("*/summary.json")}
+    for name in folders:
+        one, other = (tmp_path / place / name for place in ("cluster", "alone"))
+        assert kept(one / "clients") == kept(other / "clients")
+        if not (one / "clients").exists():
+            assert_same_run(one, other)
+        assert (one / "model.safetensors").read_bytes() == (
+            other / "model.safetensors"
+        ).read_bytes()
+        assert json.loads((one / "summary.json").read_text())["run_dir"] == str(one)
+    assert without_times(on_cluster) == without_times(alone)
+    assert on_cluster.failed == alone.failed
+    return on_cluster, alone
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    """Return all files that clients keep, by their paths."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
+    return [{k: v for k, v in run.items() if k not in ("seconds", "run_dir")}
+            for run in result.runs]  # fmt: skip
+
+
+def test_runs_on_two_nodes_have_the_bits_of_one_process(
+    cluster: Any, marks: Path, tmp_path: Path, a_round_each: None
+) -> None:
+    given = {**SHORT, "model": "watched_model:Watched"}
+    found, _ = both(tmp_path, grid={"epsilon": [1, 2]}, seeds=range(2), **given)
+    assert len(found.runs) == 4
+    import ray
+
+    assert {mark.name for mark in marks.iterdir()} == {node["NodeID"] for node in ray.nodes()}
+
+
+def test_what_is_refused_or_fails_stands_in_the_result_and_others_run(
+    cluster: Any, tmp_path: Path
+) -> None:
+    grid = {"learning_rate": [0.1, 1e30], "clients_per_round": [2, 99]}
+    found, _ = both(tmp_path, grid=grid, model="mlp", **SHORT)
+    assert len(found.runs) == 1
+    assert sum("NaN" in failure["reason"] for failure in found.failed) == 1
+
+
+# What clients keep stays from stretch to stretch: all of a run (bits drawn once), and a round's.
+@pytest.mark.parametrize("recipe", ["ldpfl-digits", "secure-aggregation-digits"])
+def test_what_clients_keep_stays(
+    cluster: Any, tmp_path: Path, recipe: str, a_round_each: None
+) -> None:
+    both(tmp_path, recipe, rounds=2, num_clients=5)
+    assert list((tmp_path / "cluster").glob("*/clients/client-0/*"))
+
+
+def test_data_of_your_own_are_sent(cluster: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = fedldp.Dataset.from_arrays(rng.random((60, 4), dtype=np.float32), rng.integers(0, 2, 60))
+    settings = {**SHORT, "model": "logistic", "standardise": False}
+    both(
+        tmp_path, "fedavg-quickstart", grid={"learning_rate": [0.1, 0.2]}, dataset=data, **settings
+    )
+
+
+def published(folder: Path, name: str) -> None:
+    """Write files that a data folder takes for those of a published data set."""
+    import gzip
+    import struct
+
+    rng, place = np.random.default_rng(len(name)), folder / SOURCES[name].folder
+    place.mkdir(parents=True)
+    for file, shape in zip(
+        SOURCES[name].files, [(120, 28, 28), (120,), (40, 28, 28), (40,)], strict=True
+    ):
+        header = bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+        values = rng.integers(0, 10, shape, dtype=np.uint8)
+        content = gzip.compress(header + values.tobytes())
+        (place / file.name).write_bytes(content.ljust(file.size, b"\0"))
+
+
+def test_only_this_machine_needs_the_data_folder(
+    cluster: Any, tmp_path: Path, a_round_each: None
+) -> None:
+    for name in ("mnist", "fmnist"):
+        published(tmp_path / "data", name)
+    recipes = [
+        fedldp.recipe("fedavg-mnist", **SHORT, model="logistic", standardise=True),
+        fedldp.recipe(
+            "ldpfl-mnist", rounds=2, num_clients=4, local_epochs=1, encoder="public",
+            public_dataset="fmnist", encoder_epochs=1,
+        ),
+    ]  # fmt: skip
+    both(tmp_path, recipes, data_dir=tmp_path / "data")
+
+
+def test_a_run_that_was_cut_short_goes_on_on_the_cluster(cluster: Any, tmp_path: Path) -> None:
+    given = {"grid": {"epsilon": [2]}, "num_clients": 6, "rounds": 4, "local_epochs": 1}
+    fedldp.sweep(out=tmp_path / "sweep", workers=1, **given)
+    (run,) = (path.parent for path in (tmp_path / "sweep").glob("*/summary.json"))
+    for path in sorted(run.iterdir()):
+        path.unlink()
+    run.rmdir()
+    config = quick(epsilon=2)
+    cut(config, run, after=2)
+    found = fedldp.sweep(out=tmp_path / "sweep", cluster="auto", **given)
+    assert len(found.runs) == 1
+    simulate(config, recipe="quickstart", out=tmp_path / "whole")
+    assert_same_run(run, tmp_path / "whole")
+    first, *_ = (run / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(first)["seconds"] > 0
+
+
+def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
+    cluster: Any, marks: Path, tmp_path: Path, a_round_each: None, fedldp_command: Any
+) -> None:
+    (marks / "kill").touch()
+    settings = {**SHORT, "model": "watched_model:Watched"}
+    found = fedldp_command(
+        "sweep", "--cluster", "auto", "--out", tmp_path / "cluster", "--json",
+        *(f"--set={key}={value}" for key, value in settings.items()),
+    )  # fmt: skip
+    assert (marks / "killed").exists()
+    assert "(raylet)" in found.err  # which Ray would print on stdout
+    (run,) = json.loads(found.out)["runs"]
+    fedldp.sweep(out=tmp_path / "alone", workers=1, **settings)
+    folder = Path(run["run_dir"])
+    assert_same_run(folder, tmp_path / "alone" / folder.name)
+
+
+def test_a_node_that_is_lost_changes_no_bit(cluster: Any, marks: Path, tmp_path: Path) -> None:
+    node = cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+
+    def lose() -> None:
+        while not (marks / node.node_id).exists():
+            time.sleep(0.05)
+        cluster.remove_node(node, allow_graceful=False)
+
+    loser = threading.Thread(target=lose)
+    loser.start()
+    both(tmp_path, seeds=range(3), **{**SHORT, "rounds": 20, "model": "watched_model:Watched"})
+    loser.join(60)
+    assert not loser.is_alive()
+
+
+def test_a_task_that_is_lost_or_broken_fails_its_run_alone(
+    cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    models = [f"watched_model:{name}" for name in ("Deadly", "Broken", "Watched")]
+    found = fedldp.sweep(grid={"model": models}, cluster=cluster.address, **SHORT)
+    assert [run["settings"]["model"] for run in found.runs] == [models[2]]
+    reasons = {failure["settings"]["model"]: failure["reason"] for failure in found.failed}
+    assert reasons[models[0]].startswith("the cluster lost a run and did not finish it in 4")
+    assert reasons[models[1]].startswith("ValueError: the model is broken; its traceback is on")
+    said = capfd.readouterr().err
+    assert "said before the end" in said
+    assert "Traceback (most recent call last):" in said
+
+
+def test_nodes_that_are_not_alike_end_the_sweep_in_a_line(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster, "version", lambda name: "0.0")
+    with pytest.raises(RunError, match=r"^cluster: fedldp is .* and 0\.0 where the run was start"):
+        fedldp.sweep(cluster="auto", **SHORT)
+
+
+def test_a_model_that_is_an_object_does_not_travel(cluster: Any) -> None:
+    from torch import nn
+
+    class Own(nn.Sequential):
+        def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+            super().__init__(nn.Flatten(), nn.Linear(64, classes))
+
+    config = fedldp.recipe("quickstart", model=Own, **SHORT)
+    (failure,) = fedldp.sweep(config, cluster="auto").failed
+    assert failure["reason"].startswith("cluster = auto: the model was given as an object")
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_sweep_that_is_cut_short_leaves_no_one_and_is_continued(
+    cluster: Any, fedldp_process: Any, fedldp_command: Any, tmp_path: Path, end: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDLDP_TEST_MARKS", str(tmp_path))
+    settings = {"num_clients": 5, "local_epochs": 1, "rounds": 20}
+    given = [f"--set={key}={value}" for key, value in settings.items()]
+    command = fedldp_process(
+        "sweep", "--seeds", "0-2", "--cluster", cluster.address, "--out", "sweep", *given
+    )
+    command.wait_until(lambda: list(tmp_path.glob("sweep/*/summary.json")) != [])
+    if end == signal.SIGINT:
+        command.interrupt()
+    else:
+        os.kill(command.process.pid, end)
+    outcome = command.end()
+    command.assert_no_one_is_left()
+    if end == signal.SIGINT:
+        assert outcome.status == 130
+        assert outcome.err.splitlines()[-1] == (
+            "interrupted; continue with: fedldp sweep --resume sweep"
+        )
+    assert "Traceback" not in outcome.err
+    again = fedldp_command("sweep", "--resume", "sweep", "--cluster", "auto", "--json")
+    assert again.status == 0, again.err
+    assert " finished before" in again.err
+    runs = json.loads(again.out)["runs"]
+    assert len(runs) == 3
+    whole = tmp_path / "whole"
+    simulate(fedldp.recipe("quickstart", seed=2, **settings), recipe="quickstart", out=whole)
+    assert_same_run(tmp_path / runs[-1]["run_dir"], whole)

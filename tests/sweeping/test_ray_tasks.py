@@ -1,0 +1,124 @@
+"""Runs in stretches, as tasks give them back, with this process in the place of a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from folders import cut, metrics
+
+import fedldp
+from fedldp.simulation.engine import simulate
+from fedldp.sweeping import ray_tasks
+from fedldp.sweeping.one_run import Means, Order
+from fedldp.systems import SystemConfig
+
+SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
+
+
+class Here:
+    """A cluster of one CPU, which pickles what goes to its tasks and comes from them."""
+
+    def __init__(self) -> None:
+        self.tasks = 0
+        self.puts = 0
+        self.ray = SimpleNamespace(wait=lambda found, timeout: (found[:1], found[1:]))
+
+    def num_cpus(self) -> int:
+        return 1
+
+    def put(self, value: object) -> object:
+        self.puts += 1
+        return value
+
+    def task(self, work: Callable[..., Any]) -> Any:
+        def remote(*given: Any) -> Any:
+            self.tasks += 1
+            done = pickle.dumps(work(*pickle.loads(pickle.dumps(given))))
+            return lambda: pickle.loads(done)
+
+        return SimpleNamespace(remote=remote)
+
+    def result(self, reference: Callable[[], Any], what: str) -> Any:
+        return reference()
+
+
+def done_by(here: Here, orders: Sequence[Order]) -> dict[str, str | None]:
+    """Do runs, and return why they failed, by the names of their folders."""
+    reasons: dict[str, str | None] = {}
+    ticks: list[None] = []
+    ray_tasks.RayTasks(here, Means(cluster="auto")).do(  # type: ignore[arg-type]
+        orders,
+        done=lambda order, reason: reasons.update({order.place.name: reason}),
+        tick=lambda: ticks.append(None),
+    )
+    assert ticks
+    return reasons
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        fedldp.recipe("quickstart", **SHORT),
+        fedldp.recipe("quickstart", **SHORT, record_arrivals=True),
+        fedldp.recipe("secure-aggregation-digits", **SHORT),
+    ],
+    ids=["plain", "arrivals", "kept by clients"],
+)
+def test_stretches_of_a_round_are_the_whole_run(
+    config: SystemConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
+    here, place = Here(), tmp_path / "run"
+    assert done_by(here, [Order("it", config, place)]) == {"run": None}
+    assert here.tasks == 3
+    simulate(config, recipe="it", out=tmp_path / "whole")
+    one, other = (files(tmp_path / name) for name in ("run", "whole"))
+    assert one.keys() == other.keys()
+    timed = {"environment.json", "metrics.jsonl", "checkpoint", "summary.json", "report.html"}
+    assert all(one[name] == other[name] for name in one.keys() - timed)
+    assert metrics(place) == metrics(tmp_path / "whole")
+    assert json.loads(one["summary.json"])["run_dir"] == str(place)
+    assert json.loads(one["environment.json"])["started_in"] == started_in(place)
+
+
+def test_a_damaged_summary_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
+    config, place = fedldp.recipe("quickstart", **SHORT), tmp_path / "run"
+    cut(config, place, after=1)
+    (place / "summary.json").write_text("{")
+    here = Here()
+    assert done_by(here, [Order("quickstart", config, place)]) == {"run": None}
+    assert here.tasks == 2
+    assert len(json.loads((place / "summary.json").read_text())["rounds"]) == 3
+
+
+def test_a_run_that_fails_at_once_leaves_no_folder_and_others_go_on(tmp_path: Path) -> None:
+    broken = fedldp.recipe("fedavg-quickstart", **SHORT, model="mlp", learning_rate=1e30)
+    orders = [
+        Order("broken", broken, tmp_path / "broken"),
+        Order("it", fedldp.recipe("quickstart", **SHORT), tmp_path / "run"),
+    ]
+    here = Here()
+    reasons = done_by(here, orders)
+    assert reasons["run"] is None
+    assert "NaN" in str(reasons["broken"])
+    assert not (tmp_path / "broken").exists()
+    assert (tmp_path / "run" / "summary.json").exists()
+    assert here.puts == 2  # the data of both runs, and the versions
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return all files of a folder by their paths."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def started_in(place: Path) -> str:
+    return os.path.relpath(Path.cwd(), place)

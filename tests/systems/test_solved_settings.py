@@ -1,0 +1,59 @@
+"""What a target is solved for may be left out of an own recipe, in every system that needs it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from fedldp.errors import ConfigError
+from fedldp.recipes import recipes
+from fedldp.settings import from_mapping, read_toml, to_toml
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.systems import SystemConfig
+
+# What can be proven of a system's reports, or of what others see of them.
+TARGETS: dict[str, dict[str, Any]] = {
+    "central_dp": {"unit": "client-run", "epsilon": 8.0, "adversary": "downlink"},
+    "dp_sgd": {"unit": "record", "epsilon": 2.0},
+}
+
+
+def configs() -> dict[str, SystemConfig]:
+    """Return a configuration on digits of each system that needs what is solved for."""
+    found = {}
+    for recipe in recipes().values():
+        config = recipe.config
+        field = type(config).model_fields.get(config.solved)
+        if config.dataset == "digits" and field is not None and field.is_required():
+            found.setdefault(config.system, config)
+    return found
+
+
+@pytest.mark.parametrize("config", configs().values(), ids=configs())
+def test_what_a_target_is_solved_for_may_be_left_out(
+    config: SystemConfig, tmp_path: Path, fedldp_command: Any
+) -> None:
+    target = TARGETS.get(config.system, {"unit": "client-run", "epsilon": 50.0})
+    given = {**config.model_dump(exclude_none=True), "target": target}
+    if isinstance(given[config.solved], list):
+        given[config.solved] = 1.0
+    whole = plan(from_mapping(given), problem_of(config, None)).config
+    del given[config.solved]
+    path = tmp_path / "own.toml"
+    path.write_text(tomli_w.dumps(given))
+    found = read_toml(path)
+    assert plan(found, problem_of(found, None)).config == whole
+    assert getattr(whole, config.solved) != 1
+    says = f"{config.solved} is solved for the target, whatever it is here"
+    printed = to_toml(found)
+    assert printed.startswith(f"# {says}\n")
+    assert from_mapping(tomllib.loads(printed)) == found
+    assert json.loads(fedldp_command("show", path, "--json").out)["epsilon"] == says
+    del given["target"]
+    with pytest.raises(ConfigError, match=f"^{config.solved} is not set, and"):
+        from_mapping(given)
