@@ -38,6 +38,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
@@ -51,7 +53,7 @@ from fedldp.parts.averaging import SendPlain, WeightedMean
 from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.fixed_point import FixedPoint
 from fedldp.parts.images import check_images
-from fedldp.parts.public_encoder import PublicEncoder, check_is_public, to_public
+from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
 from fedldp.parts.sides import Draw, ServerSide, State
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import Count, Positive
@@ -185,6 +187,18 @@ class LdpflConfig(SystemConfig):
             randomise_tests=self.randomise_tests,
             device=device,
         )
+
+    def public_inputs(
+        self, problem: Problem, broadcast: Broadcast, features: NDArray[np.float32]
+    ) -> NDArray[np.float32] | None:
+        """Return what the global network is given of examples, by a public encoder; else None."""
+        import torch
+
+        if self.encoder == "own":
+            return None
+        net = from_public(broadcast, self.architecture(problem))
+        bits = self.code.encode(net.features(features, torch.device("cpu")))
+        return bits.astype(np.float32)
 
     def idle_settings(self) -> Mapping[str, str]:
         """Name also what the encoder, or the randomisation, makes no use of."""

@@ -123,6 +123,12 @@ class LdpflSoundConfig(SystemConfig):
         """Return the shape of one image's features."""
         return (self.features(problem).size,)
 
+    def public_inputs(
+        self, problem: Problem, broadcast: Broadcast, features: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return what the model is given of examples: their features, by the public encoder."""
+        return self.features(problem)(features)
+
     def client_encoder(self, problem: Problem, client: int) -> SendPlain:
         """Return what sends the weights, which follow from a client's randomised gradients."""
         check_portions(problem.num_examples, self.num_clients, self.rounds)

@@ -1,0 +1,130 @@
+"""Attacks that people know, on any system: membership inference, inversion, property inference.
+
+    attack(config, dataset)
+        |
+        v
+    World         the server of a run, and examples that it and the clients have
+        |         clients answer through their own runtime, bytes in, bytes out
+        v
+    membership    was this example among the client's, or among the run's?
+    inversion     what did the client's image look like?
+    property      what share of the client's examples is of one class?
+        |
+        v
+    Attack        a figure with its interval beside what guessing gives; curves and pictures
+
+They prove nothing: an attack that fails may be a weak one. What they show is what a mechanism that
+protects little lets through, in terms that need no epsilon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedldp.audit.attacks import codes, inversion, membership, property
+from fedldp.audit.attacks.results import LEVELS, Attack, Estimate, Picture, Roc
+from fedldp.audit.attacks.seen import World
+from fedldp.data import Dataset
+from fedldp.errors import ConfigError
+from fedldp.systems.base import SystemConfig
+
+__all__ = [
+    "FULL",
+    "LEVELS",
+    "QUICK",
+    "Attack",
+    "Effort",
+    "Estimate",
+    "Picture",
+    "Roc",
+    "attack",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much the adversary does.
+
+    Attributes:
+        most_examples: of the client that is attacked.
+        rounds: that it looks at, at most.
+        visits: of whole runs; see ``World``.
+        membership: see ``membership.Effort``.
+        inversion: see ``inversion.Effort``.
+        clients: shadows, and targets, of property inference.
+    """
+
+    most_examples: int
+    rounds: int
+    visits: float
+    membership: membership.Effort
+    inversion: inversion.Effort
+    clients: int
+
+
+QUICK = Effort(
+    most_examples=20,
+    rounds=1,
+    visits=4e8,
+    membership=membership.Effort(clients=48, runs=5, rounds=4, candidates=400),
+    inversion=inversion.Effort(images=24, known=100, matched=2, steps=100, public=600),
+    clients=60,
+)
+FULL = Effort(
+    most_examples=60,
+    rounds=3,
+    visits=4e9,
+    membership=membership.Effort(clients=128, runs=16, rounds=15, candidates=1000),
+    inversion=inversion.Effort(images=40, known=200, matched=6, steps=300, public=2000),
+    clients=150,
+)
+
+
+def attack(
+    config: SystemConfig,
+    dataset: Dataset | None = None,
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    effort: Effort | None = None,
+    data_dir: Path | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[Attack]:
+    """Return what known attacks do against one system.
+
+    Args:
+        config: of the system, a user's own too.
+        dataset: its data; loaded by ``config.dataset`` where they are not given.
+        seed: of all the adversary's randomness, from 0 below 2**32: the same gives the same.
+        quick: little effort; else much.
+        effort: instead of these two.
+        data_dir: the data folder.
+        tell: is given a line before each kind of attack.
+
+    Raises:
+        FedldpError: the configuration or the data are refused, or a run fails.
+    """
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"seed = {seed}: give one from 0 to {2**32 - 1}")
+    effort = effort or (QUICK if quick else FULL)
+    world = World.of(
+        config,
+        dataset,
+        seed=seed,
+        most_examples=effort.most_examples,
+        rounds=effort.rounds,
+        visits=effort.visits,
+        data_dir=data_dir,
+    )
+    tell("membership, by what the server sees")
+    found = membership.of_reports(world, effort.membership)
+    tell("membership, by the published model")
+    found += membership.of_published_model(world, effort.membership)
+    if inversion.is_images(world):
+        tell("inversion")
+        found += inversion.of_reports(world, effort.inversion)
+        found += codes.of_codes(world, effort.inversion.images, effort.inversion.public)
+    tell("property")
+    return found + property.of_reports(world, effort.clients)

@@ -1,0 +1,93 @@
+"""Inversion of LDPFL's codes: from the randomised bits of an example back to its image.
+
+Such bits stay on the client here, as they do in the source; but it is for them, whoever has them,
+that it claims epsilon. The adversary plays clients with public images, and fits a ridge regression
+from their bits to the images. Where every client trains an encoder of its own, the bits of one
+client say nothing of what those of another mean.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+
+from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
+from fedldp.audit.attacks.results import Attack
+from fedldp.audit.attacks.seen import World, take
+from fedldp.data import Examples
+from fedldp.parts.bit_training import TrainOnBits
+from fedldp.parts.sides import Client
+from fedldp.parts.tensors import one_thread
+
+OWN = "every client has an encoder of its own, so that its bits mean what no other client's mean"
+
+_SHARE = 0.75
+"""Of public images, that the decoder is fitted on; the others tell how far to trust it."""
+
+
+def of_codes(world: World, images: int, public: int) -> list[Attack]:
+    """Return the attack by the bits that a client keeps; none on systems without such.
+
+    Args:
+        world: whose clients.
+        images: to recover.
+        public: images that the adversary uses, at most.
+    """
+    step = world.side.step
+    if not isinstance(step, TrainOnBits):
+        return []
+    own = take(world.public, np.arange(min(len(world.public), public)))
+    known, seen = _coded(world, step, own, 4 * 10**8)
+    bits, hidden = _coded(world, step, world.some(world.private, 2 * images, 10), 5 * 10**8)
+    bits, hidden = bits[:images], take(hidden, np.arange(min(images, len(hidden))))
+    fitted = int(_SHARE * len(known))
+    flat = seen.features.reshape(len(seen), -1).astype(np.float64)
+    prior = Prior.of(take(seen, np.arange(fitted)), world.problem.num_classes)
+    model = Ridge(alpha=known.shape[1] / 4).fit(known[:fitted], flat[:fitted])
+    rest = model.predict(known[fitted:])
+    nothing = np.zeros(len(rest), np.int64)  # classes, which this one does not guess
+    shrinking = Shrinking.learned(prior, rest, nothing, flat[fitted:])
+    found = shrinking(model.predict(bits), np.zeros(len(bits), np.int64))
+    attack = measured(
+        prior,
+        hidden,
+        found,
+        world.seed,
+        name="codes",
+        against="the bits that one client keeps",
+        setting=f"a decoder fitted on {fitted} public images; {len(found)} to recover",
+        note=OWN if step.codes.epochs is not None else "",
+    )
+    return [attack]
+
+
+def _coded(
+    world: World, step: TrainOnBits, examples: Examples, first: int
+) -> tuple[NDArray[np.float32], Examples]:
+    """Return the bits that clients with ``examples`` keep, shape (n, bits), and of which images.
+
+    Clients have ``world.size`` each: an encoder of their own is trained on these.
+    """
+    bits, features, labels = [], [], []
+    broadcast = world.server.publish(world.states[0])
+    for number, start in enumerate(range(0, len(examples), world.size)):
+        own = take(examples, np.arange(start, min(start + world.size, len(examples))))
+        runtime = world.runtime(own, first + number)
+        client = Client(
+            index=runtime.index,
+            examples=own,
+            fresh=partial(runtime.keys.fresh, broadcast.round, 0),
+            kept=runtime.keys.kept,
+            store=runtime.store,
+        )
+        with one_thread():
+            kept = step.codes.for_training(broadcast, client)
+        order = runtime.keys.kept("split").generator().permutation(len(own))
+        trained = take(own, np.sort(order[: len(kept["labels"])]))
+        bits.append(step.codes.inputs(kept["bits"]))
+        features.append(trained.features)
+        labels.append(trained.labels)
+    return np.concatenate(bits), Examples(np.concatenate(features), np.concatenate(labels))

@@ -1,0 +1,238 @@
+"""Inversion: what did the client's image look like?
+
+The client's examples are all one image, which is the worst case: of many images one sees a mixture.
+
+    first layer   where the first layer is dense, an example x changes its weights by -a x^T and its
+                  biases by -a, so that x = dW^T db/|db|^2, whatever the layers behind it are.
+                  Phong, Aono, Hayashi, Wang, Moriai 2018; Geiping et al. 2020, Proposition 3.1.
+                  Where db is mostly noise, it is better to put in its place the mean of what
+                  clients of the adversary's own send whose images are of the guessed class
+    matching      where it is a convolution: see ``matching``
+
+The class is guessed from the report, by the class whose mean gradient the update lies along most
+(Zhao, Mopuri, Bilen 2020 read it from signs, which noise does not leave). Of two decoders the
+adversary takes the one that does best on its own images; ``recovering`` has what it adds to that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.audit.attacks.matching import matching
+from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
+from fedldp.audit.attacks.results import Attack
+from fedldp.audit.attacks.scoring import Scoring
+from fedldp.audit.attacks.seen import Floats, World, take
+from fedldp.data import Examples
+
+Labels = NDArray[np.int64]
+
+_COPIES_A_ROUND = 2
+"""Of the image, where a client uses each example in one round only."""
+_CHANNELS = (1, 3)
+_MOST_PUBLIC = 2000
+
+FEATURES = "the model is given features of images, from which no image is recovered here"
+OF_SUMS = "matching seeks one client's update, and the server sees sums"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is tried.
+
+    Attributes:
+        images: to recover.
+        known: images of the adversary's own, which tell it how far to trust what it finds.
+        matched: images to recover, and of its own, where each is sought by ``steps``.
+        steps: of that search.
+        public: images that a decoder of codes uses, at most.
+    """
+
+    images: int
+    known: int
+    matched: int
+    steps: int
+    public: int
+
+
+def is_images(world: World) -> bool:
+    """Return whether examples are images that can be shown."""
+    shape = world.problem.input_shape
+    return len(shape) == 3 and shape[0] in _CHANNELS
+
+
+def of_reports(world: World, effort: Effort) -> list[Attack]:
+    """Return the attack on an image by a client's reports."""
+    scoring = Scoring(world)
+    inputs = scoring.inputs(world.public.features[:1], world.states[0])
+    if inputs is None or inputs.shape[1:] != world.problem.input_shape:
+        return [_impossible(world, FEATURES)]
+    dense = first_dense(world)
+    if dense is None and world.sums:
+        return [_impossible(world, OF_SUMS)]
+    known, images = (
+        (effort.matched, effort.matched) if dense is None else (effort.known, effort.images)
+    )
+    own, hidden = world.some(world.public, known, 8), world.some(world.private, images, 9)
+    prior = Prior.of(_public(world), world.problem.num_classes)
+    updates = [
+        _updates(world, own, 3 * 10**8),
+        _updates(world, hidden, 3 * 10**8 + known),
+    ]
+    labels = [guessed_classes(scoring, each) for each in updates]
+    if dense is None:
+        found = {
+            "matching": [
+                np.array(
+                    [
+                        matching(scoring, effort.steps, update[0], int(k), prior.classes[k])
+                        for update, k in zip(one, guessed, strict=True)
+                    ]
+                )
+                for one, guessed in zip(updates, labels, strict=True)
+            ]
+        }
+    else:
+        found = _by_first_layer(scoring, dense, updates, labels, own)
+    name, guess = _best(prior, found, labels, own)
+    copies = _copies(world)
+    attack = measured(
+        prior,
+        hidden,
+        guess,
+        world.seed,
+        name=name,
+        against=world.against,
+        setting=f"a client of {'one image' if copies == 1 else f'{copies} copies of an image'}; "
+        f"{images} to recover, {known} of the adversary's own",
+    )
+    return [attack]
+
+
+def first_dense(world: World) -> tuple[str, str] | None:
+    """Return the names of the first layer's weights and biases, where it is dense and has both."""
+    layout = world.config.layout(world.problem)
+    if len(layout.names) < 2:
+        return None
+    (weight, bias), (shape, units) = layout.names[:2], layout.shapes[:2]
+    same = weight.rpartition(".")[0] == bias.rpartition(".")[0]
+    pixels = int(np.prod(world.problem.input_shape))
+    dense = len(shape) == 2 and units == shape[:1] and shape[1] == pixels
+    return (weight, bias) if same and dense else None
+
+
+def first_layer(weights: Floats, biases: Floats, slopes: Floats | None = None) -> Floats:
+    """Return the example that changed a dense first layer, shape (inputs,), or zeros.
+
+    Args:
+        weights: the change of its weights in each round, shape (rounds, units, inputs).
+        biases: of its biases, shape (rounds, units).
+        slopes: to be taken for those of the biases; these themselves where it is None.
+    """
+    along = biases if slopes is None else slopes
+    below = float(np.sum(along * along))
+    if below == 0:
+        return np.zeros(weights.shape[2])
+    return np.asarray(np.einsum("ru,rui->i", along, weights) / below)
+
+
+def guessed_classes(scoring: Scoring, updates: Floats) -> Labels:
+    """Return the classes that updates, shape (n, rounds, d), lie along most, shape (n,)."""
+    world = scoring.world
+    public = _public(world)
+    total = np.zeros((len(updates), world.problem.num_classes))
+    for at, state in enumerate(world.states):
+        inputs = scoring.inputs(public.features, state)
+        assert inputs is not None
+        gradients = scoring.class_gradients(state, inputs, public.labels)
+        lengths = np.maximum(np.linalg.norm(gradients, axis=1), 1e-12)
+        total -= updates[:, at] @ gradients.T / lengths
+    return np.asarray(total.argmax(1))
+
+
+def _by_first_layer(
+    scoring: Scoring,
+    names: tuple[str, str],
+    updates: list[Floats],
+    labels: list[Labels],
+    own: Examples,
+) -> dict[str, list[Floats]]:
+    """Return what each decoder finds in the updates of both the adversary's images and others."""
+    layout, scale = scoring.world.config.layout(scoring.world.problem), input_scale(scoring, names)
+    split = [[[layout.split(row) for row in client] for client in one] for one in updates]
+    weights, biases = (
+        [np.array([[row[name] for row in client] for client in one]) for one in split]
+        for name in names
+    )
+    mean = np.tile(biases[0].mean(0), (scoring.world.problem.num_classes, 1, 1))
+    for label in np.unique(own.labels):
+        mean[label] = biases[0][own.labels == label].mean(0)
+    return {
+        "first layer": [
+            np.array([first_layer(w, b) for w, b in zip(*both, strict=True)]) / scale
+            for both in zip(weights, biases, strict=True)
+        ],
+        "first layer, with slopes of the class": [
+            np.array([first_layer(w, b, mean[k]) for w, b, k in zip(*three, strict=True)]) / scale
+            for three in zip(weights, biases, labels, strict=True)
+        ],
+    }
+
+
+def _best(
+    prior: Prior, found: dict[str, list[Floats]], labels: list[Labels], own: Examples
+) -> tuple[str, Floats]:
+    """Return the decoder that does best on the adversary's own images, and its guesses."""
+    originals = own.features.reshape(len(own), -1).astype(np.float64)
+    tried = []
+    for name, (known, hidden) in found.items():
+        shrinking = Shrinking.learned(prior, known, labels[0], originals)
+        error = float(np.square(shrinking(known, labels[0]) - originals).mean())
+        tried.append((error, name, shrinking(hidden, labels[1])))
+    _, name, guess = min(tried, key=lambda each: each[0])
+    return name, guess
+
+
+def input_scale(scoring: Scoring, names: tuple[str, str]) -> float:
+    """Return what the model multiplies examples by before its first layer, from a probe."""
+    world = scoring.world
+    probe = take(world.public, np.arange(1))
+    scoring.load(world.states[0].weights)
+    loss = scoring.loss(torch.from_numpy(probe.features), torch.from_numpy(probe.labels))
+    of = dict(scoring.module.named_parameters())
+    weight, bias = (
+        g.double().numpy()[None] for g in torch.autograd.grad(loss, [of[n] for n in names])
+    )
+    image, found = probe.features.ravel().astype(np.float64), first_layer(weight, bias)
+    size = float(image @ image)
+    return float(found @ image) / size if size and found.any() else 1.0
+
+
+def _updates(world: World, examples: Examples, first: int) -> Floats:
+    """Return the updates of clients that have one of ``examples`` each."""
+    copies = _copies(world)
+    return np.array(
+        [
+            world.report_updates(take(examples, np.full(copies, at)), first + at)
+            for at in range(len(examples))
+        ]
+    )
+
+
+def _copies(world: World) -> int:
+    return 1 if world.config.rounds_only_add else _COPIES_A_ROUND * world.config.rounds
+
+
+def _public(world: World) -> Examples:
+    return take(world.public, np.arange(min(len(world.public), _MOST_PUBLIC)))
+
+
+def _impossible(world: World, note: str) -> Attack:
+    return Attack(
+        kind="inversion", name="first layer", against=world.against, setting="", measure="error",
+        result=None, baseline=1.0, note=note,
+    )  # fmt: skip

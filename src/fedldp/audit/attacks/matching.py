@@ -1,0 +1,87 @@
+"""An image whose training does what a client's did: for models without a dense first layer.
+
+Sought is the image for which the change of the weights has the direction of the one that was sent,
+with a penalty on its total variation, by Adam on the signs of slopes. The local steps are gone
+through, as the client does on its one image: its weights after five steps are not along the first
+gradient. The search begins at the mean of public images of the guessed class.
+
+Source: Geiping, Bauermeister, Droege, Moeller 2020, "Inverting Gradients: How easy is it to break
+privacy in federated learning?", eq. 4, and Section 6 on several local steps.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.func import functional_call
+from torch.nn import functional
+
+from fedldp.audit.attacks.scoring import Scoring
+from fedldp.audit.attacks.seen import Floats
+from fedldp.parts.tensors import one_thread
+
+VARIATION = 0.03
+"""Weight of the total variation, of pixels over their range."""
+
+_RATE = 0.1
+_MOST_LOCAL = 5
+"""Local steps that are gone through; of more, the first ones."""
+
+
+def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Floats) -> Floats:
+    """Return the image, shape (pixels,), that the first round's update looks like.
+
+    Args:
+        scoring: the model.
+        steps: of the search.
+        update: of one client, shape (d,).
+        label: the class, as it was guessed.
+        start: the image to begin with, shape (pixels,).
+    """
+    world = scoring.world
+    low, high = float(world.public.features.min()), float(world.public.features.max())
+    scoring.load(world.states[0].weights)
+    scoring.module.eval()
+    weights = {name: p.detach() for name, p in scoring.module.named_parameters()}
+    target = torch.from_numpy(update).float()
+    answer = torch.tensor([label])
+    # Where a pixel is the same in all images, the slope of its variation would be 0 for ever.
+    generator = torch.Generator().manual_seed(world.seed)
+    noise = torch.randn((1, *world.problem.input_shape), generator=generator)
+    image = torch.from_numpy(start).float().reshape(noise.shape) + 0.05 * (high - low) * noise
+    image = image.clamp(low, high).requires_grad_()
+    optimizer = torch.optim.Adam([image], lr=_RATE * (high - low))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    with one_thread():
+        for _ in range(steps):
+            change = _trained(scoring, weights, image, answer)
+            cosine = functional.cosine_similarity(change, target, dim=0)
+            objective = 1 - cosine + VARIATION / (high - low) * _total_variation(image)
+            (slope,) = torch.autograd.grad(objective, [image])
+            image.grad = slope.sign()
+            optimizer.step()
+            schedule.step()
+            with torch.no_grad():
+                image.clamp_(low, high)
+    return image.detach().double().numpy().ravel()
+
+
+def _trained(
+    scoring: Scoring, weights: dict[str, torch.Tensor], image: torch.Tensor, answer: torch.Tensor
+) -> torch.Tensor:
+    """Return what a client's steps on one image change, shape (d,), differentiable by the image."""
+    config, now = scoring.world.config, dict(weights)
+    now = {name: value.requires_grad_() for name, value in now.items()}
+    for _ in range(min(config.local_epochs, _MOST_LOCAL)):
+        loss = functional.cross_entropy(functional_call(scoring.module, now, (image,)), answer)
+        rows = torch.autograd.grad(loss, list(now.values()), create_graph=True)
+        now = {
+            name: value - config.learning_rate * row
+            for (name, value), row in zip(now.items(), rows, strict=True)
+        }
+    return torch.cat([(now[name] - weights[name]).flatten() for name in weights])
+
+
+def _total_variation(image: torch.Tensor) -> torch.Tensor:
+    across = (image[..., 1:] - image[..., :-1]).abs().mean()
+    down = (image[..., 1:, :] - image[..., :-1, :]).abs().mean()
+    return across + down

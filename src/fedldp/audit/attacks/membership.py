@@ -1,0 +1,252 @@
+"""Membership inference: was this example among a client's, or among those of a whole run?
+
+Many clients, or runs, are played, each on a random half of a pool of examples. Some are the
+adversary's shadows, of which it knows who was in; the others are targets, each by itself.
+
+    loss threshold   small loss under what was sent: a member     Yeom, Giacomelli, Fredrikson, Jha
+                                                                   2018
+    LiRA             how likely the confidence is where the example was in, over where it was out:
+                     Gaussians of the shadows, for each example    Carlini, Chien, Nasr, Song,
+                                                                   Terzis, Tramer 2022
+    LiRA, gradient   the same of how far the update lies along the example's own gradient, which
+                     needs no working model                        after Nasr, Shokri, Houmansadr
+                                                                   2019
+    nearest centre   nearer to the shadows' reports with the example, or without it: where the
+                     server does not know what the model is given
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedldp.audit.attacks.results import Attack, curve
+from fedldp.audit.attacks.scoring import Scoring
+from fedldp.audit.attacks.seen import Floats, World, published, take
+from fedldp.data import Shares
+
+Members = NDArray[np.bool_]
+
+_OF_ITS_OWN = 64
+"""Shadows from which on each example has variances of its own, as in the source."""
+_LEAST_VARIANCE = 1e-12
+
+SECRET = "the model is given what a secret encoder makes of an example, and the server has none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is played.
+
+    Attributes:
+        clients: that are shadows; as many are targets.
+        runs: likewise, of published models.
+        rounds: of such a run, at most.
+        candidates: examples whose membership in a run is asked, at most.
+    """
+
+    clients: int
+    runs: int
+    rounds: int
+    candidates: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Played:
+    """Clients of which it is known what they have.
+
+    Attributes:
+        members: whether each had each example of the pool, shape (n, pool).
+        updates: what their reports tell, shape (n, rounds, d).
+    """
+
+    members: Members
+    updates: Floats
+
+
+def play(world: World, count: int, first: int = 0) -> Played:
+    """Return ``count`` clients, of the numbers from ``first``, each with half of the pool."""
+    members = np.zeros((count, len(world.pool)), np.bool_)
+    updates = []
+    for number, row in enumerate(members, first):
+        generator = np.random.default_rng([world.seed, 6, number])
+        row[generator.choice(len(row), world.size, replace=False)] = True
+        updates.append(world.report_updates(take(world.pool, np.flatnonzero(row)), number))
+    return Played(members=members, updates=np.array(updates))
+
+
+def of_reports(world: World, effort: Effort) -> list[Attack]:
+    """Return the attacks on a client through what the server sees of it."""
+    count = effort.clients
+    setting = (
+        f"clients of {world.size} examples out of {len(world.pool)}; {count} shadows, {count} "
+        "targets"
+    )
+    return decide(world, play(world, count), play(world, count, count), setting)
+
+
+def decide(world: World, shadows: Played, targets: Played, setting: str = "") -> list[Attack]:
+    """Return the attacks of who knows ``shadows`` on ``targets``."""
+    scoring = Scoring(world)
+    inputs = [scoring.inputs(world.pool.features, state) for state in world.states]
+    known = [each for each in inputs if each is not None]
+    if len(known) == len(inputs):
+        found = _with_model(scoring, known, shadows, targets)
+        note = ""
+    else:
+        found = {"nearest centre": nearest_centre(shadows, targets.updates)}
+        note = SECRET
+    return [
+        _attack(name, world.against, setting, scores, targets.members, world.seed, note)
+        for name, scores in found.items()
+    ]
+
+
+def of_published_model(world: World, effort: Effort) -> list[Attack]:
+    """Return the attacks on all clients through the model that a run publishes."""
+    rounds = min(effort.rounds, world.config.rounds)
+    if world.config.exchanges > 1:  # each of which takes as long as a round of others
+        rounds = -(-rounds // 2)
+    against = f"the model after {rounds} rounds" if rounds > 1 else "the model after one round"
+    scoring = Scoring(world)
+    if scoring.inputs(world.pool.features[:1], world.states[0]) is None:
+        blank = Attack(
+            kind="membership", name="LiRA", against=against, setting="", measure="AUC",
+            result=None, baseline=0.5, note=SECRET,
+        )  # fmt: skip
+        return [blank]
+    shares = world.shares(2 * effort.runs, rounds)
+    most = max(map(len, shares))
+    generator = np.random.default_rng([world.seed, 5])
+    asked = np.unique(np.concatenate(shares))
+    if len(asked) > effort.candidates:
+        asked = np.sort(generator.choice(asked, effort.candidates, replace=False))
+    examples = take(world.inputs.dataset.train, asked)
+    members, confidences = [], []
+    for number in range(2 * effort.runs):
+        inside = generator.random(len(world.inputs.dataset.train)) < 0.5
+        halves = [_some(share, inside) for share in shares]
+        inputs = replace(world.inputs, members=Shares.of(halves))
+        last = published(world.config, inputs, rounds=rounds, seed=world.number(number))[-1]
+        given = scoring.inputs(examples.features, last)
+        assert given is not None
+        members.append(np.isin(asked, np.concatenate(halves)))
+        weights = last.weights.astype(np.float64)
+        confidences.append(scoring.confidences(weights, given, examples.labels))
+    known, seen = np.array(members), np.array(confidences)
+    shadows, targets = slice(effort.runs), slice(effort.runs, None)
+    setting = (
+        f"{world.config.num_clients} clients of {most} examples at most, of which each run has a "
+        f"random half; {effort.runs} shadow runs, {effort.runs} targets; {len(asked)} examples "
+        "are asked for"
+    )
+    ratios = lira(seen[shadows], known[shadows], seen[targets])
+    return [
+        _attack(name, against, setting, scores, known[targets], world.seed)
+        for name, scores in (("loss threshold", seen[targets]), ("LiRA", ratios))
+    ]
+
+
+def lira(shadows: Floats, members: Members, seen: Floats) -> Floats:
+    """Return log-likelihood ratios, in over out, shape (targets, m); 0 for who cannot tell.
+
+    Args:
+        shadows: a statistic of each example (column) for each shadow (row), shape (n, m).
+        members: who was in, of the same shape.
+        seen: the statistic for each target, shape (targets, m).
+    """
+    likelihoods = []
+    for group in (members, ~members):
+        count = group.sum(0)
+        mean = (shadows * group).sum(0) / np.maximum(count, 1)
+        squares = (np.square(shadows - mean) * group).sum(0)
+        if len(shadows) >= _OF_ITS_OWN:
+            variance = squares / np.maximum(count - 1, 1)
+        else:
+            variance = np.full(len(mean), squares.sum() / max(1, np.maximum(count - 1, 0).sum()))
+        variance = np.maximum(variance, _LEAST_VARIANCE)
+        gauss = -np.square(seen - mean) / (2 * variance) - np.log(variance) / 2
+        likelihoods.append(np.where(count > 1, gauss, np.nan))
+    return np.asarray(np.nan_to_num(likelihoods[0] - likelihoods[1]))
+
+
+def nearest_centre(shadows: Played, updates: Floats) -> Floats:
+    """Return how much nearer targets are to shadows with an example than to those without it.
+
+    Args:
+        shadows: n of them.
+        updates: of targets, shape (targets, rounds, d).
+
+    Returns:
+        Differences of squared distances, shape (targets, m).
+    """
+    known, seen = (each.reshape(len(each), -1) for each in (shadows.updates, updates))
+    found = np.zeros((len(seen), shadows.members.shape[1]))
+    for group, sign in ((shadows.members, 1), (~shadows.members, -1)):
+        shares = group / np.maximum(group.sum(0), 1)
+        squares = np.einsum("nm,nk,km->m", shares, known @ known.T, shares)
+        found += sign * (2 * seen @ known.T @ shares - squares)
+    return found
+
+
+def _with_model(
+    scoring: Scoring, inputs: list[Tensor], shadows: Played, targets: Played
+) -> dict[str, Floats]:
+    """Return each target's scores of each example by attack, where the model can be used."""
+    labels, states = scoring.world.pool.labels, scoring.world.states
+    found = {}
+    both = np.concatenate([shadows.updates, targets.updates])
+    confidences = np.array(
+        [
+            np.mean(
+                [
+                    scoring.confidences(state.weights + update, given, labels)
+                    for state, update, given in zip(states, updates, inputs, strict=True)
+                ],
+                axis=0,
+            )
+            for updates in both
+        ]
+    )
+    known, seen = np.split(confidences, [len(shadows.members)])
+    # A threshold on the loss is one on the confidence.
+    found["loss threshold"] = seen
+    found["LiRA"] = lira(known, shadows.members, seen)
+    along = np.zeros_like(confidences)
+    for at, (state, given) in enumerate(zip(states, inputs, strict=True)):
+        gradients = scoring.gradients(state, given, labels)
+        if gradients is None:
+            return found
+        lengths = np.maximum(np.linalg.norm(gradients, axis=1), 1e-12)
+        along -= both[:, at] @ gradients.T / lengths
+    known, seen = np.split(along, [len(shadows.members)])
+    found["gradient threshold"] = seen - known.mean(0)
+    found["LiRA, gradient"] = lira(known, shadows.members, seen)
+    return found
+
+
+def _attack(
+    name: str, against: str, setting: str, scores: Floats, truth: Members, seed: int, note: str = ""
+) -> Attack:
+    groups = np.repeat(np.arange(len(truth)), truth.shape[1])
+    roc = curve(scores.ravel(), truth.ravel(), groups, seed)
+    return Attack(
+        kind="membership",
+        name=name,
+        against=against,
+        setting=setting,
+        measure="AUC",
+        result=roc.auc,
+        baseline=0.5,
+        roc=roc,
+        note=note,
+    )
+
+
+def _some(share: NDArray[np.int64], inside: Members) -> NDArray[np.int64]:
+    """Return a client's examples of one run, of which it has one at least."""
+    chosen = share[inside[share]]
+    return chosen if len(chosen) else share[:1]

@@ -1,0 +1,125 @@
+"""Property inference: what share of a client's examples is of one class?
+
+Clients are played with random shares of the class, from none to nine tenths. From each report come
+a few numbers that tell most of it: how far the update lies along the mean gradient of each class,
+which the adversary takes from its own examples; or, where it does not know what the model is given,
+the sums of what changed in the weights of each class's answer. A ridge regression from these to the
+share is fitted on shadows, and asked of targets (after Melis, Song, De Cristofaro, Shmatikov 2019,
+"Exploiting Unintended Feature Leakage in Collaborative Learning").
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import RidgeCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fedldp.audit.attacks.results import Attack, curve, mean_estimate, ratio_estimate
+from fedldp.audit.attacks.scoring import Scoring
+from fedldp.audit.attacks.seen import Floats, World, take
+from fedldp.data import Examples
+
+SHARES = tuple(tenths / 10 for tenths in range(10))
+"""Of the class, that clients have."""
+
+_MOST_EXAMPLES = 500
+"""Of the adversary's, whose mean gradients it takes."""
+
+
+def of_reports(world: World, clients: int, label: int | None = None) -> list[Attack]:
+    """Return the attack on the share of a class in a client's examples.
+
+    Args:
+        world: whose reports.
+        clients: that are shadows; as many are targets.
+        label: the class; the one in the middle where it is None.
+
+    Returns:
+        One attack: whether more than half of the examples are of the class, with the error of the
+        share beside it; none where clients have fewer than two examples, or the data have too few
+        of the class or without it.
+    """
+    label = world.problem.num_classes // 2 if label is None else label
+    inside = world.private.labels == label
+    if world.size < 2 or not inside.any() or inside.all():
+        return []
+    shares, numbers = [], []
+    for number in range(2 * clients):
+        share, examples = _client(world, inside, number)
+        shares.append(share)
+        numbers.append(world.report_updates(examples, 2 * 10**8 + number))
+    truth, updates = np.array(shares), np.array(numbers)
+    told = _told(world, updates)
+    model = make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-2, 5, 15)))
+    model.fit(told[:clients], truth[:clients])
+    guessed, right = model.predict(told[clients:]), truth[clients:]
+    mostly = right > 0.5
+    roc = curve(guessed, mostly, np.arange(clients), world.seed)
+    errors = np.square(guessed.clip(0, 1) - right)
+    blind = np.square(truth[:clients].mean() - right)
+    told_right = ((guessed > 0.5) == mostly).astype(np.float64)
+    usual = bool(np.mean(truth[:clients] > 0.5) > 0.5)  # what is said without a report
+    attack = Attack(
+        kind="property",
+        name=f"share of class {label}",
+        against=world.against,
+        setting=f"clients of {world.size} examples; {clients} shadows, {clients} targets",
+        measure="AUC",
+        result=roc.auc,
+        baseline=0.5,
+        roc=roc,
+        more=(
+            ("accuracy", mean_estimate(told_right, world.seed)),
+            ("base rate", mean_estimate((mostly == usual).astype(np.float64), world.seed)),
+            (
+                "squared error of the share, over guessing's",
+                ratio_estimate(errors, blind, world.seed),
+            ),
+        ),
+    )
+    return [attack]
+
+
+def _client(world: World, inside: NDArray[np.bool_], number: int) -> tuple[float, Examples]:
+    """Return a client's share of the class, and its examples."""
+    generator = np.random.default_rng([world.seed, 7, number])
+    wanted = generator.choice(SHARES)
+    with_it = round(wanted * world.size)
+    places, others = np.flatnonzero(inside), np.flatnonzero(~inside)
+    chosen = np.concatenate(
+        [
+            generator.choice(places, with_it, replace=with_it > len(places)),
+            generator.choice(others, world.size - with_it, replace=world.size > len(others)),
+        ]
+    )
+    examples = take(world.private, generator.permutation(chosen))
+    return with_it / world.size, examples
+
+
+def _told(world: World, updates: Floats) -> Floats:
+    """Return what updates, shape (n, rounds, d), tell of classes, shape (n, numbers)."""
+    scoring, classes = Scoring(world), world.problem.num_classes
+    public = take(world.public, np.arange(min(len(world.public), _MOST_EXAMPLES)))
+    found = []
+    for at, state in enumerate(world.states):
+        inputs = scoring.inputs(public.features, state)
+        if inputs is None:
+            found.append(_answers(world, updates[:, at], classes))
+            continue
+        gradients = scoring.class_gradients(state, inputs, public.labels)
+        lengths = np.maximum(np.linalg.norm(gradients, axis=1), 1e-12)
+        found.append(-updates[:, at] @ gradients.T / lengths)
+    return np.asarray(np.mean(found, axis=0))
+
+
+def _answers(world: World, updates: Floats, classes: int) -> Floats:
+    """Return, for each tensor with a row for every class, the sums of its rows."""
+    layout = world.config.layout(world.problem)
+    found = []
+    for update in updates:
+        pieces = layout.split(update)
+        rows = [p.reshape(classes, -1).sum(1) for p in pieces.values() if p.shape[0] == classes]
+        found.append(np.concatenate(rows) if rows else update)
+    return np.array(found)

@@ -1,0 +1,125 @@
+"""What was found of images, shrunk towards what is likely, and how far off that is.
+
+Whatever is found by a report is a noisy image z. The adversary knows the mean of public images, m,
+and that of each class; it guesses the class from the report; and it learns from images of its own
+by how much to trust both: from b = m + t (m_class - m) it goes on to b + s (z - b), with one s for
+each pixel. So noise does not fool it. The error is that of this, over that of m alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.audit.attacks.results import Attack, Picture, ratio_estimate
+from fedldp.audit.attacks.seen import Floats
+from fedldp.data import Examples
+
+_PRIOR = 10
+"""Images' worth of belief that all pixels are to be trusted alike."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prior:
+    """What images are like, from public ones.
+
+    Attributes:
+        mean: of all, shape (pixels,).
+        classes: of each class, shape (classes, pixels).
+        low: the smallest value of a pixel.
+        high: the largest.
+    """
+
+    mean: Floats
+    classes: Floats
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, public: Examples, num_classes: int) -> Prior:
+        """Return what some images tell; a class without any is like all of them."""
+        flat = public.features.reshape(len(public), -1).astype(np.float64)
+        mean = flat.mean(0)
+        classes = np.tile(mean, (num_classes, 1))
+        for label in np.unique(public.labels):
+            classes[label] = flat[public.labels == label].mean(0)
+        return cls(mean=mean, classes=classes, low=float(flat.min()), high=float(flat.max()))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shrinking:
+    """How what was found becomes a guess.
+
+    Attributes:
+        prior: see ``Prior``.
+        class_trust: how far the guess begins from the mean towards that of the guessed class.
+        trust: of each pixel of what was found, from 0 to 1, shape (pixels,).
+    """
+
+    prior: Prior
+    class_trust: float
+    trust: Floats
+
+    @classmethod
+    def learned(
+        cls, prior: Prior, found: Floats, labels: NDArray[np.int64], originals: Floats
+    ) -> Shrinking:
+        """Return the best by least squares on images of the adversary's own, shape (n, pixels)."""
+        away = prior.classes[labels] - prior.mean
+        scale = float(np.sum(away * away))
+        share = float(np.sum(away * (originals - prior.mean))) / scale if scale else 0.0
+        share = min(1.0, max(0.0, share))
+        start = prior.mean + share * away
+        off, right = found.clip(prior.low, prior.high) - start, originals - start
+        along, squares = (off * right).sum(0), np.square(off).sum(0)
+        overall = along.sum() / squares.sum() if squares.any() else 0.0
+        weight = _PRIOR * np.square(off).mean() + 1e-12
+        trust = (along + weight * overall) / (squares + weight)
+        return cls(prior=prior, class_trust=share, trust=trust.clip(0, 1))
+
+    def __call__(self, found: Floats, labels: NDArray[np.int64]) -> Floats:
+        """Return guesses, shape (n, pixels), from what was found and the classes as guessed."""
+        mean = self.prior.mean
+        start = mean + self.class_trust * (self.prior.classes[labels] - mean)
+        within = found.clip(self.prior.low, self.prior.high)
+        return np.asarray(start + self.trust * (within - start))
+
+
+def measured(
+    prior: Prior,
+    hidden: Examples,
+    found: Floats,
+    seed: int,
+    *,
+    name: str,
+    against: str,
+    setting: str,
+    note: str = "",
+) -> Attack:
+    """Return the attack that guessed ``found``, shape (n, pixels), for hidden images."""
+    flat = hidden.features.reshape(found.shape).astype(np.float64)
+    errors = np.square(found - flat).mean(1)
+    blind = np.square(prior.mean - flat).mean(1)
+    label = np.square(prior.classes[hidden.labels] - flat).mean(1)
+    one = np.ones(len(errors))
+    return Attack(
+        kind="inversion",
+        name=name,
+        against=against,
+        setting=setting,
+        measure="error",
+        result=ratio_estimate(errors, blind, seed),
+        baseline=1.0,
+        more=(
+            ("of who knows the class alone", ratio_estimate(label, blind, seed)),
+            ("mean squared error", ratio_estimate(errors, one, seed)),
+            ("of the mean image", ratio_estimate(blind, one, seed)),
+        ),
+        pictures=tuple(
+            Picture(original=image, recovered=row.reshape(image.shape).astype(np.float32))
+            for image, row in zip(hidden.features, found, strict=True)
+        ),
+        note=note,
+    )

@@ -1,0 +1,280 @@
+"""What an attack has shown: a figure with its interval, a ROC curve, pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, norm
+from scipy.stats import t as student
+
+from fedldp.errors import ConfigError
+
+Kind = Literal["membership", "inversion", "property"]
+
+CONFIDENCE = 0.95
+"""Of every interval here. They are of statistics, and prove nothing: ``audit.bounds`` does that."""
+
+LEVELS = (0.001, 0.01, 0.1)
+"""False-positive rates at which a curve's true-positive rate is told."""
+
+_BOOTSTRAPS = 400
+_POINTS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A figure that was measured, and its interval at ``CONFIDENCE``."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roc:
+    """A ROC curve.
+
+    Attributes:
+        points: (false-positive rate, true-positive rate) ascending, from (0, 0) to (1, 1).
+        auc: the area below it.
+        levels: true-positive rates by false-positive rate, see ``tpr_at``.
+        positives: answers that were to be yes.
+        negatives: answers that were to be no.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    auc: Estimate
+    levels: tuple[tuple[float, Estimate], ...]
+    positives: int
+    negatives: int
+
+    def tpr_at(self, fpr: float) -> Estimate:
+        """Return the largest true-positive rate with at most ``fpr`` false positives.
+
+        With fewer than 1/``fpr`` negatives it is the one with none.
+
+        Raises:
+            ConfigError: ``fpr`` is none of ``LEVELS``.
+        """
+        for level, estimate in self.levels:
+            if level == fpr:
+                return estimate
+        raise ConfigError(f"fpr = {fpr:g}: choose {', '.join(f'{each:g}' for each in LEVELS)}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Picture:
+    """An example beside what was made of a report.
+
+    Attributes:
+        original: float32, shape (channels, height, width).
+        recovered: of the same shape.
+    """
+
+    original: NDArray[np.float32] = field(repr=False)
+    recovered: NDArray[np.float32] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """One attack on one system.
+
+    Attributes:
+        kind: what is to be found out.
+        name: of the attack, with its source.
+        against: what the adversary sees.
+        setting: how large clients and what the adversary makes itself were.
+        measure: what ``result`` is: "AUC", or "error": mean squared, over the baseline's.
+        result: None where the attack cannot be made; ``note`` says why.
+        baseline: what guessing without a report gives.
+        roc: where it decides.
+        more: further figures by name.
+        pictures: where it recovers.
+        note: the cause where it is weak or impossible.
+    """
+
+    kind: Kind
+    name: str
+    against: str
+    setting: str
+    measure: Literal["AUC", "error"]
+    result: Estimate | None
+    baseline: float
+    roc: Roc | None = None
+    more: tuple[tuple[str, Estimate], ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    note: str = ""
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether it is better than guessing, by the whole of its interval."""
+        if self.result is None:
+            return False
+        if self.measure == "AUC":
+            return self.result.low > self.baseline
+        return self.result.high < self.baseline
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all but the pictures, for JSON."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "against": self.against,
+            "setting": self.setting,
+            "measure": self.measure,
+            "result": _json(self.result),
+            "baseline": self.baseline,
+            "succeeds": self.succeeds,
+            "tpr_at": {} if self.roc is None else {f"{a:g}": _json(t) for a, t in self.roc.levels},
+            "positives": 0 if self.roc is None else self.roc.positives,
+            "negatives": 0 if self.roc is None else self.roc.negatives,
+            "roc": [] if self.roc is None else [list(point) for point in self.roc.points],
+            "more": {name: _json(estimate) for name, estimate in self.more},
+            "note": self.note,
+        }
+
+
+def _json(estimate: Estimate | None) -> dict[str, float] | None:
+    if estimate is None:
+        return None
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def curve(
+    scores: NDArray[np.floating],
+    truth: NDArray[np.bool_],
+    groups: NDArray[np.integer],
+    seed: int,
+) -> Roc:
+    """Return the ROC curve of ``scores``, larger ones for yes.
+
+    Intervals are of a bootstrap over groups: scores of one group hang together, for they are of
+    one report. Groups must be independent: no score may rest on what another group's truth is.
+    Those of true-positive rates are widened to Clopper and Pearson's, which is all there is where
+    every report gives the same answer. Thresholds are chosen on the very trials that are counted,
+    as is usual for these curves.
+
+    Args:
+        scores: shape (m,).
+        truth: what is to be found out, shape (m,).
+        groups: of which report each is, shape (m,).
+        seed: of the bootstrap.
+
+    Raises:
+        ConfigError: there is no yes, or no no, among them.
+    """
+    if truth.all() or not truth.any():
+        raise ConfigError("truth: all answers are the same; give some of both")
+    order = np.argsort(-scores, kind="stable")
+    scores, truth = scores[order], truth[order]
+    ends = np.flatnonzero(np.append(np.diff(scores) != 0, True))  # ties pass a threshold together
+    names, places = np.unique(groups[order], return_inverse=True)
+    one = np.ones((1, len(names)))
+    fpr, tpr = (each[0] for each in _rates(truth, ends, one[:, places]))
+    area = float(_area(fpr[None], tpr[None])[0])
+    levels = [_tpr(fpr[None], tpr[None], level)[0] for level in LEVELS]
+    areas, found = [], []
+    for weights in _resampled(len(names), seed):
+        no, yes = _rates(truth, ends, weights[:, places])
+        usable = np.isfinite(no[:, -1]) & np.isfinite(yes[:, -1])
+        no, yes = no[usable], yes[usable]
+        areas.append(_area(no, yes))
+        found.append([_tpr(no, yes, level) for level in LEVELS])
+    positives = int(truth.sum())
+    drawn = [np.concatenate([each[at] for each in found]) for at in range(len(LEVELS))]
+    return Roc(
+        points=_thinned(fpr, tpr),
+        auc=_around(area, np.concatenate(areas), len(names)),
+        levels=tuple(
+            (level, _widened(_around(float(value), some, len(names)), positives))
+            for level, value, some in zip(LEVELS, levels, drawn, strict=True)
+        ),
+        positives=positives,
+        negatives=len(truth) - positives,
+    )
+
+
+def mean_estimate(values: NDArray[np.floating], seed: int) -> Estimate:
+    """Return the mean of independent ``values``, shape (n,), with a bootstrap's interval."""
+    return ratio_estimate(values, np.ones(len(values)), seed)
+
+
+def ratio_estimate(above: NDArray[np.floating], below: NDArray[np.floating], seed: int) -> Estimate:
+    """Return sum ``above`` over sum ``below``, of independent pairs, shape (n,) each."""
+    drawn = []
+    for weights in _resampled(len(above), seed):
+        over, under = weights @ above, weights @ below
+        drawn.append(over[under > 0] / under[under > 0])
+    return _around(float(above.sum() / below.sum()), np.concatenate(drawn), len(above))
+
+
+def _resampled(count: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    """Yield how often each of ``count`` is drawn, shape (bootstraps, count); few at a time."""
+    generator = np.random.default_rng([seed, count])
+    for _ in range(_BOOTSTRAPS // 20):
+        yield generator.multinomial(count, np.full(count, 1 / count), 20).astype(np.float64)
+
+
+Rates = NDArray[np.float64]
+
+
+def _rates(
+    truth: NDArray[np.bool_], ends: NDArray[np.intp], weights: NDArray[np.float64]
+) -> tuple[Rates, Rates]:
+    """Return false- and true-positive rates at each threshold, shape (bootstraps, thresholds)."""
+    yes = np.cumsum(weights * truth, 1)[:, ends]
+    no = np.cumsum(weights * ~truth, 1)[:, ends]
+    with np.errstate(invalid="ignore"):  # a bootstrap may draw no yes; it is left out
+        return no / no[:, -1:], yes / yes[:, -1:]
+
+
+def _area(fpr: Rates, tpr: Rates) -> Rates:
+    steps = np.diff(fpr, axis=1, prepend=0)
+    heights = tpr - np.diff(tpr, axis=1, prepend=0) / 2
+    return np.asarray((steps * heights).sum(1))
+
+
+def _tpr(fpr: Rates, tpr: Rates, level: float) -> Rates:
+    return np.asarray(np.where(fpr <= level, tpr, 0.0).max(1, initial=0.0))
+
+
+def _around(value: float, drawn: NDArray[np.floating], groups: int) -> Estimate:
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    # A bootstrap of few groups is too narrow, by the root of n/(n - 1) and by normal for Student's.
+    few = max(2, groups)
+    wider = math.sqrt(few / (few - 1)) * float(student.isf(tail, few - 1) / norm.isf(tail))
+    return Estimate(
+        value=value,
+        low=min(value, value + wider * (float(low) - value)),
+        high=max(value, value + wider * (float(high) - value)),
+    )
+
+
+def _widened(estimate: Estimate, count: int) -> Estimate:
+    hits, tail = round(estimate.value * count), (1 - CONFIDENCE) / 2
+    low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - tail, hits + 1, count - hits)) if hits < count else 1.0
+    low, high = max(0.0, min(low, estimate.low)), min(1.0, max(high, estimate.high))
+    return Estimate(value=estimate.value, low=low, high=high)
+
+
+def _thinned(fpr: Rates, tpr: Rates) -> tuple[tuple[float, float], ...]:
+    """Return the curve in few points: evenly along its length."""
+    fpr, tpr = np.append(0.0, fpr), np.append(0.0, tpr)
+    along = fpr + tpr
+    kept = np.unique(np.searchsorted(along, np.linspace(0, along[-1], _POINTS)))
+    return tuple(
+        (round(float(fpr[at]), 6), round(float(tpr[at]), 6)) for at in kept.clip(max=len(fpr) - 1)
+    )

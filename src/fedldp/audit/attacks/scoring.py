@@ -1,0 +1,119 @@
+"""What an example does to a model: confidences and gradients, as the adversary computes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from fedldp.audit.attacks.seen import Floats, World
+from fedldp.parts.sides import State
+from fedldp.parts.single_gradients import single_gradients
+from fedldp.parts.tensors import load_weights, one_thread
+from fedldp.randomness import Stream
+from fedldp.systems.base import Problem
+from fedldp.wire import Broadcast
+
+MOST_NUMBERS = 50_000_000
+"""Of single gradients that are held at once; of larger models there are none."""
+
+_LARGEST = 3e38  # a float32
+
+
+@runtime_checkable
+class PublicInputs(Protocol):
+    """A system whose model is not given the examples as they are."""
+
+    def public_inputs(
+        self, problem: Problem, broadcast: Broadcast, features: NDArray[np.float32]
+    ) -> NDArray[np.float32] | None:
+        """Return what it is given, shape (n, *model_input); None where that takes a secret."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """The model of a world as its server can use it.
+
+    Attributes:
+        world: see ``World``.
+    """
+
+    world: World
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The model; its weights are whatever they were set to last."""
+        nothing = Stream(bytes(32), simulated=True)
+        return self.world.config.module(self.world.problem, nothing)
+
+    def inputs(self, features: NDArray[np.float32], state: State) -> torch.Tensor | None:
+        """Return what the model is given of examples, or None where the server cannot tell."""
+        config, problem = self.world.config, self.world.problem
+        if isinstance(config, PublicInputs):
+            found = config.public_inputs(problem, self.world.server.publish(state), features)
+            return None if found is None else torch.from_numpy(found)
+        if config.model_input(problem) != problem.input_shape:
+            return None
+        return torch.from_numpy(np.require(features, requirements="W"))
+
+    def confidences(
+        self, weights: Floats, inputs: torch.Tensor, labels: NDArray[np.int64]
+    ) -> Floats:
+        """Return ln p/(1 - p) of the right label's probability p under ``weights``, shape (n,)."""
+        self.load(weights)
+        self.module.eval()
+        with one_thread(), torch.no_grad():
+            logits = self.module(inputs).double()
+            right = torch.from_numpy(labels)[:, None]
+            own = logits.gather(1, right)[:, 0]
+            others = logits.scatter(1, right, -torch.inf).logsumexp(1)
+        return np.asarray(np.nan_to_num((own - others).numpy(), posinf=1e6, neginf=-1e6))
+
+    def gradients(
+        self, state: State, inputs: torch.Tensor, labels: NDArray[np.int64]
+    ) -> NDArray[np.float32] | None:
+        """Return the gradient of each example at a broadcast's weights, shape (n, d).
+
+        None where they would not fit into ``MOST_NUMBERS``.
+        """
+        if len(labels) * state.weights.size > MOST_NUMBERS:
+            return None
+        self.load(state.weights)
+        self.module.eval()
+        with one_thread():
+            found = single_gradients(self.module, inputs, torch.from_numpy(labels))
+        rows = [found[name].flatten(1) for name, _ in self.module.named_parameters()]
+        return np.asarray(np.nan_to_num(torch.cat(rows, 1).numpy()))
+
+    def class_gradients(
+        self, state: State, inputs: torch.Tensor, labels: NDArray[np.int64]
+    ) -> Floats:
+        """Return the mean gradient of each class's examples, shape (classes, d); zeros of none."""
+        self.load(state.weights)
+        self.module.eval()
+        parameters = list(self.module.parameters())
+        found = np.zeros((self.world.problem.num_classes, state.weights.size))
+        with one_thread():
+            for label in np.unique(labels):
+                own = torch.from_numpy(np.flatnonzero(labels == label))
+                loss = self.loss(inputs[own], torch.from_numpy(labels)[own])
+                rows = torch.autograd.grad(loss, parameters, materialize_grads=True)
+                found[label] = torch.cat([row.flatten() for row in rows]).numpy()
+        return np.nan_to_num(found)
+
+    def loss(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross-entropy under the weights that were loaded, for derivatives."""
+        return functional.cross_entropy(self.module(inputs), labels)
+
+    def load(self, weights: NDArray[np.floating]) -> None:
+        """Set the model's weights; what is no float32 becomes the nearest one."""
+        finite = np.nan_to_num(weights, posinf=_LARGEST, neginf=-_LARGEST)
+        bounded = finite.clip(-_LARGEST, _LARGEST).astype(np.float32)
+        load_weights(self.module, self.world.config.layout(self.world.problem), bounded)

@@ -1,0 +1,360 @@
+"""What a server sees of clients: bytes that leave their runtimes, read as the server reads them.
+
+The adversary is the server of a run. It follows the protocol, knows all that is public, and has
+examples of its own from where the clients' are. So it can play any client: with its own examples,
+with a candidate, without it. Whatever it plays, it sees the same kind of bytes as of a real client.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.client.keys import SimulationKeys
+from fedldp.client.policy import Policy
+from fedldp.client.runtime import ClientRuntime
+from fedldp.client.store import FolderStore, Trial
+from fedldp.data import Dataset, Examples, Shares
+from fedldp.errors import ConfigError
+from fedldp.parts.averaging import SendPlain
+from fedldp.parts.per_client import of_client
+from fedldp.parts.sides import ClientSide, ServerSide, State
+from fedldp.parts.tensors import one_thread
+from fedldp.server.keys import draws_of_seed
+from fedldp.server.loop import Loop
+from fedldp.simulation.executors import Serial
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.participation import participants
+from fedldp.simulation.plan import check_installed, plan
+from fedldp.simulation.population import Population
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.transport.in_process import InProcess
+from fedldp.wire import (
+    Question,
+    Refusal,
+    Report,
+    pack_question,
+    read_answer_to,
+)
+
+RUN = "attack"
+CPU = torch.device("cpu")
+
+Floats = NDArray[np.float64]
+
+_DRAWS = 16
+"""Of a server's own randomness, over which it averages what it knows itself."""
+_OTHERS = 200
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class World:
+    """A run's server, and examples that it and the clients have.
+
+    Attributes:
+        config: the run's, with all settled that is public.
+        inputs: its data.
+        seed: of the attack.
+        size: examples of the client that is attacked.
+        pool: whose membership is asked, twice ``size``.
+        public: the adversary's own examples.
+        private: of clients.
+        rounds: how many the adversary looks at.
+        visits: examples trained on, times weights, that whole runs are worth: beyond, their clients
+            have fewer examples.
+    """
+
+    config: SystemConfig
+    inputs: Inputs
+    seed: int
+    size: int
+    pool: Examples
+    public: Examples
+    private: Examples
+    rounds: int
+    visits: float
+    _banks: dict[int, list[Report]] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(
+        cls,
+        config: SystemConfig,
+        dataset: Dataset | None,
+        *,
+        seed: int,
+        most_examples: int,
+        rounds: int,
+        visits: float = 1e9,
+        data_dir: Path | None = None,
+    ) -> World:
+        """Return the world of a configuration.
+
+        Args:
+            config: what is attacked.
+            dataset: its data; loaded where they are not given.
+            seed: of the attack.
+            most_examples: of the client that is attacked.
+            rounds: at most so many are looked at.
+            visits: see the attribute.
+            data_dir: the data folder.
+
+        Raises:
+            FedldpError: the data cannot be had, do not fit, or are fewer than 12 examples.
+        """
+        check_installed(config)
+        inputs = Inputs.of(config, dataset, data_dir)
+        if config.target is not None:
+            config = plan(config, inputs.problem).config
+        elif inputs.problem.num_clients is not None:
+            config = config.changed(num_clients=inputs.problem.num_clients)
+        config = config.settled(draws_of_seed(config.seed))
+        train = inputs.dataset.train
+        if len(train) < 12:
+            raise ConfigError(f"dataset: it has {len(train)} training examples; give 12 or more")
+        share = inputs.problem.num_examples // config.num_clients
+        size = max(1, min(share, most_examples, len(train) // 6))
+        order = np.random.default_rng([seed, 1]).permutation(len(train))
+        half = 2 * size + (len(train) - 2 * size) // 2
+        pool, public, private = (
+            take(train, order[part])
+            for part in (slice(2 * size), slice(2 * size, half), slice(half, None))
+        )
+        return cls(
+            config=config,
+            inputs=inputs,
+            seed=seed,
+            size=size,
+            pool=pool,
+            public=public,
+            private=private,
+            rounds=min(rounds, config.rounds, config.turns_of(weakest(config)) or config.rounds),
+            visits=visits,
+        )
+
+    @property
+    def problem(self) -> Problem:
+        """The public facts on the data."""
+        return self.inputs.problem
+
+    @property
+    def client(self) -> int:
+        """The number of the client that is attacked: one with the largest budget."""
+        return weakest(self.config)
+
+    @property
+    def sums(self) -> bool:
+        """Whether a server that follows the protocol sees nothing but sums of reports."""
+        return self.config.always_summed
+
+    @property
+    def against(self) -> str:
+        """What the adversary sees, for the reader."""
+        rounds = "" if self.rounds == 1 else f" in {self.rounds} rounds"
+        if self.sums:
+            total = "sums" if rounds else "the sum"
+            return f"{total} of {self.config.round_size} clients' reports{rounds}"
+        shuffled = "" if self.config.delays() is None else ", before the shuffler"
+        return f"one client's report{'s' if rounds else ''}{rounds}{shuffled}"
+
+    @cached_property
+    def side(self) -> ClientSide:
+        """The client's half; without a secure sum, of whose words all but the total look random."""
+        make = self.config.inner_client if self.sums else self.config.client
+        return make(self.problem, self.client, CPU)
+
+    @cached_property
+    def server(self) -> ServerSide:
+        """The server's half, likewise."""
+        make = self.config.inner_server if self.sums else self.config.server
+        return make(self.problem)
+
+    @cached_property
+    def states(self) -> list[State]:
+        """The server's state before each of the rounds; no example of the pool had a part in it."""
+        first = self.server.initial(draws_of_seed(self.config.seed)(0))
+        if self.rounds == 1:
+            return [first]
+        train = self.inputs.dataset.train
+        rows = np.random.default_rng([self.seed, 1]).permutation(len(train))
+        stand_in = np.arange(len(train))
+        stand_in[rows[: len(self.pool)]] = rows[-len(self.pool) :]
+        dataset = replace(self.inputs.dataset, train=take(train, stand_in))
+        inputs = replace(self.inputs, dataset=dataset, members=Shares.of(self.shares(1)))
+        return published(self.config, inputs, rounds=self.rounds - 1)
+
+    def shares(self, runs: int, rounds: int | None = None) -> list[NDArray[np.int64]]:
+        """Return which rows of the training set clients have in ``runs`` runs within ``visits``."""
+        config = self.config
+        passes = runs * (rounds or self.rounds) * config.round_size * config.local_epochs
+        most = int(self.visits / (passes * config.layout(self.problem).size))
+        return [np.asarray(share)[: max(2, most)] for share in self.inputs.members]
+
+    def report_updates(self, examples: Examples, number: int) -> Floats:
+        """Return what the reports of a client tell of its update, shape (rounds, d).
+
+        Args:
+            examples: the client's.
+            number: of the client, which its randomness follows from.
+
+        Returns:
+            What the server estimates from them, as changes of the broadcast weights; zeros in
+            rounds in which the client refuses.
+        """
+        reports = self.reports(examples, number)
+        found = np.zeros((self.rounds, self.states[0].weights.size))
+        for row, state, report in zip(found, self.states, reports, strict=False):
+            if report is not None:
+                row[:] = (
+                    self._summed(state, report, number) if self.sums else self._read(state, report)
+                )
+        return found
+
+    def reports(self, examples: Examples, number: int) -> list[Report | None]:
+        """Return what the runtime of a client sends in each round; None where it refuses."""
+        runtime = self.runtime(examples, number)
+        found: list[Report | None] = []
+        with one_thread():
+            for state in self.states:
+                question = Question(run=RUN, exchange=0, broadcast=self.server.publish(state))
+                answer = read_answer_to(question, runtime.answer(pack_question(question)))
+                found.append(None if isinstance(answer, Refusal) else answer)
+        return found
+
+    def runtime(self, examples: Examples, number: int) -> ClientRuntime:
+        """Return the runtime of a client that keeps things in memory only."""
+        budget = self.config.client_budget
+        return ClientRuntime(
+            index=self.client,
+            examples=examples,
+            side=self.side,
+            policy=Policy(
+                run=RUN,
+                rounds=self.config.rounds,
+                exchanges=1,
+                layout=self.config.layout(self.problem),
+            ),
+            keys=SimulationKeys(self.number(number), self.client),
+            store=Trial(FolderStore(Path("nothing is kept here"), RUN)),
+            ledger=MemoryLedger(None if budget is None else budget.budget()).of(self.client),
+        )
+
+    def number(self, number: int) -> int:
+        """Return the seed of a client's or a run's randomness: that of no other."""
+        return 10**9 * (self.seed + 1) + number
+
+    def some(self, examples: Examples, count: int, *labels: int) -> Examples:
+        """Return ``count`` random examples of some; other labels, other examples."""
+        generator = np.random.default_rng([self.seed, *labels])
+        return take(examples, generator.choice(len(examples), count, count > len(examples)))
+
+    def _read(self, state: State, report: Report) -> Floats:
+        """Return the server's estimate of one client's update from its report alone."""
+        if isinstance(self.side.encoder, SendPlain):  # in clear: a server need not go by its rule
+            return np.frombuffer(report.payload, "<f4").astype(np.float64) - state.weights
+        found: list[Floats] = []
+        for number in range(_DRAWS):
+            draw = draws_of_seed(number)(state.round)
+            following = self.server.aggregate(state, [report], draw)[0].weights
+            if np.array_equal(following, state.weights):
+                continue  # with these draws the server leaves the report out
+            found.append(following.astype(np.float64))
+            if len(found) > 1 and np.array_equal(found[0], found[1]):
+                break  # there is no noise of the server's own
+        return np.mean(found, axis=0) - state.weights if found else np.zeros(state.weights.size)
+
+    def _summed(self, state: State, report: Report, number: int) -> Floats:
+        """Return what the sum of a round tells, in the scale of one client's update."""
+        others = self.config.round_size - 1
+        bank = self._bank(state.round)
+        chosen = np.random.default_rng([self.seed, 2, number, state.round]).choice(
+            len(bank), others, replace=len(bank) < others
+        )
+        total = self._total(state, [report, *(bank[at] for at in chosen)])
+        draw = draws_of_seed(number)(state.round)
+        following = self.server.aggregate(state, [total], draw)[0].weights
+        return (following.astype(np.float64) - state.weights) * (others + 1)
+
+    def _total(self, state: State, reports: Sequence[Report]) -> Any:
+        summing = self.config.summing(self.problem)
+        assert summing is not None
+        words = np.sum([summing.words(report).astype(np.int64) for report in reports], axis=0)
+        modulus = (1 << summing.bits) - 1
+        unsigned = (words.view(np.uint64) & np.uint64(modulus)).astype(np.uint64)
+        return summing.total(state.round, unsigned, len(reports))
+
+    def _bank(self, round: int) -> list[Report]:
+        """Return reports of other clients in a round, from whom each sum draws its others."""
+        if not self._banks:
+            count = min(_OTHERS, max(20, 2 * self.config.round_size))
+            for number in range(count):
+                examples = self.some(self.private, self.size, 3, number)
+                for at, report in enumerate(self.reports(examples, 10**8 + number)):
+                    if report is not None:
+                        self._banks.setdefault(at + 1, []).append(report)
+        return self._banks[round]
+
+
+def published(
+    config: SystemConfig, inputs: Inputs, *, rounds: int, seed: int | None = None
+) -> list[State]:
+    """Return the server's states of a run: before its first round, and after each.
+
+    Args:
+        config: the run's, settled.
+        inputs: its data, and who has which.
+        rounds: how many.
+        seed: of all randomness but the partition's; the configuration's where it is None.
+
+    Raises:
+        RunError: a round gave no usable weights.
+    """
+    seeded = config if seed is None else config.changed(seed=seed)
+    draws = draws_of_seed(seeded.seed)
+    server = seeded.server(inputs.problem)
+    states = [server.initial(draws_of_seed(config.seed)(0))]
+    with tempfile.TemporaryDirectory(prefix="fedldp-") as folder:
+        population = Population(
+            config=seeded,
+            problem=inputs.problem,
+            dataset=inputs.dataset,
+            members=inputs.members,
+            device=CPU,
+            folder=Path(folder),
+            lasting=False,
+            run=RUN,
+        )
+        budget = config.client_budget
+        executor = Serial(population, MemoryLedger(None if budget is None else budget.budget()))
+        loop = Loop(
+            run=RUN,
+            server=server,
+            rounds=rounds,
+            participants=lambda round: participants(seeded, round, draws),
+            transport=InProcess(executor.answers),
+            draws=draws,
+            evaluate=lambda broadcast: None,
+        )
+        loop.go(states[0], lambda state, record: states.append(state))
+    return states
+
+
+def weakest(config: SystemConfig) -> int:
+    """Return the client with the largest budget, where clients have their own; else the first."""
+    if "epsilon" not in config.per_client or getattr(config, "epsilon", None) is None:
+        return 0
+    budgets = [of_client(config.epsilon, client) for client in range(config.num_clients)]  # type: ignore[attr-defined]
+    return int(np.argmax(budgets))
+
+
+def take(examples: Examples, rows: NDArray[np.integer]) -> Examples:
+    """Return some examples."""
+    return Examples(examples.features[rows], examples.labels[rows])

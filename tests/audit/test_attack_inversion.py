@@ -1,0 +1,171 @@
+"""Images are recovered from updates in clear, and less and less from what is randomised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedldp.audit.attacks.codes import OWN, of_codes
+from fedldp.audit.attacks.inversion import (
+    FEATURES,
+    OF_SUMS,
+    Effort,
+    first_dense,
+    first_layer,
+    guessed_classes,
+    is_images,
+    of_reports,
+)
+from fedldp.audit.attacks.matching import matching
+from fedldp.audit.attacks.recovering import Prior, Shrinking
+from fedldp.audit.attacks.results import Attack
+from fedldp.audit.attacks.scoring import Scoring
+from fedldp.audit.attacks.seen import World, take
+from fedldp.data import Dataset, load_dataset
+from fedldp.recipes import find_recipe
+from fedldp.systems import SystemConfig
+
+EFFORT = Effort(images=12, known=40, matched=2, steps=60, public=300)
+
+
+def world_of(config: SystemConfig, dataset: Dataset | None = None, **more: object) -> World:
+    given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1}
+    return World.of(config, dataset, **(given | more))  # type: ignore[arg-type]
+
+
+def digits(name: str, **changes: object) -> SystemConfig:
+    return find_recipe(name).config.changed(**changes)
+
+
+def attacked(config: SystemConfig) -> Attack:
+    (attack,) = of_reports(world_of(config), EFFORT)
+    return attack
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp_64"])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None:
+    """To rounding: weights travel as float32, and are differences of larger ones."""
+    config = digits("fedavg-digits", model=model, batch_size=batch)
+    world = world_of(config)
+    names = first_dense(world)
+    assert names is not None
+    for at in range(5):
+        image = take(world.private, np.array([at]))
+        pieces = world.config.layout(world.problem).split(world.report_updates(image, at)[0])
+        found = first_layer(*(pieces[name][None].astype(np.float64) for name in names))
+        np.testing.assert_allclose(found, image.features.ravel(), atol=2e-5)
+
+
+def test_the_attack_as_a_whole_finds_it_too() -> None:
+    attack = attacked(digits("fedavg-digits"))
+    assert attack.succeeds
+    assert attack.result is not None
+    assert attack.result.high < 1e-4
+    assert len(attack.pictures) == 12
+    for picture in attack.pictures:
+        np.testing.assert_allclose(picture.recovered, picture.original, atol=1e-2)
+        assert picture.original.shape == (1, 8, 8)
+
+
+def test_the_smaller_the_budget_the_worse_the_picture() -> None:
+    found = [
+        attacked(digits("ldp-fl-digits", epsilon=epsilon, chunk=1)).result
+        for epsilon in (16.0, 1.0, 0.01)
+    ]
+    values = [each.value for each in found if each is not None]
+    assert values == sorted(values)
+    assert values[0] < 0.7  # the ranges clip most of what training changes
+    assert 0.9 < values[2] < 1.1  # what is learned from noise alone costs a little
+
+
+def test_a_model_that_scales_its_inputs_gives_the_image_all_the_same() -> None:
+    config = digits("personalized-digits-fig2-none")
+    attack = attacked(config)
+    assert attack.result is not None
+    assert "20 copies" in attack.setting
+    assert attack.result.value < 0.1  # of two copies neither is trained on with probability 0.04
+
+
+@pytest.mark.slow
+def test_a_sum_of_many_hides_the_image() -> None:
+    few, many = (
+        attacked(digits("secure-aggregation-digits", num_clients=n, dropout=0.0)) for n in (2, 60)
+    )
+    assert few.result is not None
+    assert many.result is not None
+    assert few.result.high < many.result.low
+    assert many.result.value > 0.8
+
+
+@pytest.mark.slow
+def test_a_convolution_is_matched() -> None:
+    small = load_dataset("digits").train
+    features = small.features[:200].repeat(2, 2).repeat(2, 3)  # the CNN needs 16x16
+    data = Dataset.from_arrays(features, small.labels[:200])
+    config = digits("fedavg-digits", model="cnn", local_epochs=2, num_clients=4, standardise=False)
+    world = world_of(config, data)
+    assert first_dense(world) is None
+    scoring = Scoring(world)
+    image = take(world.private, np.array([0]))
+    update = world.report_updates(image, 0)
+    label = int(guessed_classes(scoring, update[None])[0])
+    assert label == image.labels[0]
+    start = world.public.features.mean(0).ravel()
+    found = matching(scoring, 100, update[0], label, start)
+    right = image.features.ravel()
+    assert np.square(found - right).mean() < 0.4 * np.square(start - right).mean()
+
+
+def test_what_cannot_be_inverted_says_why() -> None:
+    (attack,) = of_reports(world_of(digits("ldpfl-sound-digits")), EFFORT)
+    assert (attack.result, attack.note) == (None, FEATURES)
+    data = Dataset.from_arrays(np.random.default_rng(0).random((60, 1, 16, 16)), np.arange(60) % 3)
+    summed = digits("secure-aggregation-digits", model="cnn", num_clients=4, standardise=False)
+    (attack,) = of_reports(world_of(summed, data), EFFORT)
+    assert (attack.result, attack.note) == (None, OF_SUMS)
+    table = Dataset.from_arrays(np.random.default_rng(0).random((60, 5)), np.arange(60) % 3)
+    assert not is_images(world_of(digits("fedavg-digits", num_clients=4, standardise=False), table))
+
+
+def test_codes_of_a_public_encoder_show_the_image_and_those_of_an_own_one_do_not() -> None:
+    (public,) = of_codes(world_of(digits("ldpfl-digits-public")), 12, 300)
+    assert public.succeeds
+    assert public.note == ""
+    own = digits("ldpfl-digits", encoder_epochs=2)
+    (secret,) = of_codes(world_of(own), 12, 300)
+    assert not secret.succeeds
+    assert secret.note == OWN
+    assert of_codes(world_of(digits("fedavg-digits")), 12, 300) == []
+
+
+@pytest.mark.slow
+def test_bits_that_are_all_noise_show_nothing() -> None:
+    quiet = digits("ldpfl-digits-public", randomisation="symmetric", epsilon=0.1)
+    (attack,) = of_codes(world_of(quiet), 12, 300)
+    assert attack.result is not None
+    assert attack.result.value > 0.95
+
+
+def test_shrinking_trusts_what_is_right_and_drops_noise() -> None:
+    generator = np.random.default_rng(0)
+    world = world_of(digits("fedavg-digits"))
+    prior = Prior.of(world.public, 10)
+    own = world.public.features.reshape(len(world.public), -1).astype(np.float64)
+    labels = world.public.labels
+    exact = Shrinking.learned(prior, own, labels, own)
+    np.testing.assert_allclose(exact(own, labels), own, atol=1e-9)
+    noise = generator.normal(0, 100, own.shape)
+    none = Shrinking.learned(prior, noise, labels, own)
+    assert none.trust.max() < 0.1
+    assert none.class_trust == pytest.approx(1, abs=0.01)
+    wrong = generator.integers(0, 10, len(labels))
+    assert Shrinking.learned(prior, noise, wrong, own).class_trust < 0.1
+
+
+def test_pictures_are_no_part_of_json_and_the_effort_is_kept() -> None:
+    (attack,) = of_reports(world_of(digits("fedavg-digits")), replace(EFFORT, images=3))
+    assert len(attack.pictures) == 3
+    assert "pictures" not in attack.as_json()

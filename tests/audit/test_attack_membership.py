@@ -1,0 +1,188 @@
+"""Membership is found where clients overfit, and not where budgets are small or by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from fedldp.audit.attacks.membership import (
+    SECRET,
+    Effort,
+    Played,
+    decide,
+    lira,
+    nearest_centre,
+    of_published_model,
+    of_reports,
+    play,
+)
+from fedldp.audit.attacks.results import curve
+from fedldp.audit.attacks.seen import World
+from fedldp.recipes import find_recipe
+from fedldp.systems import SystemConfig
+
+EFFORT = Effort(clients=30, runs=3, rounds=2, candidates=200)
+
+
+def world_of(config: SystemConfig, **more: object) -> World:
+    given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1, "visits": 1e8}
+    return World.of(config, None, **(given | more))  # type: ignore[arg-type]
+
+
+def digits(name: str, **changes: object) -> SystemConfig:
+    return find_recipe(name).config.changed(**changes)
+
+
+@pytest.fixture(scope="module")
+def overfitted() -> tuple[World, Played, Played]:
+    world = world_of(digits("fedavg-digits", model="mlp_64", local_epochs=10))
+    return world, play(world, 24), play(world, 24, 24)
+
+
+def test_an_overfitted_client_is_known_well(overfitted: tuple[World, Played, Played]) -> None:
+    found = {attack.name: attack for attack in decide(*overfitted)}
+    assert set(found) == {"loss threshold", "LiRA", "gradient threshold", "LiRA, gradient"}
+    for attack in found.values():
+        assert attack.succeeds
+        assert attack.result is not None
+        assert attack.result.low > 0.8
+    roc = found["LiRA"].roc
+    assert roc is not None
+    assert roc.tpr_at(0.01).low > 0.1
+    assert roc.positives == roc.negatives == 24 * 14
+
+
+def shuffled(members: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
+    generator = np.random.default_rng(seed)
+    return np.array([generator.permutation(row) for row in members])
+
+
+def test_who_was_a_member_at_random_is_not_found(overfitted: tuple[World, Played, Played]) -> None:
+    """Of 20 intervals at 95 % fewer than 17 hold 1/2 with probability 0.016."""
+    world, shadows, targets = overfitted
+    scores = nearest_centre(shadows, targets.updates)
+    groups = np.repeat(np.arange(len(scores)), scores.shape[1])
+    found = [
+        curve(scores.ravel(), shuffled(targets.members, seed).ravel(), groups, seed).auc
+        for seed in range(20)
+    ]
+    assert sum(0.5 in each for each in found) >= 17
+    assert curve(scores.ravel(), targets.members.ravel(), groups, 0).auc.low > 0.6  # else it is
+    of_all = decide(world, shadows, replace(targets, members=shuffled(targets.members, 0)))
+    for attack in of_all:
+        assert attack.result is not None
+        assert abs(attack.result.value - 0.5) < 0.06
+
+
+@pytest.mark.slow
+def test_shadows_whose_members_are_shuffled_are_of_no_use(
+    overfitted: tuple[World, Played, Played],
+) -> None:
+    world, shadows, targets = overfitted
+    members = shuffled(shadows.members, 1)
+    found = {a.name: a for a in decide(world, replace(shadows, members=members), targets)}
+    assert found["loss threshold"].succeeds  # it needs none
+    for name in ("LiRA", "LiRA, gradient"):
+        result = found[name].result
+        assert result is not None
+        assert result.value < 0.7
+
+
+def test_of_a_small_budget_nothing_is_seen() -> None:
+    """At 0.001 for a weight, 650 of them and one round are a pure 0.65, and 0.06 at delta 1e-5."""
+    found = [a.result for a in of_reports(world_of(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)]
+    results = [each for each in found if each is not None]
+    assert len(results) == 4
+    assert all(abs(each.value - 0.5) < 0.06 for each in results)
+    assert sum(0.5 in each for each in results) >= 3
+
+
+@pytest.mark.slow
+def test_more_rounds_show_more() -> None:
+    config = digits("ldp-fl-digits")
+    one, four = (
+        {a.name: a.result for a in of_reports(world_of(config, rounds=rounds), EFFORT)}
+        for rounds in (1, 4)
+    )
+    name = "gradient threshold"
+    assert four[name].low > one[name].value  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+def test_a_secure_sum_hides_the_one_among_many() -> None:
+    few, many = (
+        {
+            a.name: a.result
+            for a in of_reports(
+                world_of(digits("secure-aggregation-digits", num_clients=n, dropout=0.0)), EFFORT
+            )
+        }
+        for n in (2, 60)
+    )
+    name = "gradient threshold"
+    assert few[name].low > 0.6  # type: ignore[union-attr]
+    assert many[name].high < few[name].low  # type: ignore[union-attr]
+
+
+def test_a_model_that_is_given_secrets_leaves_only_the_shadows_centre() -> None:
+    config = digits("ldpfl-digits", encoder_epochs=1, local_epochs=1)
+    world = world_of(config)
+    (attack,) = decide(world, play(world, 4), play(world, 4, 4))
+    assert (attack.name, attack.note) == ("nearest centre", SECRET)
+    (blank,) = of_published_model(world, EFFORT)
+    assert (blank.result, blank.note, blank.succeeds) == (None, SECRET, False)
+
+
+@pytest.mark.slow
+def test_a_published_model_of_one_overfitted_client_tells_of_it() -> None:
+    config = digits("fedavg-digits", num_clients=2, model="mlp_64", num_examples=40, rounds=2)
+    config = config.changed(local_epochs=20)
+    effort = replace(EFFORT, runs=8)
+    found = {a.name: a for a in of_published_model(world_of(config, most_examples=2), effort)}
+    assert found["loss threshold"].succeeds
+    assert found["LiRA"].succeeds
+    assert found["LiRA"].against == "the model after 2 rounds"
+
+
+def test_a_seed_repeats_and_another_does_not() -> None:
+    config = digits("ldp-fl-digits")
+    effort = replace(EFFORT, clients=6)
+    first, again, other = (
+        [a.as_json() for a in of_reports(world_of(config, seed=seed), effort)] for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_lira_is_the_ratio_of_two_gaussians() -> None:
+    generator = np.random.default_rng(0)
+    members = generator.random((100, 3)) < 0.5
+    shadows = np.where(members, generator.normal(2, 1, (100, 3)), generator.normal(0, 3, (100, 3)))
+    seen = np.array([[1.0, -2.0, 4.0]])
+    right = [
+        norm.logpdf(x, of[m].mean(), of[m].std(ddof=1))
+        - norm.logpdf(x, of[~m].mean(), of[~m].std(ddof=1))
+        for x, of, m in zip(seen[0], shadows.T, members.T, strict=True)
+    ]
+    np.testing.assert_allclose(lira(shadows, members, seen)[0], right, rtol=1e-9)
+    nobody = members.copy()
+    nobody[:, 0] = False
+    assert lira(shadows, nobody, seen)[0, 0] == 0  # of an example that no shadow had
+    assert lira(shadows, nobody, seen)[0, 1] == pytest.approx(right[1])
+
+
+def test_the_nearest_centre_is_that_of_distances() -> None:
+    generator = np.random.default_rng(0)
+    members = generator.random((12, 3)) < 0.5
+    updates, seen = generator.normal(size=(12, 2, 5)), generator.normal(size=(4, 2, 5))
+    found = nearest_centre(Played(members=members, updates=updates), seen)
+    for target, row in zip(seen, found, strict=True):
+        for example, score in enumerate(row):
+            inside = updates[members[:, example]].mean(0)
+            outside = updates[~members[:, example]].mean(0)
+            right = np.sum((target - outside) ** 2) - np.sum((target - inside) ** 2)
+            assert score == pytest.approx(right)

@@ -1,0 +1,106 @@
+"""Curves and intervals are those of definitions, and intervals hold what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from fedldp.audit.attacks.results import (
+    CONFIDENCE,
+    LEVELS,
+    Attack,
+    Estimate,
+    curve,
+    mean_estimate,
+    ratio_estimate,
+)
+from fedldp.errors import ConfigError
+
+
+def drawn(seed: int, *, shift: float, groups: int = 40, each: int = 20, of_group: float = 0.0):  # type: ignore[no-untyped-def]
+    """Return scores, truth and groups: a group's scores share a part, and so do its truths."""
+    generator = np.random.default_rng(seed)
+    rates = generator.beta(0.5, 0.5, groups) if of_group else np.full(groups, 0.5)
+    truth = generator.random((groups, each)) < rates[:, None]
+    scores = generator.normal(size=truth.shape) + shift * truth
+    scores += of_group * generator.normal(size=(groups, 1))
+    return scores.ravel(), truth.ravel(), np.repeat(np.arange(groups), each)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.5])
+@pytest.mark.parametrize("digits", [1, 12])
+def test_a_curve_is_scikit_learns(shift: float, digits: int) -> None:
+    scores, truth, groups = drawn(1, shift=shift)
+    scores = scores.round(digits)  # with one digit there are ties
+    found = curve(scores, truth, groups, seed=0)
+    assert found.auc.value == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
+    fpr, tpr, _ = roc_curve(truth, scores, drop_intermediate=False)
+    for level in LEVELS:
+        assert found.tpr_at(level).value == pytest.approx(tpr[fpr <= level].max(), abs=1e-12)
+    for x, y in found.points:
+        assert np.hypot(fpr - x, tpr - y).min() < 1e-5
+    assert found.points[0] == (0.0, 0.0)
+    assert found.points[-1] == (1.0, 1.0)
+    assert (found.positives, found.negatives) == (truth.sum(), (~truth).sum())
+
+
+def share_held(shift: float, right: float, repeats: int, **more: float) -> float:
+    held = 0
+    for seed in range(repeats):
+        held += right in curve(*drawn(seed, shift=shift, **more), seed=seed).auc
+    return held / repeats
+
+
+def test_an_interval_holds_the_true_area_as_often_as_it_says() -> None:
+    """Of 30, two standard deviations fewer than 95 %; without groups many would be missed."""
+    least = CONFIDENCE - 2 * np.sqrt(CONFIDENCE * (1 - CONFIDENCE) / 30)
+    assert share_held(0.0, 0.5, 30, of_group=2.0) >= least
+    scores, truth, groups = drawn(0, shift=0.0, of_group=2.0)
+    alone = curve(scores, truth, np.arange(len(groups)), seed=0).auc
+    together = curve(scores, truth, groups, seed=0).auc
+    assert together.high - together.low > 2 * (alone.high - alone.low)
+
+
+@pytest.mark.slow
+def test_few_groups_have_wide_intervals() -> None:
+    least = CONFIDENCE - 2 * np.sqrt(CONFIDENCE * (1 - CONFIDENCE) / 60)
+    assert share_held(0.0, 0.5, 60, groups=6) >= least
+
+
+def test_no_hit_at_all_bounds_a_rate_as_exactly_as_trials_can() -> None:
+    truth = np.arange(200) % 2 == 0
+    scores = np.where(truth, 0.0, 1.0)  # always wrong
+    found = curve(scores, truth, np.arange(200), seed=0).tpr_at(0.01)
+    assert found.value == 0
+    assert found.high == pytest.approx(1 - 0.025 ** (1 / 100))
+
+
+def test_a_curve_needs_both_answers() -> None:
+    with pytest.raises(ConfigError, match="truth"):
+        curve(np.zeros(3), np.ones(3, np.bool_), np.arange(3), seed=0)
+    scores, truth, groups = drawn(1, shift=0.0)
+    with pytest.raises(ConfigError, match=r"fpr = 0.5: choose 0.001, 0.01, 0.1"):
+        curve(scores, truth, groups, seed=0).tpr_at(0.5)
+
+
+def test_means_and_ratios() -> None:
+    values = np.arange(1.0, 101.0)
+    assert mean_estimate(values, 0).value == 50.5
+    assert 50.5 in mean_estimate(values, 0)
+    found = ratio_estimate(3 * values, values, 0)  # always three: there is nothing to doubt
+    assert (found.low, found.high) == pytest.approx((3.0, 3.0))
+
+
+def test_success_is_by_the_whole_interval() -> None:
+    def of(measure: str, low: float, high: float) -> bool:
+        return Attack(
+            kind="membership", name="", against="", setting="", measure=measure,  # type: ignore[arg-type]
+            result=Estimate(value=(low + high) / 2, low=low, high=high),
+            baseline=0.5 if measure == "AUC" else 1.0,
+        ).succeeds  # fmt: skip
+
+    assert of("AUC", 0.51, 0.6)
+    assert not of("AUC", 0.49, 0.6)
+    assert of("error", 0.5, 0.9)
+    assert not of("error", 0.5, 1.1)

@@ -1,0 +1,141 @@
+"""The one entry: every system is attacked without an edit, a user's own too."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from fedldp.audit.attacks import QUICK, Attack, Effort, attack
+from fedldp.audit.attacks.seen import World, weakest
+from fedldp.data import Dataset, Examples, load_dataset
+from fedldp.errors import ConfigError
+from fedldp.recipes import find_recipe, recipes
+from fedldp.systems import SystemConfig, systems
+from fedldp.systems.fedavg import FedAvgConfig
+
+TINY = Effort(
+    most_examples=6,
+    rounds=1,
+    visits=1e5,
+    membership=replace(QUICK.membership, clients=5, runs=2, rounds=1, candidates=30),
+    inversion=replace(QUICK.inversion, images=3, known=12, public=40),
+    clients=8,
+)
+CONFIGS = {c.system: c for c in (r.config for r in recipes().values()) if c.dataset == "digits"}
+
+# What happens to these, to the attacks, happens to others too.
+LIKE_OTHERS = {
+    "central_dp", "cldp_fed", "dp_sgd", "personalized_sound", "priority", "priority_public",
+    "privunit_fl", "secure_aggregation",
+}  # fmt: skip
+
+
+class OwnConfig(FedAvgConfig):
+    system: Literal["test_attacks:OwnConfig"] = "test_attacks:OwnConfig"  # type: ignore[assignment]
+
+
+def check(found: list[Attack]) -> None:
+    assert {each.kind for each in found} >= {"membership", "property"}
+    for each in found:
+        assert json.loads(json.dumps(each.as_json(), allow_nan=False))["kind"] == each.kind
+        if each.result is None:
+            assert each.note
+            continue
+        assert each.result.low <= each.result.value <= each.result.high
+        if each.measure == "AUC":
+            assert each.roc is not None
+            assert each.roc.auc == each.result
+        else:
+            assert each.pictures
+
+
+def quickened(config: SystemConfig) -> SystemConfig:
+    epochs = [name for name in type(config).model_fields if "epochs" in name]
+    return config.changed(**{n: 1 for n in epochs if getattr(config, n) is not None})
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LIKE_OTHERS else []) for n in CONFIGS]
+)
+def test_every_system_is_attacked(name: str) -> None:
+    assert set(CONFIGS) == set(systems())
+    check(attack(quickened(CONFIGS[name]), effort=TINY))
+
+
+def test_a_users_own_system_and_data_are_attacked() -> None:
+    config = OwnConfig(
+        dataset="digits", num_clients=4, rounds=1, model="logistic", learning_rate=0.1
+    )
+    generator = np.random.default_rng(0)
+    data = Dataset.from_arrays(generator.random((80, 5)), generator.integers(0, 2, 80))
+    found = attack(config, data, effort=TINY)
+    check(found)
+    assert "inversion" not in {each.kind for each in found}  # it is a table
+    clients = [(generator.random((n, 5)), generator.integers(0, 2, n)) for n in (20, 30, 40)]
+    check(attack(config, Dataset.from_clients(clients), effort=TINY))
+
+
+def test_the_same_seed_gives_the_same_and_lines_tell_of_progress() -> None:
+    config, lines = find_recipe("nbafl-digits").config, []
+    first = attack(config, seed=3, effort=TINY, tell=lines.append)
+    again = attack(config, seed=3, effort=TINY)
+    other = attack(config, seed=4, effort=TINY)
+    assert [a.as_json() for a in first] == [a.as_json() for a in again]
+    assert [a.as_json() for a in first] != [a.as_json() for a in other]
+    assert len(lines) == 4
+
+
+def test_what_is_refused_is_refused_in_one_line() -> None:
+    config = find_recipe("quickstart").config
+    with pytest.raises(ConfigError, match="seed = -1"):
+        attack(config, seed=-1)
+    few = Dataset.from_arrays(np.zeros((10, 3)), np.arange(10) % 2)
+    with pytest.raises(ConfigError, match="give 12 or more"):
+        attack(config.changed(num_clients=2, standardise=False), few, effort=TINY)
+
+
+def test_the_client_with_the_largest_budget_is_attacked() -> None:
+    config = find_recipe("personalized-digits").config
+    assert config.epsilon == [1.0, 5.0, 10.0]  # type: ignore[attr-defined]
+    assert weakest(config) == 2
+    assert weakest(find_recipe("quickstart").config) == 0
+
+
+@pytest.mark.parametrize("name", ["quickstart", "nbafl-digits"])
+def test_clients_of_the_pool_are_in_nothing_that_the_server_sent(name: str) -> None:
+    """Broadcasts of later rounds come from a run in which other examples stand in for the pool."""
+    config = find_recipe(name).config.changed(standardise=False)
+    data = load_dataset("digits")
+
+    def world_of(dataset: Dataset) -> World:
+        return World.of(config, dataset, seed=0, most_examples=5, rounds=3, visits=1e6)
+
+    one = world_of(data)
+    rows = np.random.default_rng([0, 1]).permutation(len(data.train))[: len(one.pool)]
+    features = data.train.features.copy()
+    features[rows] = 100.0
+    two = world_of(replace(data, train=Examples(features, data.train.labels)))
+    assert two.pool.features.min() == 100
+    assert len(one.states) == 3
+    for state, other in zip(one.states, two.states, strict=True):
+        np.testing.assert_array_equal(state.weights, other.weights)
+    assert (one.states[0].weights != one.states[2].weights).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds", "seen"),
+    [
+        ("fedavg-digits", 1, "one client's report"),
+        ("fedavg-digits", 3, "one client's reports in 3 rounds"),
+        ("ldp-fl-digits", 1, "one client's report, before the shuffler"),
+        ("distributed-gaussian-digits", 1, "the sum of 100 clients' reports"),
+        ("secure-aggregation-digits", 2, "sums of 10 clients' reports in 2 rounds"),
+    ],
+)
+def test_it_is_said_what_the_server_sees(name: str, rounds: int, seen: str) -> None:
+    config = find_recipe(name).config
+    assert World.of(config, None, seed=0, most_examples=5, rounds=rounds).against == seen
