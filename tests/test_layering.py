@@ -26,8 +26,8 @@ LAYERS = [
     {"client", "server"},
     {"reporting"},
     {"simulation"},
-    {"audit", "reproduction"},
     {"settings"},
+    {"audit", "reproduction"},
     {"evaluating", "sweeping"},
     {"api"},
     {"deployment"},
@@ -133,6 +133,7 @@ def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
 # Who opens a sensitive value: encoders, the simulator, which looks for NaN, and the audit, which
 # plays clients of its own.
 OPENERS = {
+    "fedldp.audit.answering",
     "fedldp.audit.contents",
     "fedldp.audit.crowd",
     "fedldp.audit.forging",

@@ -64,7 +64,7 @@ def discrete_gaussian(count: int, sigma_bits: int, stream: Stream) -> NDArray[np
         square = (np.abs(candidates) - (1 << sigma_bits)) ** 2
         accepted = bernoulli_exp(square & ((1 << unit_bits) - 1), unit_bits, stream)
         whole = square >> unit_bits
-        far = np.flatnonzero(whole)
+        far = whole.nonzero()[0]
         accepted[far] &= _geometric(far.size, stream) >= whole[far]
         return candidates[accepted]
 
@@ -98,8 +98,10 @@ def bernoulli_exp(
 def uniform_below(count: int, bound: int, stream: Stream) -> NDArray[np.int64]:
     """Return independent uniform integers from 0 to ``bound`` - 1, by rejection; bound <= 2^63."""
     mask = (1 << (bound - 1).bit_length()) - 1
-    drawn = stream.integers(count, np.int64) & mask
-    while (rejected := np.flatnonzero(drawn >= bound)).size:
+    drawn: NDArray[np.int64] = stream.integers(count, np.int64) & mask
+    if mask == bound - 1:
+        return drawn  # a power of two: none is rejected
+    while (rejected := (drawn >= bound).nonzero()[0]).size:
         drawn[rejected] = stream.integers(rejected.size, np.int64) & mask
     return drawn
 

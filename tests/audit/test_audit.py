@@ -141,7 +141,7 @@ def test_its_streams_are_those_of_a_deployment(monkeypatch: pytest.MonkeyPatch) 
 
 def test_json_is_the_contract(fedldp_command: Any) -> None:
     arguments = ("audit", "--mechanism", "nearest_direction", "--quick", "--trials", 50, "--seed",
-                 3, "--json")  # fmt: skip
+                 3, "--workers", 1, "--json")  # fmt: skip
     outcome = fedldp_command(*arguments)
     assert outcome.status == 0
     found = json.loads(outcome.out)
@@ -157,14 +157,15 @@ def test_json_is_the_contract(fedldp_command: Any) -> None:
 
 
 def test_a_bug_of_ones_own_ends_with_status_1(fedldp_command: Any, own: None) -> None:
-    wrong = fedldp_command("audit", "--mechanism", "audited_by_test:Wrong", "--quick", "--json")
+    wrong = fedldp_command("audit", "--mechanism", "audited_by_test:Wrong", "--quick",
+                           "--workers", 1, "--json")  # fmt: skip
     assert wrong.status == 1
     assert json.loads(wrong.out)["verdict"] == "bug"
 
 
 def test_people_get_a_table(fedldp_command: Any, own: None) -> None:
     right = fedldp_command("audit", "--mechanism", "audited_by_test:Right", "--quick",
-                           "--trials", 50)  # fmt: skip
+                           "--trials", 50, "--workers", 1)  # fmt: skip
     assert right.status == 0
     lines = right.out.splitlines()
     (heading, *_) = [line.split() for line in lines if "claimed" in line]
@@ -178,7 +179,8 @@ def test_people_get_a_table(fedldp_command: Any, own: None) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("quickstart",), ("--mechanism", "nothing"), ("--confidence", 1.0), ("--confidence", 0),
+    [("no-such-recipe",), ("quickstart", "--mechanism", "two_point"), ("--mechanism", "nothing"),
+     ("--confidence", 1.0), ("--confidence", 0),
      ("--trials", 0), ("--mechanism", "json:dumps")],
     ids=str,
 )  # fmt: skip
@@ -189,3 +191,27 @@ def test_what_cannot_be_audited_is_refused(fedldp_command: Any, arguments: Any) 
 def test_a_mechanism_that_takes_none_of_the_settings_is_an_error() -> None:
     with pytest.raises(ConfigError, match="none of the settings"):
         audit("", [TwoPoint], plan=Plan(settings=((1e9, 1),), effort=TINY))
+
+
+def test_a_system_is_audited_by_its_recipe(fedldp_command: Any) -> None:
+    arguments = ("audit", "fedavg-digits", "--quick", "--trials", 20, "--workers", 1)
+    outcome = fedldp_command(*arguments, "--json")
+    assert outcome.status == 0
+    found = json.loads(outcome.out)
+    assert (found["subject"], found["verdict"]) == ("fedavg-digits", "ok")
+    assert {row["unit"] for row in found["rows"]} == {"client-round", "client-run"}
+    for row in found["rows"]:
+        assert set(row) >= KEYS
+        assert row["proven"] is None
+    assert all("one run" in row["attack"] or row["lower"] > 0 for row in found["rows"])
+
+
+@pytest.mark.slow
+def test_people_get_a_table_of_a_system_and_any_number_of_processes_gives_it(
+    fedldp_command: Any,
+) -> None:
+    arguments = ("audit", "fedavg-digits", "--quick", "--trials", 20, "--workers")
+    one, two = (fedldp_command(*arguments, workers) for workers in (1, 2))
+    assert "fedavg: as given" in one.out
+    assert "against" in one.out
+    assert one.out == two.out

@@ -117,23 +117,19 @@ class ReportGame:
         many = type(self.mechanism).encode_many is not Mechanism.encode_many
         most = effort.most_quick if many else effort.most
         count = trials or trials_for(proven, effort.least, most)
-        chosen = self.choose(deltas, effort.explore, count, keys)
-        fresh = {
-            id(pair): [self.reports(pair, side, count, keys, "count") for side in (0, 1)]
-            for pair, _ in chosen
-        }
+        pair, chosen = self.choose(deltas, effort.explore, count, keys)
+        fresh = [self.reports(pair, side, count, keys, "count") for side in (0, 1)]
         return [
-            self._shown(events, pair, fresh[id(pair)], delta, confidence, count)
-            for (pair, events), delta in zip(chosen, deltas, strict=True)
+            self._shown(events, pair, fresh, delta, confidence, count)
+            for events, delta in zip(chosen, deltas, strict=True)
         ]
 
     def choose(
         self, deltas: list[float], explore: int, count: int, keys: Keys
-    ) -> list[tuple[Pair, tuple[Found, Found]]]:
-        """Return the pair and the two events that promise the largest bound at each delta."""
-        pairs = self._pairs(keys)
-        found: list[list[tuple[Found, Found]]] = []
-        for pair in pairs:
+    ) -> tuple[Pair, list[tuple[Found, Found]]]:
+        """Return the pair that promises most at all deltas together, and two events for each."""
+        tried = []
+        for pair in self._pairs(keys):
             first, second = (self.reports(pair, side, explore, keys, "explore") for side in (0, 1))
             half = explore // 2
             fit, rest = (
@@ -141,11 +137,10 @@ class ReportGame:
                 for start, stop in ((0, half), (half, None))
             )
             fitted = list(scores(*fit, inputs=(pair.first, pair.second), learned=True))
-            found.append([best(fitted, *rest, delta=delta, trials=count) for delta in deltas])
-        return [
-            max(zip(pairs, of_delta, strict=True), key=lambda each: each[1][0].promise)
-            for of_delta in zip(*found, strict=True)
-        ]
+            events = [best(fitted, *rest, delta=delta, trials=count) for delta in deltas]
+            tried.append((sum(max(0.0, one.promise) for one, _ in events), pair, events))
+        _, pair, found = max(tried, key=lambda each: each[0])
+        return pair, found
 
     def reports(self, pair: Pair, side: int, count: int, keys: Keys, purpose: str) -> Reports:
         """Return ``count`` trials with one input of a pair, round by round."""

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 from fedldp.accounting.guarantees import Unit
-from fedldp.audit.bounds import check_confidence
 from fedldp.audit.games import BLOCK, FULL, QUICK, CoordinateGame, Effort, ReportGame
+from fedldp.audit.playing import play
 from fedldp.audit.proven import is_alike, is_pure, of_one_coordinate, proven_epsilon
 from fedldp.audit.seen import Keys
+from fedldp.audit.verdicts import Audit, Verdict, note_of, verdict_of
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, MechanismSettings
-
-Verdict = Literal["ok", "claim-broken", "bug"]
 
 DELTA = 1e-5
 CURVE = (0.01, 0.1, 0.3)
 """Further deltas of a guarantee that is a curve: where there is more to see in few trials."""
-NEAR = 0.75
-"""From this share of the proven figure on a bound is called near."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,55 +78,6 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
-    """All rows of an audit; with probability ``confidence`` at least, all bounds hold together."""
-
-    subject: str
-    confidence: float
-    seed: int
-    rows: tuple[Row, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst of its rows."""
-        found = {row.verdict for row in self.rows}
-        return next((each for each in _WORST_FIRST if each in found), "ok")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what ``fedldp audit --json`` prints."""
-        return {
-            "subject": self.subject,
-            "verdict": self.verdict,
-            "confidence": self.confidence,
-            "seed": self.seed,
-            "rows": [asdict(row) for row in self.rows],
-        }
-
-
-_WORST_FIRST: tuple[Verdict, ...] = ("bug", "claim-broken", "ok")
-
-
-def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Verdict:
-    """Return what a bound says of a proven figure and of a claim."""
-    if proven is not None and proven < lower:
-        return "bug"
-    return "claim-broken" if claimed is not None and claimed < lower else "ok"
-
-
-def note_of(proven: float | None, lower: float) -> str:
-    """Return how near a bound is to the proven figure: far is no sign of privacy."""
-    if proven is None:
-        return "alone: nothing is proven"
-    if proven < lower:
-        return "beyond the proven figure"
-    if lower == 0:
-        return "nothing shown: a weak attack, too few trials, or a loose proof"
-    if lower >= NEAR * proven:
-        return "near the proven figure"
-    return "far from the proven figure: a weak attack, too few trials, or a loose proof"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Question:
     """One game to play, and the figures that its bounds are set against.
 
@@ -140,18 +86,30 @@ class Question:
         deltas: at which epsilon is bounded; a row each.
         claimed: epsilon that is claimed at each of them.
         proven: epsilon that is proven at each of them.
+        effort: how many trials.
     """
 
     game: ReportGame | CoordinateGame
     deltas: tuple[float, ...]
     claimed: tuple[float | None, ...]
     proven: tuple[float | None, ...]
+    effort: Effort = QUICK
 
-    def rows(
-        self, effort: Effort, keys: Keys, confidence: float, trials: int | None
-    ) -> Iterator[Row]:
-        """Play, and yield a row for each of ``deltas``."""
+    @property
+    def bounds(self) -> int:
+        """How many rows it gives."""
+        return len(self.deltas)
+
+    @property
+    def title(self) -> str:
+        """What is played."""
         game = self.game
+        unit = "coordinates" if isinstance(game, CoordinateGame) else game.unit
+        return f"{game.mechanism!r}, d = {game.size}, {unit}"
+
+    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Row]:
+        """Play, and yield a row for each of ``deltas``."""
+        game, effort = self.game, self.effort
         if isinstance(game, CoordinateGame):
             assert self.proven[0] is not None
             shown = [game.play(self.proven[0], effort, keys, confidence, trials)]
@@ -185,6 +143,7 @@ def audit(
     confidence: float = 0.999,
     trials: int | None = None,
     seed: int = 0,
+    workers: int = 1,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Audit:
     """Play all games of some mechanisms.
@@ -196,25 +155,22 @@ def audit(
         confidence: that all bounds hold together; each has its share of the rest.
         trials: of each input, to count by; else as many as seem worth while.
         seed: of all randomness.
-        tell: called with a line of progress before each game.
+        workers: processes; any number gives the same bounds.
+        tell: called with a line of progress for each game.
 
     Raises:
         ConfigError: an argument is out of range, or no setting is one for a mechanism.
     """
-    check_confidence(confidence)
-    if trials is not None and trials < 1:
-        raise ConfigError(f"trials = {trials}: give 1 or more")
     questions = [question for cls in classes for question in questions_of(cls, plan)]
-    each = 1 - (1 - confidence) / sum(len(question.deltas) for question in questions)
-    rows: list[Row] = []
-    for number, question in enumerate(questions, 1):
-        game = question.game
-        unit = "coordinates" if isinstance(game, CoordinateGame) else game.unit
-        tell(f"{number}/{len(questions)} {game.mechanism!r}, d = {game.size}, {unit}")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a mechanism's own, of overflows: no refusals
-            rows += question.rows(plan.effort, Keys(seed), each, trials)
-    return Audit(subject=subject, confidence=confidence, seed=seed, rows=tuple(rows))
+    return play(
+        subject,
+        questions,
+        confidence=confidence,
+        trials=trials,
+        seed=seed,
+        workers=workers,
+        tell=tell,
+    )
 
 
 def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
@@ -246,7 +202,7 @@ def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
         raise ConfigError(
             f"mechanism = {cls.__name__}: it takes none of the settings: {refusals[0]}"
         )
-    return found
+    return [replace(question, effort=plan.effort) for question in found]
 
 
 def _reports_of(

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, print_json
+from fedldp.cli._common import Json, at_most_cores, print_json, recipe_names
 from fedldp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedldp.audit.mechanisms import Audit
+    from rich.console import Console
+
+    from fedldp.audit.playing import Question
+    from fedldp.audit.verdicts import Audit
 
 _COLOURS = {"bug": "bold red", "claim-broken": "red", "ok": "green"}
 
 
 def audit(
     recipe: Annotated[
-        str | None, typer.Argument(help="none is taken: mechanisms are audited, not recipes")
+        str | None,
+        typer.Argument(
+            autocompletion=recipe_names,
+            metavar="[RECIPE|SYSTEM]",
+            help="a recipe, a .toml file, a system, or MODULE:CLASS of one's own; else everything",
+        ),
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(metavar="NAME|MODULE:CLASS", help="one mechanism; else all")
+        str | None, typer.Option(metavar="NAME|MODULE:CLASS", help="one mechanism, and no system")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="few settings and few trials")] = False,
     trials: Annotated[
@@ -28,25 +36,28 @@ def audit(
     ] = None,
     confidence: Annotated[float, typer.Option(help="that all bounds hold together")] = 0.999,
     seed: Annotated[int, typer.Option(help="of all randomness: the same again is the same")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="processes; else as many as there are cores")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Attack mechanisms: lower bounds on epsilon beside what is claimed and what is proven."""
-    from fedldp.audit.mechanisms import FULL_PLAN, QUICK_PLAN
-    from fedldp.audit.mechanisms import audit as play
-    from fedldp.mechanisms import find_mechanism, mechanisms
+    """Attack mechanisms and systems: lower bounds on epsilon beside what is claimed and proven."""
+    from rich.console import Console
 
-    if recipe is not None:
-        raise ConfigError(
-            f"recipe = {recipe}: mechanisms are audited; give --mechanism, or nothing"
-        )
-    classes = list(mechanisms().values()) if mechanism is None else [find_mechanism(mechanism)]
+    from fedldp.audit.playing import check_arguments, play
+    from fedldp.simulation.plan import cores
+
+    if recipe is not None and mechanism is not None:
+        raise ConfigError(f"mechanism = {mechanism}: give it, or the recipe {recipe}, and not both")
+    check_arguments(confidence, trials)
+    questions = _questions(recipe, mechanism, quick=quick)
     found = play(
-        mechanism or "mechanisms",
-        classes,
-        plan=QUICK_PLAN if quick else FULL_PLAN,
+        recipe or mechanism or "all mechanisms and systems",
+        questions,
         confidence=confidence,
         trials=trials,
         seed=seed,
+        workers=at_most_cores(workers, Console(stderr=True)) or cores(),
         tell=lambda line: typer.echo(line, err=True),
     )
     if as_json:
@@ -57,39 +68,77 @@ def audit(
         raise typer.Exit(1)
 
 
+def _questions(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[Question]:
+    from fedldp.audit import lines, systems
+    from fedldp.audit.mechanisms import FULL_PLAN, QUICK_PLAN, questions_of
+    from fedldp.mechanisms import find_mechanism, mechanisms
+
+    found: list[Question] = []
+    if recipe is None:
+        classes = list(mechanisms().values()) if mechanism is None else [find_mechanism(mechanism)]
+        for cls in classes:
+            found += questions_of(cls, QUICK_PLAN if quick else FULL_PLAN)
+    if mechanism is None:
+        configs = lines.representatives() if recipe is None else lines.configs_of(recipe)
+        found += lines.system_questions(configs, systems.QUICK if quick else systems.FULL)
+    return found
+
+
 def _show(found: Audit) -> None:
     from itertools import groupby
 
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(highlight=False)
-    for mechanism, rows in groupby(found.rows, key=lambda row: row.mechanism):
-        table = Table(
-            "unit", "d", "delta", "claimed", "proven", "at least", "bound", "verdict",
-            title=mechanism, title_justify="left", box=box.SIMPLE,
-        )  # fmt: skip
-        attacks = []
-        for row in rows:
-            table.add_row(
-                row.unit,
-                str(row.size),
-                f"{row.delta:g}",
-                "-" if row.claimed is None else f"{row.claimed:g}",
-                "none" if row.proven is None else f"{row.proven:.4f}",
-                f"{row.lower:.4f}",
-                row.note.split()[0],
-                f"[{_COLOURS[row.verdict]}]{row.verdict}[/]",
-            )
-            if row.verdict != "ok":
-                attacks.append(f"{row.unit}, d = {row.size}: {row.attack}; {row.trials:,} trials")
-        console.print(table)
-        for attack in attacks:
-            console.print(attack, style="red", markup=False)
+    for title, rows in groupby(found.rows, key=_title):
+        _show_rows(console, title, list(rows))
     console.print(
         f"{found.subject}: {found.verdict}. With probability {found.confidence:g} at least, every "
         f"epsilon is at least what stands in its row (seed {found.seed}). How near a bound is to "
         "the proven figure says how strong the attack was; a low bound is no sign of privacy.",
         soft_wrap=True,
     )
+
+
+def _title(row: Any) -> str:
+    return row.mechanism if hasattr(row, "mechanism") else f"{row.system}: {row.setting}"
+
+
+def _show_rows(console: Console, title: str, rows: list[Any]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    of_system = hasattr(rows[0], "system")
+    columns = ["unit", "d", "delta", "claimed", "proven", "at least", "bound", "verdict"]
+    if of_system:
+        columns.insert(1, "against")
+    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
+    attacks = []
+    for row in rows:
+        cells = [
+            row.unit,
+            str(row.size),
+            f"{row.delta:g}",
+            "-" if row.claimed is None else f"{row.claimed:g}",
+            "none" if row.proven is None else f"{row.proven:.4f}",
+            f"{row.lower:.4f}",
+            row.note.split()[0],
+            f"[{_COLOURS[row.verdict]}]{row.verdict}[/]",
+        ]
+        if of_system:
+            cells.insert(1, row.adversary)
+        table.add_row(*cells)
+        if row.verdict != "ok":
+            attacks.append(_told(row))
+    console.print(table)
+    for attack in attacks:
+        console.print(attack, style="red", markup=False, soft_wrap=True)
+
+
+def _told(row: Any) -> str:
+    """Return in words what has shown that a figure does not hold."""
+    taken = getattr(row, "claim_unit", None)
+    read = ""
+    if row.verdict == "claim-broken" and taken not in (None, row.unit):
+        read = f" (claimed per {taken}; here it is read as of a {row.unit})"
+    return f"{row.unit}, d = {row.size}{read}: {row.attack}; {row.trials:,} trials"

@@ -1,0 +1,319 @@
+"""A client at play: the real client runtime answers real questions, with keys of its own.
+
+Everything between the question's bytes and the answer's is what a deployment runs: policy, turns,
+ledger, store, training, encoder, packing. Two things differ, and neither gives the adversary less.
+Keys come from the audit's seed, so that it can be repeated, but streams are of a deployment's kind
+where the mechanism takes them. And where training draws nothing but the order of examples, it is
+done once for each canary and question: whoever knows that order sees no less.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    InClear,
+    PerRecord,
+    SampledGaussian,
+    is_idealised,
+    within,
+)
+from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.audit.canaries import Canary
+from fedldp.client.policy import Policy
+from fedldp.client.runtime import ClientRuntime
+from fedldp.data.examples import Examples
+from fedldp.parts.sides import Arrays, Client, ClientSide, ClientStep, ServerSide, State
+from fedldp.randomness import Stream
+from fedldp.server.keys import draws_of_seed
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.wire import Broadcast, Question, Sensitive, Vector, pack_question
+
+RUN = "audit"
+CPU = torch.device("cpu")
+
+_BEFORE = (InClear, PerRecord, DrawnOnce, SampledGaussian)
+"""What is protected, if it is, while a client trains."""
+
+_PUBLIC_ORDER = {"batches", "model"}
+"""What a step that adds no noise draws from: the order of examples, and dropout."""
+
+
+@dataclass(frozen=True)
+class TrialKeys:
+    """A client's keys in one trial: others in every other one.
+
+    They are seeded; ``streams_simulated`` says of which kind their streams are. ``again`` makes
+    every stream a new one, as a deployment's fresh ones are; else the same purpose has the same.
+    """
+
+    secret: bytes = field(repr=False)
+    streams_simulated: bool
+    again: bool = False
+    simulated: bool = field(default=True, init=False)
+    _drawn: list[None] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
+        """Return a stream for one purpose in one exchange of a round."""
+        number = len(self._drawn) if self.again else 0
+        self._drawn.append(None)
+        return self._stream("fresh", round, exchange, purpose, number)
+
+    def kept(self, purpose: str) -> Stream:
+        """Return the stream for a purpose that the client has once in the run."""
+        return self._stream("kept", purpose)
+
+    def _stream(self, *labels: object) -> Stream:
+        text = "/".join(map(str, labels)).encode()
+        key = hashlib.blake2b(text, key=self.secret, digest_size=32).digest()
+        return Stream(key, simulated=self.streams_simulated)
+
+
+class MemoryStore:
+    """What a client keeps, in memory: a ``Store`` for one trial."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, int | None], Arrays] = {}
+
+    def holds(self, name: str) -> bool:
+        """Return whether arrays are kept as ``name`` for the run."""
+        return (name, None) in self.made
+
+    def known(self, name: str, round: int | None = None) -> Arrays | None:
+        """Return the arrays kept as ``name``, if there are any."""
+        return self.made.get((name, round))
+
+    def arrays(self, name: str, make: Any, *, round: int | None = None) -> Arrays:
+        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them."""
+        if (name, round) not in self.made:
+            self.made[name, round] = make()
+            if round is not None:
+                self.made = {at: v for at, v in self.made.items() if at[1] in (None, round)}
+        return self.made[name, round]
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """One client of a system, as a game asks it.
+
+    Attributes:
+        config: the configuration, with what the server draws before a run.
+        problem: the shape of its data.
+        index: of the client.
+    """
+
+    config: SystemConfig
+    problem: Problem
+    index: int
+    _known: dict[tuple[int, int, int], Any] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def side(self) -> ClientSide:
+        """The client's half, as a client of the run has it."""
+        return self.config.for_client(self.index).client(self.problem, self.index, CPU)
+
+    @cached_property
+    def server(self) -> ServerSide:
+        """The server's half."""
+        return self.config.server(self.problem)
+
+    @cached_property
+    def first(self) -> State:
+        """The server's state before the first round."""
+        return self.server.initial(draws_of_seed(0)(0))
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What the client agreed to."""
+        return Policy(
+            run=RUN,
+            rounds=self.config.rounds,
+            exchanges=self.config.exchanges,
+            layout=self.config.layout(self.problem),
+        )
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """What the client's answers of a round release, by exchange."""
+        return tuple(self.side.encoder.event(at) for at in range(self.side.exchanges))
+
+    @cached_property
+    def idealised(self) -> bool:
+        """Whether its mechanisms take the streams of simulations alone."""
+        return any(is_idealised(each) for event in self.events for each in within(event))
+
+    @property
+    def reporting(self) -> int:
+        """The exchange whose answer is the system's report."""
+        return self.side.reporting
+
+    def state(self, round: int) -> State:
+        """Return the server's state of a round: from round to round the weights are others."""
+        weights = self.first.weights * np.float32(0.75 ** (round - 1))
+        return replace(self.first, round=round, weights=weights)
+
+    def broadcast(self, round: int) -> Broadcast:
+        """Return what the server tells in a round."""
+        return self.server.publish(self.state(round))
+
+    def question(self, round: int) -> bytes:
+        """Return what the client is asked in a round, for its report."""
+        broadcast = self.broadcast(round)
+        return pack_question(Question(run=RUN, exchange=0, broadcast=broadcast))
+
+    @cached_property
+    def trains_once(self) -> bool:
+        """Whether training draws nothing but the order of examples, and is the same without it.
+
+        Seen by training on one example three times with different keys.
+        """
+        drawn: set[str] = set()
+        found = []
+        for number in range(3):
+            keys = TrialKeys(bytes([number]) * 32, self.idealised)
+            store = MemoryStore()
+
+            def noting(purpose: str, keys: TrialKeys = keys) -> Stream:
+                drawn.add(purpose)
+                return keys.fresh(1, 0, purpose)
+
+            def noting_kept(purpose: str, keys: TrialKeys = keys) -> Stream:
+                drawn.add(f"kept {purpose}")
+                return keys.kept(purpose)
+
+            client = Client(
+                index=self.index, examples=self._one_example, fresh=noting, kept=noting_kept,
+                store=store, exchange=self.reporting,
+            )  # fmt: skip
+            try:
+                found.append(self._bytes(self.side.step(self.broadcast(1), client)))
+            except Exception:  # a step that fails on one example is not done once
+                return False
+            if store.made:
+                return False
+        return drawn <= _PUBLIC_ORDER and len(set(found)) == 1
+
+    def _bytes(self, update: Sensitive[Any]) -> bytes:
+        value = update.open()
+        arrays = [value] if isinstance(value, np.ndarray) else vars(value).values()
+        return b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)
+
+    @cached_property
+    def takes_updates(self) -> bool:
+        """Whether another update can stand for training's: what protects it comes after that."""
+        event = self.events[self.reporting]
+        if not self.trains_once and any(isinstance(each, _BEFORE) for each in within(event)):
+            return False
+        value = self.trained(Canary(self._one_example), 1)
+        weights = getattr(value, "weights", value)
+        return isinstance(weights, np.ndarray) and weights.shape == self.first.weights.shape
+
+    @cached_property
+    def _one_example(self) -> Examples:
+        shape = (1, *self.problem.input_shape)
+        return Examples(np.full(shape, 0.5, np.float32), np.zeros(1, np.int64))
+
+    @cached_property
+    def unchanged(self) -> Canary:
+        """A client whose training changes nothing."""
+        return Canary(self._one_example, _no_change)
+
+    def trained(self, canary: Canary, round: int) -> Any:
+        """Return what training on a canary gives in a round, of a system that trains once."""
+        keys = TrialKeys(bytes(32), self.idealised)
+        client = Client(
+            index=self.index, examples=canary.examples,
+            fresh=lambda purpose: keys.fresh(round, 0, purpose), kept=keys.kept,
+            store=MemoryStore(), exchange=self.reporting,
+        )  # fmt: skip
+        place = (id(canary), round, 0)
+        if place not in self._known:
+            with np.errstate(all="ignore"):
+                value = self.side.step(self.broadcast(round), client).open()
+            self._known[place] = canary, _changed(value, canary, self.state(round))
+        return self._known[place][1]
+
+    def plainly(self, broadcast: Broadcast, examples: Examples) -> Vector | None:
+        """Return what training without any protection gives; None where that is not known.
+
+        It says in which direction an adversary is to look.
+        """
+        keys = TrialKeys(bytes(32), self.idealised)
+        client = Client(
+            index=self.index, examples=examples,
+            fresh=lambda purpose: keys.fresh(broadcast.round, 0, purpose), kept=keys.kept,
+            store=MemoryStore(), exchange=self.reporting,
+        )  # fmt: skip
+        step = self.side.step if self.trains_once else self._plain
+        try:
+            value = step(broadcast, client).open()
+        except Exception:  # the model's inputs are no features
+            return None
+        found = getattr(value, "weights", value)
+        fits = isinstance(found, np.ndarray) and found.shape == broadcast.weights.shape
+        return found if fits else None
+
+    @cached_property
+    def _plain(self) -> ClientStep[Any]:
+        return self.config.sgd(self.problem, CPU)
+
+    def runtime(
+        self, canary: Canary, keys: TrialKeys, ledger: Ledger | None = None, *, trains: bool = False
+    ) -> ClientRuntime:
+        """Return the runtime of a client that has a canary.
+
+        Args:
+            canary: what it has.
+            keys: of the trial.
+            ledger: of the client; one in memory where it is None.
+            trains: whether it trains for every question, also where it need not.
+        """
+        once = not trains and (self.trains_once or canary.change is not None)
+        step: ClientStep[Any] = _Trained(self, canary) if once else self.side.step
+        return ClientRuntime(
+            index=self.index,
+            examples=canary.examples,
+            side=replace(self.side, step=step),
+            policy=self.policy,
+            keys=keys,
+            store=MemoryStore(),
+            ledger=MemoryLedger().of(self.index) if ledger is None else ledger,
+            failed=lambda error: None,  # as at a site, where failing is no answer of its own
+        )
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A client step that gives what training gave."""
+
+    host: Host
+    canary: Canary
+
+    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+        if client.exchange != self.host.reporting:
+            return self.host.side.step(broadcast, client)
+        return Sensitive(copy.deepcopy(self.host.trained(self.canary, broadcast.round)))
+
+
+def _changed(value: Any, canary: Canary, state: State) -> Any:
+    if canary.change is None:
+        return value
+    with np.errstate(over="ignore", invalid="ignore"):
+        change = canary.change(state.weights.size, state.round)
+        weights = (state.weights + change).astype(np.float32)
+    return weights if isinstance(value, np.ndarray) else replace(value, weights=weights)
+
+
+def _no_change(size: int, round: int) -> NDArray[np.float64]:
+    return np.zeros(size)

@@ -1,0 +1,217 @@
+"""Canaries: neighbouring inputs of a client, on which its reports are likeliest to tell too much.
+
+A canary is what a client has: its examples, and, where training itself draws no noise, perhaps an
+update that is put in the place of what training gave. That is worse than any examples may make it,
+and what an encoder promises holds for every update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.data.examples import Examples
+
+Swap = Literal["client", "record", "label", "weight"]
+"""What differs between two canaries: all that a client has; the features of one example; its label
+alone; one coordinate of the update."""
+
+FAR = 1e3
+"""A feature far outside of [0, 1], which no client checks."""
+LARGE = 1e6
+"""A change of weights that every bound cuts off."""
+
+Floats = NDArray[np.float64]
+Features = NDArray[np.float32]
+Change = Callable[[int, int], Floats]
+"""A change of the weights, shape (d,), by the size d and the round."""
+
+
+@dataclass(frozen=True, eq=False)
+class Canary:
+    """One of two inputs.
+
+    Attributes:
+        examples: of the client.
+        change: of the broadcast's weights, in the place of what training gives; None: it trains.
+    """
+
+    examples: Examples
+    change: Change | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two neighbouring canaries; ``name`` says in words what was swapped."""
+
+    name: str
+    first: Canary
+    second: Canary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What is public of a client's examples.
+
+    Attributes:
+        input_shape: of one.
+        num_classes: labels are 0 to num_classes - 1.
+        count: how many it has.
+    """
+
+    input_shape: tuple[int, ...]
+    num_classes: int
+    count: int
+
+    def examples(self, features: Features, label: int) -> Examples:
+        """Return ``count`` examples with the same features and label."""
+        return Examples(
+            np.repeat(features[None], self.count, 0), np.full(self.count, label, np.int64)
+        )
+
+    def lit(self, value: float = 1.0) -> Features:
+        """Return features that all have one value."""
+        return np.full(self.input_shape, value, np.float32)
+
+    def half(self, *, upper: bool) -> Features:
+        """Return features of which one half is lit, in the order of the array."""
+        found = np.zeros(int(np.prod(self.input_shape)), np.float32)
+        middle = -(-found.size // 2)
+        found[:middle] = 1 if upper else 0
+        found[middle:] = 0 if upper else 1
+        return found.reshape(self.input_shape)
+
+
+def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[Pair]:
+    """Return the pairs of a game.
+
+    Args:
+        swap: what differs.
+        shape: of the client's examples.
+        updates: whether updates may be put in the place of training's.
+        lengths: whether clients may have different numbers of examples.
+    """
+    if swap == "weight":
+        return list(_weights(shape))
+    if swap == "client":
+        found = list(_clients(shape))
+        if lengths and shape.count > 1:
+            one = Shape(input_shape=shape.input_shape, num_classes=shape.num_classes, count=1)
+            found.append(
+                Pair(
+                    f"client swapped: {shape.count} examples against one of the same",
+                    Canary(shape.examples(shape.lit(), 0)),
+                    Canary(one.examples(shape.lit(), 0)),
+                )
+            )
+        return found + (list(_updates(shape)) if updates else [])
+    return list(_records(shape, swap))
+
+
+def _clients(shape: Shape) -> Iterator[Pair]:
+    last = shape.num_classes - 1
+    upper, lower = shape.half(upper=True), shape.half(upper=False)
+    told = (
+        ("all features 1, labels 0 against labels {last}", shape.lit(), 0, shape.lit(), last),
+        ("one half of the features lit against the other, labels 0", upper, 0, lower, 0),
+        ("one half lit and labels 0, against the other and {last}", upper, 0, lower, last),
+        ("features of {far:g}, labels 0 against {last}", shape.lit(FAR), 0, shape.lit(FAR), last),
+        ("one half of {far:g} against the other, labels 0", FAR * upper, 0, FAR * lower, 0),
+    )
+    for text, x, a, y, b in told:
+        yield Pair(
+            "client swapped: " + text.format(last=last, far=FAR),
+            Canary(shape.examples(x, a)),
+            Canary(shape.examples(y, b)),
+        )
+
+
+def _records(shape: Shape, swap: Swap) -> Iterator[Pair]:
+    """Yield pairs in which the first example alone differs; the others are half lit."""
+    last = shape.num_classes - 1
+    lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
+    told: tuple[tuple[str, Features, int, Features, int], ...]
+    if swap == "label":
+        told = (
+            ("features 1", lit, 0, lit, last),
+            ("features of 1000", FAR * lit, 0, FAR * lit, last),
+        )
+        head = f"label swapped, 0 against {last}: "
+    else:
+        told = (
+            ("all 1 against all 0", lit, 0, shape.lit(0.0), 0),
+            ("one half lit against the other", upper, 0, lower, 0),
+            ("all 1000 against all -1000", FAR * lit, 0, -FAR * lit, 0),
+            ("one half of 1000 against the other", FAR * upper, 0, FAR * lower, 0),
+        )
+        head = "features of a record swapped: "
+    for text, x, a, y, b in told:
+        yield Pair(head + text, _with_first(shape, x, a), _with_first(shape, y, b))
+
+
+def _with_first(shape: Shape, features: Features, label: int) -> Canary:
+    found = shape.examples(shape.lit(0.5), shape.num_classes - 1)
+    found.features[0], found.labels[0] = features, label
+    return Canary(found)
+
+
+def _updates(shape: Shape) -> Iterator[Pair]:
+    examples = shape.examples(shape.lit(), 0)
+
+    def canary(change: Change) -> Canary:
+        return Canary(examples, change)
+
+    def up(size: int, round: int) -> Floats:
+        return LARGE * np.ones(size)
+
+    def down(size: int, round: int) -> Floats:
+        return -LARGE * np.ones(size)
+
+    def one_up(size: int, round: int) -> Floats:
+        return _first(size, LARGE)
+
+    def one_down(size: int, round: int) -> Floats:
+        return _first(size, -LARGE)
+
+    def turning(size: int, round: int) -> Floats:
+        return LARGE * (-1.0) ** round * np.ones(size)
+
+    def nothing(size: int, round: int) -> Floats:
+        return np.full(size, np.nan)
+
+    name = "client swapped, by its update: "
+    yield Pair(name + "opposite corners", canary(up), canary(down))
+    yield Pair(name + "opposite ends of one coordinate", canary(one_up), canary(one_down))
+    yield Pair(
+        name + "a corner in every round, against corners in turn", canary(up), canary(turning)
+    )
+    yield Pair(name + "training gives NaN, against a corner", canary(nothing), canary(up))
+
+
+def _first(size: int, value: float) -> Floats:
+    found = np.zeros(size)
+    found[0] = value
+    return found
+
+
+def _weights(shape: Shape) -> Iterator[Pair]:
+    examples = shape.examples(shape.lit(), 0)
+
+    def changing(others: float, own: float) -> Change:
+        def change(size: int, round: int) -> Floats:
+            found = np.full(size, others)
+            found[0] = own
+            return found
+
+        return change
+
+    for text, others in (("at 0", 0.0), ("at an end", LARGE)):
+        yield Pair(
+            f"one weight of the update swapped, from end to end, the others {text}",
+            Canary(examples, changing(others, LARGE)),
+            Canary(examples, changing(others, -LARGE)),
+        )

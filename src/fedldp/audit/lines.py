@@ -1,0 +1,364 @@
+"""Which games are played of a system: one for each line of its statement, at several settings.
+
+Settings are the ones that were asked for; the same with less epsilon, where the source claims more
+than can be refuted by counting; and a small one, with a model of few weights and a budget at
+which all that is proven could be refuted, if it were false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.statement import Claim
+from fedldp.audit.answering import Host
+from fedldp.audit.canaries import Swap
+from fedldp.audit.playing import Question
+from fedldp.audit.systems import Effort, SystemGame, SystemQuestion
+from fedldp.audit.whole_runs import WholeQuestion, WholeRun
+from fedldp.errors import ConfigError, FedldpError
+from fedldp.registry import is_address, is_installed
+from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems.settings import Target
+
+CURVE = 0.1
+"""A further delta of a guarantee that is a curve: where there is more to see in few trials."""
+ROUNDS = 2
+"""That are played of a run, at most."""
+WHOLE = 5
+"""Rounds of a run that is played whole."""
+CLIENTS = 200
+"""That are canaries in a whole run."""
+RECORDS = Problem((1, 16, 16), 2, 512)
+"""Its pixels are as many as the records that are canaries in a whole run."""
+SMALL = Problem((1, 1, 2), 2, 80)
+REFUTABLE = 3.0
+"""A claim up to this can be refuted by the trials of the quick mode."""
+BUDGET = 1.5
+"""Of the small setting. At 1 noise that is too small by half would not show in so few trials."""
+MOST_EXAMPLES = 100
+
+_CLAIMED = "a claim of 1"
+
+_TARGETS: tuple[tuple[Unit, Adversary], ...] = (
+    ("record", "server"),
+    ("client-round", "server"),
+    ("client-run", "summing-server"),
+    ("client-run", "downlink"),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration of a system that is audited.
+
+    Attributes:
+        name: in words.
+        planned: with its statement.
+        host: a client that is protected least.
+    """
+
+    name: str
+    planned: Plan
+    host: Host
+
+
+def settings_of(config: SystemConfig, problem: Problem) -> list[Setting]:
+    """Return the settings of a system that are audited.
+
+    Raises:
+        ConfigError: the first one, which was asked for, is refused.
+    """
+    if config.exchanges > 1:  # a dialogue is held in full in every trial
+        changes = _small_changes(config) | {"model": "logistic"}
+        changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
+        few = config.changed(**changes)
+        return [_setting("as given, but two clients and a small model", few, SMALL)]
+    found = [_setting("as given", config, problem)]
+    claim = found[0].planned.settled.claim()
+    if claim is not None and claim.epsilon > REFUTABLE:
+        found += _tried(_CLAIMED, lambda: _with_claim(config, claim.epsilon), problem)
+    found += _small(config, problem)
+    return found
+
+
+def questions_of(config: SystemConfig, problem: Problem, effort: Effort) -> list[Question]:
+    """Return the games of a system at all of its settings."""
+    found: list[Question] = [
+        question
+        for setting in settings_of(config, problem)
+        for question in _questions(setting, effort)
+    ]
+    return found + list(_whole_runs(config))
+
+
+def representatives() -> list[SystemConfig]:
+    """Return configurations of every system that can train here: its recipes on digits.
+
+    That is the one named by the system and the data, or else the first; and one with a public
+    encoder, of which more is proven, where there is such a recipe.
+    """
+    from fedldp.recipes import recipes
+
+    found: dict[str, SystemConfig] = {}
+    for recipe in recipes().values():
+        config, extra = recipe.config, recipe.config.needs_extra
+        if config.dataset != "digits" or not (extra is None or is_installed(extra)):
+            continue
+        name = config.name()
+        digits = f"{name.replace('_', '-')}-digits"
+        if recipe.name == digits or name not in found:
+            found[name] = config
+        if recipe.name == f"{digits}-public":
+            found[f"{name} public"] = config
+    return [found[name] for name in sorted(found)]
+
+
+def _setting(name: str, config: SystemConfig, problem: Problem) -> Setting:
+    planned = plan(config, problem)
+    host = _host(planned)
+    if not host.trains_once:  # training is in every trial: less of it
+        changes: dict[str, Any] = {
+            each: 1 for each in type(config).model_fields
+            if each.endswith("epochs") and getattr(config, each) != 1
+        }  # fmt: skip
+        rounds = ROUNDS if name.startswith("small") else 1
+        if config.rounds > rounds:
+            changes["rounds"] = rounds
+        if changes:
+            name += ", but " + " and ".join(f"{key} = {value}" for key, value in changes.items())
+            planned = plan(planned.config.changed(**changes, target=None), problem)
+            host = _host(planned)
+    return Setting(name, planned, host)
+
+
+def _host(planned: Plan) -> Host:
+    """Return a client of those that are protected least."""
+    groups = planned.settled.alike()
+
+    def cost(client: int) -> float:
+        values = [getattr(planned.settled, name) for name in planned.settled.per_client]
+        each = [value[client] for value in values if isinstance(value, Sequence)]
+        return max(each, default=0.0)
+
+    worst = max((int(group[0]) for group in groups), key=cost)
+    return Host(planned.settled, planned.problem, worst)
+
+
+def _tried(name: str, make: Any, problem: Problem) -> list[Setting]:
+    try:
+        return [_setting(name, make(), problem)]
+    except (FedldpError, NotImplementedError):
+        return []  # the system has no such setting
+
+
+def _with_claim(config: SystemConfig, claimed: float) -> SystemConfig:
+    """Return a copy that claims 1: all that is called epsilon is divided by what is claimed.
+
+    Raises:
+        ConfigError: there is nothing of that name.
+    """
+    changes: dict[str, Any] = {}
+    for name in type(config).model_fields:
+        value = getattr(config, name)
+        if name.startswith("epsilon") and isinstance(value, list):
+            changes[name] = [each / claimed for each in value]
+        elif name.startswith("epsilon") and isinstance(value, int | float):
+            changes[name] = value / claimed
+    if not changes:
+        raise ConfigError("epsilon: there is none")
+    return config.changed(**changes)
+
+
+def _small(config: SystemConfig, problem: Problem) -> list[Setting]:
+    """Return the setting in which what is proven can be refuted, if the system has one."""
+    changes = _small_changes(config)
+    models: tuple[tuple[dict[str, Any], Problem], ...] = (
+        ({"model": "logistic"}, SMALL),
+        ({}, replace(problem, num_examples=2 * problem.num_examples // config.num_clients)),
+    )
+    for unit, adversary in _TARGETS:
+        for model, shape in models:
+            try:
+                target = Target(unit=unit, epsilon=BUDGET, delta=config.delta, adversary=adversary)
+                small = config.changed(**changes, **model, target=target)
+                return [_setting(f"small, a budget of {BUDGET:g}", small, shape)]
+            except (FedldpError, ValueError):
+                continue
+    return []
+
+
+def _small_changes(config: SystemConfig) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "num_clients": 2, "clients_per_round": None, "rounds": min(ROUNDS, config.rounds),
+        "local_epochs": 1, "batch_size": 10, "untrusted_clients": 0,
+    }  # fmt: skip
+    for name in config.per_client:
+        value = getattr(config, name)
+        if isinstance(value, Sequence):
+            changes[name] = value[0]
+    return changes
+
+
+def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
+    planned, config = setting.planned, setting.planned.settled
+    lines = list(planned.privacy["guarantees"])
+    if any(line["kind"] == "approximate" for line in lines):
+        lines += state(config, planned.releases, delta=CURVE)["guarantees"]
+    claim = config.claim()
+    claimed_against = "downlink" if config.has_downlink else "server"
+    small = setting.name.startswith("small")
+    groups = dict.fromkeys((li["unit"], li["adversary"], li["neighbours"]) for li in lines)
+    for unit, adversary, neighbours in groups:
+        if adversary != "server" and not small:
+            continue  # with all clients of a real run it would take too long
+        own = [li for li in lines if (li["unit"], li["adversary"]) == (unit, adversary)]
+        claimed_here = claim if _is_claimed(claim, unit, adversary, claimed_against) else None
+        if setting.name.startswith(_CLAIMED) and claimed_here is None:
+            continue  # that setting is for the claim alone
+        deltas = _deltas(own, claimed_here)
+        games = [_game(setting, unit, adversary, swap) for swap in _swaps(unit, setting.host)]
+        if small and (unit, adversary) == ("client-round", "server"):
+            games += [replace(game, asked=2) for game in games if setting.host.side.exchanges == 1]
+        for game in games:
+            last = slice(-1, None) if game.asked > 1 else slice(None)
+            yield SystemQuestion(
+                setting=setting.name,
+                size=config.layout(planned.problem).size,
+                unit=unit,
+                neighbours=neighbours,
+                game=game,
+                effort=effort,
+                deltas=deltas[last],
+                claimed=tuple(_claimed(claimed_here, delta) for delta in deltas)[last],
+                claim_unit=None if claimed_here is None else claimed_here.unit,
+                proven=tuple(_proven(own, delta) for delta in deltas)[last],
+                trained=not setting.host.trains_once or adversary != "server",
+            )
+
+
+def _swaps(unit: Unit, host: Host) -> tuple[Swap, ...]:
+    if unit == "record":
+        return ("record", "label")
+    if unit == "weight":
+        return ("weight",) if host.takes_updates else ()
+    return ("client",)
+
+
+def _game(setting: Setting, unit: Unit, adversary: Adversary, swap: Swap) -> SystemGame:
+    config, problem = setting.planned.settled, setting.planned.problem
+    many = unit == "client-run" or (unit == "record" and not setting.host.trains_once)
+    rounds = min(ROUNDS, config.rounds) if many else 1
+    count = max(1, problem.num_examples // config.num_clients)
+    if setting.host.trains_once:
+        claim = config.claim()
+        if claim is None or claim.unit != "record":
+            count = min(count, MOST_EXAMPLES)
+    else:
+        count = 1 if unit == "record" else min(count, ROUNDS)
+    return SystemGame(
+        config=config,
+        problem=problem,
+        index=setting.host.index,
+        adversary=adversary,
+        swap=swap,
+        rounds=tuple(range(1, rounds + 1)),
+        count=count,
+    )
+
+
+def _is_claimed(claim: Claim | None, unit: Unit, adversary: Adversary, against: str) -> bool:
+    """Return whether a claim is of a unit, or a reader takes it for that: a whole report."""
+    if claim is None or adversary != against:
+        return False
+    return claim.unit == unit or (claim.unit == "weight" and unit == "client-round")
+
+
+def _deltas(lines: Sequence[dict[str, Any]], claim: Claim | None) -> tuple[float, ...]:
+    found = {line["delta"] for line in lines if line["kind"] != "none"}
+    if claim is not None:
+        found.add(claim.delta)
+    pure = any(line["kind"] == "pure" for line in lines)
+    return tuple(sorted(d for d in found if d != CURVE or not pure)) or (0.0,)
+
+
+def _claimed(claim: Claim | None, delta: float) -> float | None:
+    return None if claim is None or delta < claim.delta else claim.epsilon
+
+
+def _proven(lines: Sequence[dict[str, Any]], delta: float) -> float | None:
+    known = [
+        float(line["epsilon"])
+        for line in lines
+        if line["epsilon"] is not None and line["delta"] <= delta
+    ]
+    return min(known, default=None)
+
+
+def _whole_runs(config: SystemConfig) -> Iterator[WholeQuestion]:
+    """Yield the games of whole runs, with canaries that are records or clients."""
+    units: tuple[tuple[Literal["record", "client-run"], Problem, int], ...] = (
+        ("record", RECORDS, 2),
+        ("client-run", replace(SMALL, num_examples=CLIENTS), CLIENTS),
+    )
+    for unit, problem, num_clients in units:
+        changes = _small_changes(config) | {
+            "model": "logistic", "num_clients": num_clients, "rounds": min(WHOLE, config.rounds),
+            "target": Target(unit=unit, epsilon=1.0, delta=config.delta),
+        }  # fmt: skip
+        try:
+            planned = plan(config.changed(**changes), problem)
+        except FedldpError:
+            try:  # what cannot be solved for is as it was
+                planned = plan(config.changed(**changes | {"target": None}), problem)
+            except FedldpError:
+                continue
+        lines = planned.privacy["guarantees"]
+        own = [line for line in lines if (line["unit"], line["adversary"]) == (unit, "server")]
+        if not own or planned.settled.server(problem).dialogue is not None:
+            continue
+        delta = max(line["delta"] for line in own)
+        yield WholeQuestion(
+            setting=f"small, {planned.settled.rounds} rounds",
+            size=planned.settled.layout(problem).size,
+            neighbours=own[0]["neighbours"],
+            game=WholeRun(config=planned.settled, problem=problem, unit=unit),
+            delta=delta,
+            proven=_proven(own, delta),
+        )
+
+
+def configs_of(name: str) -> list[SystemConfig]:
+    """Return what a user names: a recipe, a TOML file, or a system, one's own as "module:Class".
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from fedldp.settings import named
+    from fedldp.systems import find_system, systems
+
+    if name in systems():
+        known = [config for config in representatives() if config.name() == name]
+        for config in known:
+            check_installed(config)
+        if not known:
+            find_system(name)
+            raise ConfigError(f"{name}: no recipe of it can be audited here; name one")
+        return known
+    if is_address(name) and not name.endswith(".toml"):
+        return [find_system(name).model_validate({})]
+    config = named(name)
+    check_installed(config)
+    return [config]
+
+
+def system_questions(configs: Sequence[SystemConfig], effort: Effort) -> list[Question]:
+    """Return the games of some systems, whose data are of the shape that they say.
+
+    Raises:
+        ConfigError: one of them is refused.
+    """
+    return [q for config in configs for q in questions_of(config, problem_of(config, None), effort)]

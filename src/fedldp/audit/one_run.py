@@ -1,0 +1,117 @@
+"""Audits of whole trainings that are run once: many canaries, each with a coin of its own.
+
+Theorem (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2).
+Let S be uniform on {-1, 1}^m, M be (epsilon, delta)-private where one coordinate of S is changed,
+and T in {-1, 0, 1}^m be any function of what M puts out: a guess of S, 0 where there is none. With
+r guesses of which V are right, for every v
+
+    P[V >= v] <= f(v) + 2 m delta max over i of (f(v - i) - f(v))/i,
+    f(v) = P[Binomial(r, e^epsilon/(1 + e^epsilon)) >= v].
+
+So where v right guesses were counted, all epsilon for which the right side is below alpha are
+refuted, but for an event of probability alpha. Here coordinate i of S says which of two inputs
+record i, or client i, is: so "changed" is the statement's replacement.
+
+Proof idea at delta 0. Given T = t, Bayes' rule makes each S_i equal t_i with odds of at most
+e^epsilon to 1, whatever the other coordinates are: so V is at most a sum of independent coins of
+that bias. That one run gives m trials is the gain; that they are of one run is no loss of rigour.
+Which guesses are made may depend on the output, how many were fixed before.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from fedldp.audit.bounds import check_confidence
+from fedldp.errors import ConfigError
+
+SHARES = (0.25, 0.5, 1.0)
+"""Of the canaries that are guessed, those that the adversary is surest of; each share is a test."""
+
+_LARGEST = 50.0
+_STEPS = 60
+
+
+def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """Return a bound on the probability of so many right guesses, by the theorem above.
+
+    Args:
+        canaries: m.
+        guesses: r, at most m.
+        right: v, at most r.
+        epsilon: that is tested.
+        delta: likewise.
+    """
+    bias = 1 / (1 + math.exp(-epsilon))
+    at_least = float(binom.sf(right - 1, guesses, bias))
+    if delta == 0 or right == 0:
+        return at_least
+    steps = np.arange(1, right + 1)
+    between = binom.cdf(right - 1, guesses, bias) - binom.cdf(right - steps - 1, guesses, bias)
+    return min(1.0, at_least + 2 * canaries * delta * float((between / steps).max()))
+
+
+def epsilon_lower(
+    canaries: int, guesses: int, right: int, *, delta: float, confidence: float
+) -> float:
+    """Return a lower bound on epsilon at ``delta`` from the guesses of one run; 0 if it shows none.
+
+    Args:
+        canaries: m, whose coins are independent and fair.
+        guesses: r, a number fixed before the run.
+        right: v of them.
+        delta: at which epsilon is bounded, from 0 and below 1.
+        confidence: that the bound holds.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    >>> round(epsilon_lower(100, 100, 100, delta=0.0, confidence=0.95), 4)
+    3.493
+    """
+    check_confidence(confidence)
+    if not 0 <= right <= guesses <= canaries or guesses < 1:
+        raise ConfigError(f"{right} of {guesses} guesses of {canaries}: give 0 <= right <= guesses")
+    if not 0 <= delta < 1:
+        raise ConfigError(f"delta = {delta}: give a number from 0 and below 1")
+    alpha = 1 - confidence
+    if p_value(canaries, guesses, right, 0.0, delta) >= alpha:
+        return 0.0
+    low, high = 0.0, _LARGEST
+    for _ in range(_STEPS):  # the p-value grows with epsilon
+        middle = (low + high) / 2
+        if p_value(canaries, guesses, right, middle, delta) < alpha:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float) -> tuple[int, int]:
+    """Return how many guesses are made, and how many are right.
+
+    Args:
+        scores: of each canary: the larger, the likelier its coin is up; 0 says nothing.
+        coins: what was thrown.
+        share: of the canaries that are guessed: those with the largest scores, up or down.
+    """
+    guesses = max(1, int(share * len(scores)))
+    surest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
+    return guesses, int(((scores[surest] > 0) == coins[surest]).sum())
+
+
+def best_lower(
+    scores: NDArray[np.float64], coins: NDArray[np.bool_], *, delta: float, confidence: float
+) -> tuple[float, str]:
+    """Return the largest bound of ``SHARES``, which share the confidence, and what gave it."""
+    each = 1 - (1 - confidence) / len(SHARES)
+    found = []
+    for share in SHARES:
+        guesses, right = guessed(scores, coins, share)
+        lower = epsilon_lower(len(scores), guesses, right, delta=delta, confidence=each)
+        found.append((lower, f"{right} of {guesses} guesses right"))
+    return max(found, key=lambda one: one[0])

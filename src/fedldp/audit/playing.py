@@ -1,0 +1,97 @@
+"""All games of an audit, one after the other or in several processes: with the same outcome."""
+
+from __future__ import annotations
+
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, Protocol
+
+from fedldp.audit.bounds import check_confidence
+from fedldp.audit.seen import Keys
+from fedldp.audit.verdicts import Audit
+from fedldp.errors import ConfigError
+
+
+class Question(Protocol):
+    """A game, and the figures that its bounds are set against; it can be pickled."""
+
+    @property
+    def bounds(self) -> int:
+        """How many bounds it gives: a row each."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """What is played, for a line of progress."""
+        ...
+
+    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Any]:
+        """Play, and yield the rows."""
+        ...
+
+
+def play(
+    subject: str,
+    questions: Sequence[Question],
+    *,
+    confidence: float,
+    trials: int | None,
+    seed: int,
+    workers: int = 1,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Audit:
+    """Play all games.
+
+    Args:
+        subject: what the audit is of, for its reader.
+        questions: the games.
+        confidence: that all bounds hold together; each has its share of the rest.
+        trials: of each input, to count by; else as many as seem worth while.
+        seed: of all randomness.
+        workers: processes; any number gives the same bounds.
+        tell: called with a line of progress before each game, or after it where there are several
+            processes.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_arguments(confidence, trials)
+    each = 1 - (1 - confidence) / max(1, sum(question.bounds for question in questions))
+    answer = partial(_rows, keys=Keys(seed), confidence=each, trials=trials)
+    workers = min(workers, len(questions))
+    pool = (
+        nullcontext()
+        if workers < 2
+        else ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    )
+    rows: list[Any] = []
+    with pool as processes:
+        found = map(answer, questions) if processes is None else processes.map(answer, questions)
+        for number, question in enumerate(questions, 1):
+            if processes is None:
+                tell(f"{number}/{len(questions)} {question.title}")
+            rows += next(found)
+            if processes is not None:
+                tell(f"{number}/{len(questions)} {question.title}")
+    return Audit(subject=subject, confidence=confidence, seed=seed, rows=tuple(rows))
+
+
+def check_arguments(confidence: float, trials: int | None) -> None:
+    """Refuse a confidence, or a number of trials, that is none: before games are made.
+
+    Raises:
+        ConfigError: one of them is out of range.
+    """
+    check_confidence(confidence)
+    if trials is not None and trials < 1:
+        raise ConfigError(f"trials = {trials}: give 1 or more")
+
+
+def _rows(question: Question, keys: Keys, confidence: float, trials: int | None) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a mechanism's own, of overflows: no refusals
+        return list(question.rows(keys, confidence, trials))

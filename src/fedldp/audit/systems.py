@@ -1,0 +1,285 @@
+"""The audit of a system: games through the client runtime, line by line of its statement."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.audit.answering import Host
+from fedldp.audit.canaries import Pair, Shape, Swap, pairs
+from fedldp.audit.events import Found, best, lower_bound
+from fedldp.audit.games import Shown
+from fedldp.audit.seen import Keys
+from fedldp.audit.telling import scores
+from fedldp.audit.verdicts import Verdict, note_of, verdict_of
+from fedldp.audit.views import Observed, View
+from fedldp.parts.tensors import one_thread
+from fedldp.systems.base import Problem, SystemConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How many trials a game of a system makes, of each input.
+
+    Attributes:
+        explore: of every pair, to choose by.
+        most: of the chosen pair, to count.
+        few: likewise, where no figure is small enough to be refuted by ``most``.
+        trained: at most, of systems that train anew in every trial.
+    """
+
+    explore: int
+    most: int
+    few: int
+    trained: int
+
+
+QUICK = Effort(explore=100, most=1_000, few=200, trained=200)
+_RARE = 20
+"""Trials of a rare event that a bound takes, about."""
+FULL = Effort(explore=400, most=20_000, few=2_000, trained=2_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemRow:
+    """One line of a system's audit.
+
+    Attributes:
+        system: its name.
+        setting: of which of its configurations, in words.
+        size: d, the weights of its model.
+        unit: what is protected.
+        adversary: against whom.
+        neighbours: which inputs.
+        delta: at which the three figures of epsilon are.
+        claimed: epsilon by the source; None where it claims nothing of this.
+        claim_unit: what the source claims that of, where ``claimed`` is not None: a claim for one
+            weight stands at a client's whole report, too, for which readers take it.
+        proven: epsilon by the run's statement; None where nothing is proven.
+        lower: epsilon is at least this.
+        confidence: of ``lower``.
+        trials: that it was counted in.
+        attack: what was done.
+        verdict: "bug" where proven < lower, "claim-broken" where claimed < lower, else "ok".
+        note: how near the bound is to what is proven.
+    """
+
+    system: str
+    setting: str
+    size: int
+    unit: Unit
+    adversary: Adversary
+    neighbours: str
+    delta: float
+    claimed: float | None
+    claim_unit: Unit | None
+    proven: float | None
+    lower: float
+    confidence: float
+    trials: int
+    attack: str
+    verdict: Verdict
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemGame:
+    """An adversary knows that a client has one of two inputs, and sees what it sees.
+
+    Attributes:
+        config: of the system, with what the server draws before a run.
+        problem: the shape of its data.
+        index: of the client.
+        adversary: who sees what.
+        swap: what differs.
+        rounds: that are played.
+        count: examples of the client.
+        asked: how often each question is put.
+    """
+
+    config: SystemConfig
+    problem: Problem
+    index: int
+    adversary: Adversary
+    swap: Swap
+    rounds: tuple[int, ...]
+    count: int
+    asked: int = 1
+
+    @cached_property
+    def host(self) -> Host:
+        """The client."""
+        return Host(self.config, self.problem, self.index)
+
+    @cached_property
+    def view(self) -> View:
+        """What the adversary sees of it."""
+        return View(self.host, self.adversary, self.rounds, self.asked)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @property
+    def label(self) -> str:
+        """What keeps this game's streams apart from those of others."""
+        settings = self.config.model_dump_json(exclude={"seed"})
+        digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
+        return f"{digest}/{self.adversary}/{self.swap}/{self.rounds}/{self.count}/{self.asked}"
+
+    def pairs(self) -> list[Pair]:
+        """Return the pairs of inputs that are tried."""
+        shape = Shape(
+            input_shape=self.problem.input_shape,
+            num_classes=self.problem.num_classes,
+            count=self.count,
+        )
+        once = self.host.trains_once
+        return pairs(self.swap, shape, updates=self.host.takes_updates, lengths=once)
+
+    def play(
+        self, deltas: Sequence[float], explore: int, count: int, keys: Keys, confidence: float
+    ) -> list[Shown]:
+        """Return a bound for each of ``deltas``, from ``count`` fresh trials of each input.
+
+        Args:
+            deltas: at which epsilon is bounded.
+            explore: trials of each input of every pair, to choose by.
+            count: of the chosen pair.
+            keys: where streams come from.
+            confidence: of each bound.
+        """
+        with one_thread():
+            pair, events = self.choose(deltas, explore, count, keys)
+            fresh = [self.observe(pair, side, count, keys, "count") for side in (0, 1)]
+            found = []
+            for delta, chosen in zip(deltas, events, strict=True):
+                lower, event = lower_bound(
+                    chosen,
+                    lambda event, side: event.hits(fresh[side]),
+                    count,
+                    delta=delta,
+                    confidence=confidence,
+                )
+                attack = f"{pair.name}; {event.name}"
+                found.append(Shown(lower=lower, trials=2 * count, attack=attack))
+        return found
+
+    def choose(
+        self, deltas: Sequence[float], explore: int, count: int, keys: Keys
+    ) -> tuple[Pair, list[tuple[Found, Found]]]:
+        """Return the pair that promises most, and two events of it for each delta."""
+        tried = []
+        for pair in self.pairs():
+            sides = [self.observe(pair, side, explore, keys, "explore") for side in (0, 1)]
+            half = explore // 2
+            fit, rest = (
+                [seen.part(start, stop) for seen in sides]
+                for start, stop in ((0, half), (half, None))
+            )
+            fitted = list(scores(fit[0], fit[1]))
+            events = [best(fitted, *rest, delta=delta, trials=count) for delta in deltas]
+            tried.append((sum(max(0.0, one.promise) for one, _ in events), pair, events))
+        _, pair, events = max(tried, key=lambda each: each[0])
+        return pair, events
+
+    def observe(self, pair: Pair, side: int, count: int, keys: Keys, purpose: str) -> Observed:
+        """Return what is seen in ``count`` trials with one input of a pair."""
+        draws = keys.draws(count, self.label, pair.name, side, purpose, simulated=True)
+        return self.view.observe((pair.first, pair.second)[side], pair, draws)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemQuestion:
+    """One game of a system, and the figures that its bounds are set against.
+
+    Attributes:
+        setting: of which of its configurations, in words.
+        size: d.
+        unit: what the figures are of.
+        neighbours: likewise.
+        game: to play.
+        effort: how many trials.
+        deltas: at which epsilon is bounded; a row each.
+        claimed: epsilon that is claimed at each of them.
+        claim_unit: what it is claimed of.
+        proven: epsilon that is proven at each of them.
+    """
+
+    setting: str
+    size: int
+    unit: Unit
+    neighbours: str
+    game: SystemGame
+    effort: Effort
+    deltas: tuple[float, ...]
+    claimed: tuple[float | None, ...]
+    claim_unit: Unit | None
+    proven: tuple[float | None, ...]
+    trained: bool = field(default=False)
+
+    @property
+    def bounds(self) -> int:
+        """How many rows it gives."""
+        return len(self.deltas)
+
+    @property
+    def title(self) -> str:
+        """What is played."""
+        game = self.game
+        return (
+            f"{game.config.name()} ({self.setting}), {self.unit}, {game.adversary}, "
+            f"{game.swap} swapped" + (", asked again" if game.asked > 1 else "")
+        )
+
+    def trials(self) -> int:
+        """Return how many trials of each input seem worth while."""
+        count = self.effort.most if self.is_refutable else self.effort.few
+        if self.trained:
+            count = min(count, self.effort.trained)
+        return count if self.figures else count // 2
+
+    @property
+    def explore(self) -> int:
+        """How many to choose by."""
+        weak = self.trained or not self.is_refutable
+        return self.effort.explore // (2 if weak else 1)
+
+    @property
+    def figures(self) -> list[float]:
+        """What is claimed, and what is proven."""
+        return [each for each in (*self.claimed, *self.proven) if each is not None]
+
+    @property
+    def is_refutable(self) -> bool:
+        """Whether so few trials could show that a figure is wrong."""
+        return bool(self.figures) and min(self.figures) <= math.log(self.effort.most / _RARE)
+
+    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[SystemRow]:
+        """Play, and yield a row for each of ``deltas``."""
+        game, count = self.game, trials or self.trials()
+        found = game.play(self.deltas, self.explore, count, keys, confidence)
+        for delta, claimed, proven, each in zip(
+            self.deltas, self.claimed, self.proven, found, strict=True
+        ):
+            yield SystemRow(
+                system=game.config.name(),
+                setting=self.setting,
+                size=self.size,
+                unit=self.unit,
+                adversary=game.adversary,
+                neighbours=self.neighbours,
+                delta=delta,
+                claimed=claimed,
+                claim_unit=None if claimed is None else self.claim_unit,
+                proven=proven,
+                lower=each.lower,
+                confidence=confidence,
+                trials=each.trials,
+                attack=each.attack + (", asked again" if game.asked > 1 else ""),
+                verdict=verdict_of(claimed, proven, each.lower),
+                note=note_of(proven, each.lower),
+            )

@@ -1,0 +1,72 @@
+"""What an audit concludes: rows with a verdict each, and the whole that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
+
+Verdict = Literal["ok", "claim-broken", "bug"]
+
+NEAR = 0.75
+"""From this share of the proven figure on a bound is called near."""
+
+_WORST_FIRST: tuple[Verdict, ...] = ("bug", "claim-broken", "ok")
+
+
+class AnyRow(Protocol):
+    """One line of an audit: a dataclass with at least this."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """All rows of an audit; with probability ``confidence`` at least, all bounds hold together."""
+
+    subject: str
+    confidence: float
+    seed: int
+    rows: tuple[Any, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its rows."""
+        return worst(self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``fedldp audit --json`` prints."""
+        return {
+            "subject": self.subject,
+            "verdict": self.verdict,
+            "confidence": self.confidence,
+            "seed": self.seed,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def worst(rows: Sequence[AnyRow]) -> Verdict:
+    """Return the worst verdict of some rows."""
+    found = {row.verdict for row in rows}
+    return next((each for each in _WORST_FIRST if each in found), "ok")
+
+
+def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Verdict:
+    """Return what a bound says of a proven figure and of a claim."""
+    if proven is not None and proven < lower:
+        return "bug"
+    return "claim-broken" if claimed is not None and claimed < lower else "ok"
+
+
+def note_of(proven: float | None, lower: float) -> str:
+    """Return how near a bound is to the proven figure: far is no sign of privacy."""
+    if proven is None:
+        return "alone: nothing is proven"
+    if proven < lower:
+        return "beyond the proven figure"
+    if lower == 0:
+        return "nothing shown: a weak attack, too few trials, or a loose proof"
+    if lower >= NEAR * proven:
+        return "near the proven figure"
+    return "far from the proven figure: a weak attack, too few trials, or a loose proof"

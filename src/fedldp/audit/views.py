@@ -1,0 +1,350 @@
+"""What an adversary sees of a system in one trial, and of many, as scores need it.
+
+    server             the bytes that leave one client, in every round that is played
+    summing-server     the sum of a round's reports, as the server step is given it
+    shuffled-server    how many ones a round's messages have at each coordinate
+    downlink           the broadcast that comes of a round's reports
+
+Where a round is a dialogue of several exchanges, whose server is given a sum alone, it is held in
+full, and the server sees what comes of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.guarantees import Adversary
+from fedldp.audit.answering import RUN, Host, MemoryStore, TrialKeys
+from fedldp.audit.canaries import Canary, Pair
+from fedldp.audit.seen import Draws
+from fedldp.client.runtime import ClientRuntime
+from fedldp.parts.sides import Ask, Draw, Sender, State
+from fedldp.randomness import KEY_BYTES, Stream
+from fedldp.simulation.participation import participants
+from fedldp.wire import (
+    Broadcast,
+    Counted,
+    Incoming,
+    Question,
+    Refusal,
+    Report,
+    Sensitive,
+    pack_question,
+    read_answer,
+)
+
+MOST_VALUES = 2048
+"""Coordinates of the server's estimate that are kept of a round."""
+MOST_BITS = 512
+_PROBES = 4
+
+_NOTHING = -1.0
+_HEADS = ("weight", "epsilon", "client")
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What was seen in n trials of R rounds.
+
+    Attributes:
+        lengths: bytes of each answer, shape (n, R).
+        heads: what a report says besides its payload, or that it is a refusal, shape (n, 4 R).
+        values: the server's estimate from what was seen alone, shape (n, R, k), float32.
+        along: the whole estimate along the difference of the two updates, and along its signs,
+            shape (n, 2 R).
+        bits: of the payloads, shape (n, R, b).
+        whole: a digest of all that was seen.
+        same: whether all rounds had the same payload, shape (n,).
+    """
+
+    lengths: NDArray[np.float64]
+    heads: NDArray[np.float64]
+    values: NDArray[np.float32]
+    along: NDArray[np.float64]
+    bits: NDArray[np.uint8]
+    whole: tuple[bytes, ...]
+    same: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def part(self, start: int, stop: int | None) -> Observed:
+        """Return some of the trials."""
+        at = slice(start, stop)
+        return Observed(
+            self.lengths[at], self.heads[at], self.values[at], self.along[at], self.bits[at],
+            self.whole[at], self.same[at],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Glance:
+    """What was seen of one round of one trial."""
+
+    length: int
+    head: tuple[float, ...]
+    estimate: NDArray[np.float64]
+    payload: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What an adversary sees of a client of a system.
+
+    Attributes:
+        host: the client.
+        adversary: who sees it.
+        rounds: that are played, from 1.
+        asked: how often each question is put; more than once for the server alone.
+    """
+
+    host: Host
+    adversary: Adversary
+    rounds: tuple[int, ...]
+    asked: int = 1
+    _questions: dict[int, bytes] = field(default_factory=dict, init=False)
+    _labels: dict[int, int] = field(default_factory=dict, init=False)
+    _hosts: dict[int, Host] = field(default_factory=dict, init=False)
+    _states: dict[int, State] = field(default_factory=dict, init=False)
+    _places: dict[int, tuple[Pair, NDArray[np.int64]]] = field(default_factory=dict, init=False)
+
+    def observe(self, canary: Canary, pair: Pair, draws: Draws) -> Observed:
+        """Return what is seen of trials with one canary of a pair, each with a key of its own."""
+        directions = [
+            self._direction(pair, round) for round in self.rounds for _ in range(self.asked)
+        ]
+        places, rows = self._places_of(pair), []
+        for at in range(len(draws)):
+            key = draws.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]
+            rows.append(_row(list(self._trial(canary, key)), directions, places))
+        lengths, heads, values, along, bits, whole, same = zip(*rows, strict=True)
+        return Observed(
+            lengths=np.array(lengths),
+            heads=np.array(heads),
+            values=np.array(values),
+            along=np.array(along),
+            bits=np.array(bits),
+            whole=whole,
+            same=np.array(same),
+        )
+
+    def _places_of(self, pair: Pair) -> NDArray[np.int64]:
+        """Return which coordinates are kept: of a large model those that differ most in trials."""
+        size = self.host.first.weights.size
+        if size <= MOST_VALUES:
+            return np.arange(size)
+        if id(pair) not in self._places:
+            seen = [
+                next(self._trial(canary, bytes([number]) * KEY_BYTES)).estimate
+                for canary in (pair.first, pair.second)
+                for number in range(_PROBES)
+            ]
+            order = np.argsort(-np.std(seen, axis=0), kind="stable")
+            self._places[id(pair)] = pair, np.sort(order[:MOST_VALUES])
+        return self._places[id(pair)][1]
+
+    def _direction(self, pair: Pair, round: int) -> NDArray[np.float64] | None:
+        """Return the difference of the updates that were swapped, as far as it is known."""
+        host = self.host
+        if host.trains_once or (pair.first.change and pair.second.change):
+            updates = [host.trained(canary, round) for canary in (pair.first, pair.second)]
+        else:
+            broadcast = host.broadcast(round)
+            updates = [host.plainly(broadcast, c.examples) for c in (pair.first, pair.second)]
+        found = [np.asarray(getattr(each, "weights", each)) for each in updates]
+        if any(each.shape != host.first.weights.shape for each in found):
+            return None
+        one, other = (
+            np.clip(np.nan_to_num(each.astype(np.float64)), -_LARGEST, _LARGEST) for each in found
+        )
+        largest = np.abs(one - other).max()
+        return (one - other) / largest if largest else None
+
+    def _trial(self, canary: Canary, key: bytes) -> Iterator[_Glance]:
+        # Who asks again gets what the runtime makes of streams that are new each time.
+        keys = TrialKeys(key, self.host.idealised, again=self.asked > 1)
+        runtime = self.host.runtime(canary, keys)
+        if self.adversary == "server" and self.host.side.exchanges == 1:
+            for round in self.rounds:
+                for _ in range(self.asked):
+                    yield self._glance(round, runtime.answer(self._question(round)))
+            return
+        for round in self.rounds:
+            broadcast = self.host.broadcast(round)
+            draw = partial(_drawn, keys, round)
+            if self.host.server.dialogue is not None:
+                incoming: Incoming = self.host.server.dialogue(
+                    self._asking(runtime, keys),
+                    broadcast,
+                    range(self.host.config.num_clients),
+                    draw,
+                )
+            else:
+                there = self._there(round, draw)
+                own = self._report(runtime.answer(self._question(round)))
+                reports = [own] if own is not None and self.host.index in there else []
+                reports += [
+                    self._sent(client, keys, broadcast)
+                    for client in there
+                    if client != self.host.index
+                ]
+                incoming = self._through(reports, round)
+            yield self._outcome(round, incoming, draw)
+
+    def _there(self, round: int, draw: Draw) -> Sequence[int]:
+        """Return who takes part: for who sees broadcasts alone it is drawn, and a secret."""
+        if self.adversary != "downlink":
+            return range(self.host.config.round_size)
+        return list(participants(self.host.config, round, lambda number: draw))
+
+    def _state(self, round: int) -> State:
+        if round not in self._states:
+            self._states[round] = self.host.state(round)
+        return self._states[round]
+
+    def _question(self, round: int) -> bytes:
+        if round not in self._questions:
+            self._questions[round] = self.host.question(round)
+        return self._questions[round]
+
+    def _report(self, answer: bytes) -> Report | None:
+        found = read_answer(answer)[2]
+        return None if isinstance(found, Refusal) else found
+
+    def _glance(self, round: int, answer: bytes) -> _Glance:
+        found = read_answer(answer)[2]
+        if isinstance(found, Refusal):
+            nothing = np.zeros(self.host.first.weights.size)
+            return _Glance(len(answer), (1.0, *[_NOTHING] * len(_HEADS)), nothing, b"")
+        head = [getattr(found, name) for name in _HEADS]
+        told = (_NOTHING if value is None else float(value) for value in head)
+        estimate = self.estimate(found, self._state(round))
+        return _Glance(len(answer), (0.0, *told), estimate, found.payload)
+
+    def estimate(self, report: Report, state: State) -> NDArray[np.float64]:
+        """Return what the server makes of one report alone; of its bytes, where it is nothing."""
+        for label in [self._labels[state.round]] if state.round in self._labels else range(8):
+            # A server may leave out whom it does not select: another draw may select.
+            found = self._step(state, [report], partial(_public, label))
+            if found.any():
+                self._labels[state.round] = label
+                return found
+        raw = np.frombuffer(report.payload, np.int8).astype(np.float64)
+        return np.resize(raw, self.host.first.weights.size)
+
+    def _step(self, state: State, incoming: Incoming, draw: Draw) -> NDArray[np.float64]:
+        try:
+            after, _ = self.host.server.aggregate(state, incoming, draw)
+        except Exception:  # the adversary makes of a malformed report what it likes
+            return np.zeros(state.weights.size)
+        change = after.weights.astype(np.float64) - state.weights
+        return np.clip(np.nan_to_num(change), -_LARGEST, _LARGEST)
+
+    def _outcome(self, round: int, incoming: Incoming, draw: Draw) -> _Glance:
+        noise = draw if self.adversary == "downlink" else partial(_public, 0)
+        change = self._step(self._state(round), incoming, noise)
+        return _Glance(0, (0.0, *[_NOTHING] * len(_HEADS)), change, change.astype("<f4").tobytes())
+
+    def _through(self, reports: list[Report], round: int) -> Incoming:
+        """Return what a channel makes of a round's reports."""
+        if self.adversary == "downlink":
+            return reports
+        if self.adversary == "summing-server":
+            summing = self.host.config.summing(self.host.problem)
+            assert summing is not None
+            total = np.zeros(summing.size, np.uint64)
+            for report in reports:
+                total += summing.words(report).astype(np.uint64)
+            total &= np.uint64(2**summing.bits - 1)
+            return [summing.total(round, total, len(reports))]
+        size = reports[0].size
+        bits = [np.unpackbits(np.frombuffer(r.payload, np.uint8), count=size) for r in reports]
+        ones: NDArray[np.int64] = np.array(bits, np.int64).sum(0)
+        return [
+            Counted(round=round, size=size, chunk=reports[0].chunk, ones=ones, reports=len(bits))
+        ]
+
+    def _other(self, client: int, keys: TrialKeys) -> tuple[Host, TrialKeys]:
+        """Return another client, and its keys in a trial."""
+        if client not in self._hosts:
+            self._hosts[client] = replace(self.host, index=client)
+        secret = hashlib.blake2b(b"client %d" % client, key=keys.secret, digest_size=32).digest()
+        return self._hosts[client], TrialKeys(secret, keys.streams_simulated)
+
+    def _sent(self, client: int, keys: TrialKeys, broadcast: Broadcast) -> Report:
+        """Return what another client sends, which has learned nothing from its examples."""
+        host, own = self._other(client, keys)
+        sender = Sender(
+            index=client,
+            num_examples=Sensitive(1),
+            fresh=partial(own.fresh, broadcast.round, 0),
+            kept=own.kept,
+            store=MemoryStore(),
+        )
+        return host.side.encoder(Sensitive(None), broadcast, sender)
+
+    def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
+        """Return what puts a round's questions to all clients."""
+        runtimes = {runtime.index: runtime}
+
+        def ask(exchange: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
+            message = pack_question(Question(run=RUN, exchange=exchange, broadcast=broadcast))
+            for client in clients:
+                if client not in runtimes:
+                    host, own = self._other(client, keys)
+                    runtimes[client] = host.runtime(host.unchanged, own)
+                found = read_answer(runtimes[client].answer(message))[2]
+                if isinstance(found, Report):
+                    yield found
+
+        return ask
+
+
+def _drawn(keys: TrialKeys, round: int, purpose: str) -> Stream:
+    """Return the server's randomness in a trial, which who sees broadcasts alone does not know."""
+    return keys.kept(f"server/{round}/{purpose}")
+
+
+def _public(label: int, purpose: str) -> Stream:
+    return Stream.simulation(seed=label, round=0, client=0, purpose=purpose)
+
+
+def _row(
+    glances: Sequence[_Glance],
+    directions: Sequence[NDArray[np.float64] | None],
+    places: NDArray[np.int64],
+) -> Any:
+    """Return the columns of one trial; see ``Observed``."""
+    along = []
+    for glance, direction in zip(glances, directions, strict=True):
+        fits = direction is not None and direction.size == glance.estimate.size
+        along += (
+            [float(glance.estimate @ direction), float(glance.estimate @ np.sign(direction))]
+            if direction is not None and fits
+            else [0.0, 0.0]
+        )
+    digest = hashlib.blake2b(digest_size=16)
+    for glance in glances:
+        digest.update(repr((glance.length, glance.head)).encode() + glance.payload)
+    return (
+        [float(glance.length) for glance in glances],
+        [number for glance in glances for number in glance.head],
+        np.array([glance.estimate[places] for glance in glances], np.float32),
+        along,
+        np.array([_first_bits(glance.payload) for glance in glances]),
+        digest.digest(),
+        float(len({glance.payload for glance in glances}) == 1),
+    )
+
+
+def _first_bits(payload: bytes) -> NDArray[np.uint8]:
+    head = np.frombuffer(payload[: MOST_BITS // 8].ljust(MOST_BITS // 8, b"\0"), np.uint8)
+    return np.unpackbits(head)

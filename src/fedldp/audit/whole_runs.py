@@ -1,0 +1,183 @@
+"""Whole trainings with many canaries, played once: see ``one_run``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.audit.answering import RUN, Host, TrialKeys
+from fedldp.audit.canaries import Canary
+from fedldp.audit.one_run import best_lower
+from fedldp.audit.seen import Keys
+from fedldp.audit.systems import SystemRow
+from fedldp.audit.verdicts import note_of, verdict_of
+from fedldp.audit.views import View
+from fedldp.client.runtime import ClientRuntime
+from fedldp.data.examples import Examples
+from fedldp.parts.sides import State
+from fedldp.parts.tensors import one_thread
+from fedldp.randomness import KEY_BYTES, Stream
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.wire import Broadcast, Question, Report, pack_question, read_answer
+
+Floats = NDArray[np.float64]
+LIGHT = np.float32(100.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeRun:
+    """One training, from the first round to the last, in which every canary's coin is thrown.
+
+    Attributes:
+        config: of the system, with what the server draws before a run.
+        problem: the shape of its data.
+        unit: "record": the canaries are records of one client, each lit in a pixel of its own or
+            blank; "client-run": they are clients, each with one of two labels.
+    """
+
+    config: SystemConfig
+    problem: Problem
+    unit: Literal["record", "client-run"]
+
+    @property
+    def canaries(self) -> int:
+        """How many there are."""
+        if self.unit == "client-run":
+            return self.config.num_clients
+        return int(np.prod(self.problem.input_shape))
+
+    def play(self, keys: Keys) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the adversary's score of every canary, and the coins."""
+        label = f"{self.config.model_dump_json(exclude={'seed'})}/{self.unit}/one run"
+        coins = keys.generator(label, "coins").random(self.canaries) < 0.5
+        draws = keys.draws(self.canaries, label, simulated=True).keys
+        secrets = [draws[at : at + KEY_BYTES] for at in range(0, len(draws), KEY_BYTES)]
+        with one_thread(), np.errstate(all="ignore"):
+            if self.unit == "client-run":
+                return self._clients(coins, secrets), coins
+            return self._records(coins, secrets), coins
+
+    def _clients(self, coins: NDArray[np.bool_], secrets: Sequence[bytes]) -> Floats:
+        host = Host(self.config, self.problem, 0)
+        data = [self._client_data(host, label) for label in (0, self.problem.num_classes - 1)]
+        runtimes = []
+        for at, (coin, secret) in enumerate(zip(coins, secrets, strict=True)):
+            own = host if at == 0 else replace(host, index=at)
+            keys = TrialKeys(secret, host.idealised)
+            runtimes.append(own.runtime(Canary(data[int(not coin)]), keys, trains=True))
+        scores = np.zeros(len(coins))
+        for state, broadcast, reports in self._rounds(host, runtimes):
+            one, other = (host.plainly(broadcast, each) for each in data)
+            if one is None or other is None:
+                continue
+            direction = one.astype(np.float64) - other
+            view = View(host, "server", (state.round,))
+            for at, report in enumerate(reports):
+                scores[at] += view.estimate(report, state) @ np.sign(direction)
+        return scores
+
+    def _records(self, coins: NDArray[np.bool_], secrets: Sequence[bytes]) -> Floats:
+        host = Host(self.config, self.problem, 0)
+        lit, blank = self._lit(), np.zeros_like(self._lit())
+        labels = np.arange(len(coins)) % self.problem.num_classes
+        mine = Examples(np.where(coins.reshape(-1, *[1] * (lit.ndim - 1)), lit, blank), labels)
+        runtime = host.runtime(Canary(mine), TrialKeys(secrets[0], host.idealised), trains=True)
+        scores = np.zeros(len(coins))
+        for state, broadcast, reports in self._rounds(host, [runtime]):
+            estimate = View(host, "server", (state.round,)).estimate(reports[0], state)
+            for at in range(len(coins)):
+                one, other = (
+                    host.plainly(broadcast, Examples(each[at : at + 1], labels[at : at + 1]))
+                    for each in (lit, blank)
+                )
+                if one is not None and other is not None:
+                    direction = one.astype(np.float64) - other
+                    scores[at] += estimate @ direction / (1e-12 + np.linalg.norm(direction))
+        return scores - np.median(scores)
+
+    def _rounds(
+        self, host: Host, runtimes: Sequence[ClientRuntime]
+    ) -> Iterator[tuple[State, Broadcast, list[Report]]]:
+        """Yield each round's state, broadcast, and reports; the server learns from these."""
+        state = host.first
+        for round in range(1, self.config.rounds + 1):
+            broadcast = host.server.publish(state)
+            message = pack_question(Question(run=RUN, exchange=0, broadcast=broadcast))
+            answers = [read_answer(runtime.answer(message))[2] for runtime in runtimes]
+            reports = [answer for answer in answers if isinstance(answer, Report)]
+            if len(reports) < len(answers):
+                return  # turns are over
+            yield state, broadcast, reports
+            draw = partial(_of_server, round)
+            state, _ = host.server.aggregate(state, reports, draw)
+
+    def _client_data(self, host: Host, label: int) -> Examples:
+        count = max(1, self.problem.num_examples // self.config.num_clients)
+        shape = (count, *self.problem.input_shape)
+        return Examples(np.ones(shape, np.float32), np.full(count, label, np.int64))
+
+    def _lit(self) -> NDArray[np.float32]:
+        pixels = int(np.prod(self.problem.input_shape))
+        return (LIGHT * np.eye(pixels, dtype=np.float32)).reshape(-1, *self.problem.input_shape)
+
+
+def _of_server(round: int, purpose: str) -> Stream:
+    return Stream.simulation(seed=0, round=round, client=-1, purpose=purpose)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeQuestion:
+    """One whole run, and the figures that its bound is set against.
+
+    Attributes:
+        setting: of which configuration, in words.
+        size: d.
+        neighbours: which inputs differ.
+        game: to play.
+        delta: at which epsilon is bounded.
+        proven: epsilon that is proven there.
+    """
+
+    setting: str
+    size: int
+    neighbours: str
+    game: WholeRun
+    delta: float
+    proven: float | None
+    bounds: int = 1
+
+    @property
+    def title(self) -> str:
+        """What is played."""
+        game = self.game
+        return f"{game.config.name()} ({self.setting}), {game.unit}, one run"
+
+    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[SystemRow]:
+        """Play, and yield the row; the number of trials is that of the canaries."""
+        scores, coins = self.game.play(keys)
+        lower, how = best_lower(scores, coins, delta=self.delta, confidence=confidence)
+        rounds = self.game.config.rounds
+        kind = "records of one client" if self.game.unit == "record" else "clients"
+        yield SystemRow(
+            system=self.game.config.name(),
+            setting=self.setting,
+            size=self.size,
+            unit=self.game.unit,
+            adversary="server",
+            neighbours=self.neighbours,
+            delta=self.delta,
+            claimed=None,
+            claim_unit=None,
+            proven=self.proven,
+            lower=lower,
+            confidence=confidence,
+            trials=len(coins),
+            attack=f"one run of {rounds} rounds, {len(coins)} {kind} swapped by coins; {how}",
+            verdict=verdict_of(None, self.proven, lower),
+            note=note_of(self.proven, lower),
+        )

@@ -1,0 +1,146 @@
+"""Systems with one mistake each in what a client does, beside one that makes none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import planted
+from pydantic import Field
+
+from fedldp.accounting.events import Event
+from fedldp.accounting.statement import Claim
+from fedldp.errors import PrivacyError
+from fedldp.mechanisms import Mechanism
+from fedldp.mechanisms.laplace import Laplace
+from fedldp.parts.changes import AddMeanChange, open_update
+from fedldp.parts.sides import Sender, ServerSide
+from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems.settings import LearningRate, Positive
+from fedldp.wire import Broadcast, Report
+
+
+class RightConfig(SystemConfig):
+    """Clients send their change with Laplace noise: as private as it says."""
+
+    system: Literal["planted_systems:RightConfig"] = "planted_systems:RightConfig"
+    num_clients: int = 10
+    rounds: int = 3
+    dataset: str = "digits"
+    model: str = "logistic"
+    learning_rate: LearningRate = 0.1
+    epsilon: Positive = Field(1.0, description="of a report")
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return Laplace(1.0, self.epsilon)
+
+    def encoder(self, size: int) -> Send:
+        return Send(self.mechanism, size)
+
+    def client_encoder(self, problem: Problem, client: int) -> Any:
+        return self.encoder(self.layout(problem).size)
+
+    def client_step(self, problem: Problem, device: Any) -> Any:
+        return self.sgd(problem, device)
+
+    def server(self, problem: Problem) -> ServerSide:
+        return ServerSide(
+            initial=lambda draw: self.first_state(problem, draw),
+            aggregate=AddMeanChange(self.mechanism),
+        )
+
+    def claim(self) -> Claim | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Send:
+    """What such a client sends."""
+
+    mechanism: Mechanism
+    size: int
+
+    def event(self, exchange: int = 0) -> Event:
+        return self.mechanism.event(self.size)
+
+    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+        change = self.change(update, broadcast)
+        return Report(
+            round=broadcast.round,
+            size=self.size,
+            payload=self.mechanism.encode(change, self.stream(sender)),
+            chunk=self.size,
+        )
+
+    def change(self, update: Any, broadcast: Broadcast) -> Any:
+        return open_update(update, broadcast, "update")
+
+    def stream(self, sender: Sender) -> Any:
+        return sender.fresh("mechanism")
+
+
+class NoClipConfig(RightConfig):
+    """Noise for a norm of 1, and no clip."""
+
+    system: Literal["planted_systems:NoClipConfig"] = "planted_systems:NoClipConfig"  # type: ignore[assignment]
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return planted.MissingClip(1.0, self.epsilon)
+
+
+class HalfNoiseConfig(RightConfig):
+    """Noise for a distance of C, where two reports may be 2 C apart."""
+
+    system: Literal["planted_systems:HalfNoiseConfig"] = "planted_systems:HalfNoiseConfig"  # type: ignore[assignment]
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return planted.LaplaceForC(1.0, 2 * self.epsilon)
+
+
+class CountTold(Send):
+    """The number of examples is sent as it is, as a weight."""
+
+    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+        report = super().__call__(update, broadcast, sender)
+        return replace(report, weight=float(sender.num_examples.open()))
+
+
+class CountToldConfig(RightConfig):
+    system: Literal["planted_systems:CountToldConfig"] = "planted_systems:CountToldConfig"  # type: ignore[assignment]
+
+    def encoder(self, size: int) -> Send:
+        return CountTold(self.mechanism, size)
+
+
+class SameNoise(Send):
+    """Every round has the noise of the first: drawn from what a client has once in the run."""
+
+    def stream(self, sender: Sender) -> Any:
+        return sender.kept("mechanism")
+
+
+class SameNoiseConfig(RightConfig):
+    system: Literal["planted_systems:SameNoiseConfig"] = "planted_systems:SameNoiseConfig"  # type: ignore[assignment]
+
+    def encoder(self, size: int) -> Send:
+        return SameNoise(self.mechanism, size)
+
+
+class RefusalTells(Send):
+    """Training that gave NaN is refused, not replaced."""
+
+    def change(self, update: Any, broadcast: Broadcast) -> Any:
+        if not np.isfinite(update.open()).all():
+            raise PrivacyError("training diverged")
+        return super().change(update, broadcast)
+
+
+class RefusalTellsConfig(RightConfig):
+    system: Literal["planted_systems:RefusalTellsConfig"] = "planted_systems:RefusalTellsConfig"  # type: ignore[assignment]
+
+    def encoder(self, size: int) -> Send:
+        return RefusalTells(self.mechanism, size)

@@ -1,0 +1,114 @@
+"""The bound of one run: exact where the law of right guesses is known, and by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from fedldp.audit.lines import _whole_runs
+from fedldp.audit.one_run import best_lower, epsilon_lower, guessed, p_value
+from fedldp.audit.seen import Keys
+from fedldp.errors import ConfigError
+
+
+def alarms(canaries: int, epsilon: float, delta: float, confidence: float) -> float:
+    """Return the probability that the bound is too large, for a mechanism that attains it.
+
+    Each coin is told as it is with probability delta, and else by randomised response: so all
+    coins are guessed, and right independently of each other.
+    """
+    right = delta + (1 - delta) / (1 + math.exp(-epsilon))
+    total = 0.0
+    for v in range(canaries + 1):
+        if epsilon_lower(canaries, canaries, v, delta=delta, confidence=confidence) > epsilon:
+            total += binom.pmf(v, canaries, right)
+    return total
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (3.0, 0.0), (1.0, 1e-3), (1.0, 0.02)])
+def test_it_is_too_large_as_seldom_as_it_says(epsilon: float, delta: float) -> None:
+    assert alarms(30, epsilon, delta, confidence=0.9) <= 0.1
+
+
+def test_without_the_part_of_delta_it_would_be_too_large_too_often() -> None:
+    m, right = 40, 0.2 + 0.8 / (1 + math.exp(-1.0))  # delta 0.2
+    total = sum(
+        binom.pmf(v, m, right)
+        for v in range(m + 1)
+        if epsilon_lower(m, m, v, delta=0.0, confidence=0.9) > 1.0
+    )
+    assert total > 0.1
+
+
+@pytest.mark.parametrize(("m", "r", "v", "delta"), [(20, 12, 9, 0.01), (20, 20, 20, 0.1)])
+def test_it_is_the_theorem_s_sum(m: int, r: int, v: int, delta: float) -> None:
+    bias = math.e / (1 + math.e)
+
+    def f(k: int) -> float:
+        return sum(
+            math.comb(r, j) * bias**j * (1 - bias) ** (r - j) for j in range(max(0, k), r + 1)
+        )
+
+    expected = f(v) + 2 * m * delta * max((f(v - i) - f(v)) / i for i in range(1, m + 1))
+    assert p_value(m, r, v, 1.0, delta) == pytest.approx(min(1.0, expected))
+
+
+def test_it_grows_with_right_guesses_and_falls_with_delta() -> None:
+    def bound(right: int, delta: float = 0.0) -> float:
+        return epsilon_lower(100, 100, right, delta=delta, confidence=0.99)
+
+    assert bound(100) > bound(90) > bound(70) > 0 == bound(50)
+    assert bound(90, 1e-3) < bound(90)
+    assert epsilon_lower(100, 50, 50, delta=0.0, confidence=0.99) < bound(100)
+
+
+def test_guesses_are_those_that_one_is_surest_of() -> None:
+    scores = np.array([0.1, -3.0, 2.0, -0.2])
+    coins = np.array([False, False, True, True])
+    assert guessed(scores, coins, 0.5) == (2, 2)
+    assert guessed(scores, coins, 1.0) == (4, 2)
+
+
+@pytest.mark.slow
+def test_choosing_among_shares_keeps_the_promise() -> None:
+    generator = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(400):
+        coins = generator.random(60) < 0.5
+        told = np.where(generator.random(60) < 1 / (1 + math.exp(-1.0)), coins, ~coins)
+        scores = np.where(told, 1.0, -1.0) * generator.random(60)
+        wrong += best_lower(scores, coins, delta=0.0, confidence=0.8)[0] > 1.0
+    assert wrong <= binom.isf(1e-6, 400, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("guesses", "right", "delta", "confidence"),
+    [(10, 11, 0.0, 0.9), (11, 5, 0.0, 0.9), (0, 0, 0.0, 0.9), (5, 2, 1.0, 0.9), (5, 2, 0.0, 1.0)],
+)
+def test_what_is_no_count_is_refused(
+    guesses: int, right: int, delta: float, confidence: float
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        epsilon_lower(10, guesses, right, delta=delta, confidence=confidence)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+# Whole trainings
+
+
+def whole(recipe: str, unit: str) -> list[float]:
+    import fedldp
+
+    (question,) = [q for q in _whole_runs(fedldp.recipe(recipe)) if q.game.unit == unit]
+    return [row.lower for row in question.rows(Keys(0), 0.999, None)]
+
+
+def test_clients_of_fedavg_are_all_told_apart() -> None:
+    assert whole("fedavg-digits", "client-run")[0] > 3.0
+
+
+def test_those_of_ldp_fl_stay_within_what_is_proven() -> None:
+    assert whole("ldp-fl-digits", "client-run")[0] <= 1.0

@@ -1,0 +1,214 @@
+"""Games of systems: planted mistakes are found at 99.9 %, and published claims fall."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import planted_systems
+import pytest
+
+import fedldp
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.audit import answering
+from fedldp.audit.lines import configs_of, questions_of, representatives
+from fedldp.audit.playing import play
+from fedldp.audit.systems import QUICK, SystemQuestion
+from fedldp.errors import ConfigError
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.systems import SystemConfig, systems
+
+CONFIDENCE = 0.999
+
+
+def questions(config: SystemConfig, chosen: Callable[[Any], bool]) -> list[Any]:
+    found = questions_of(config, problem_of(config, None), QUICK)
+    return [each for each in found if isinstance(each, SystemQuestion) and chosen(each)]
+
+
+def small(unit: str, asked: int = 1) -> Callable[[Any], bool]:
+    return lambda q: q.setting.startswith("small") and (q.unit, q.game.asked) == (unit, asked)
+
+
+def audited(config: SystemConfig, chosen: Callable[[Any], bool]) -> Any:
+    asked = questions(config, chosen)
+    assert asked
+    return play("", asked, confidence=CONFIDENCE, trials=None, seed=0)
+
+
+# Where each shows.
+BUGS: list[tuple[type[SystemConfig], str]] = [
+    (planted_systems.NoClipConfig, "client-round"),
+    (planted_systems.CountToldConfig, "client-round"),
+    (planted_systems.RefusalTellsConfig, "client-round"),
+    (planted_systems.SameNoiseConfig, "client-run"),
+    (planted_systems.HalfNoiseConfig, "client-round"),
+]
+every_bug = pytest.mark.parametrize(("cls", "unit"), BUGS, ids=[cls.__name__ for cls, _ in BUGS])
+
+
+@pytest.mark.parametrize(
+    ("cls", "unit"),
+    [
+        pytest.param(*bug, id=bug[0].__name__, marks=[pytest.mark.slow] * (at != 1))
+        for at, bug in enumerate(BUGS)
+    ],
+)
+def test_a_planted_mistake_of_a_system_is_found(cls: type[SystemConfig], unit: str) -> None:
+    found = audited(cls.model_validate({}), small(unit))
+    assert found.verdict == "bug"
+    assert found.confidence == CONFIDENCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("unit", "asked"), [("client-round", 1), ("client-round", 2)])
+def test_the_system_that_they_were_planted_in_passes(unit: str, asked: int) -> None:
+    assert audited(planted_systems.RightConfig(), small(unit, asked)).verdict == "ok"
+
+
+@pytest.mark.slow
+def test_it_passes_in_several_rounds() -> None:
+    assert audited(planted_systems.RightConfig(), small("client-run")).verdict == "ok"
+
+
+class Forgetful:
+    """A client's ledger that does not know what it answered."""
+
+    def recall(self, *place: Any) -> None:
+        return None
+
+    def rounds_before(self, *place: Any) -> int:
+        return 0
+
+    def admit(self, *place: Any) -> None:
+        return None
+
+    def release(self, *place: Any, most_rounds: int | None = None) -> bytes:
+        *_, make = place
+        return bytes(make())
+
+
+class ForgetfulOfAll(MemoryLedger):
+    def of(self, client: int) -> Any:
+        return Forgetful()
+
+
+@pytest.mark.slow
+def test_a_question_that_is_answered_twice_with_fresh_noise_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answering, "MemoryLedger", ForgetfulOfAll)
+    found = audited(planted_systems.RightConfig(), small("client-round", asked=2))
+    assert found.rows[0].lower > found.rows[0].proven  # two answers for the price of one
+    assert found.verdict == "bug"
+
+
+# What was published
+
+
+def test_the_budget_of_one_weight_is_none_of_a_whole_report() -> None:
+    config = fedldp.recipe("ldp-fl-digits")
+
+    def chosen(question: Any) -> bool:
+        return bool(question.setting == "as given" and question.unit == "client-round")
+
+    for row in audited(config, chosen).rows:
+        assert (row.claimed, row.claim_unit, row.verdict) == (1.0, "weight", "claim-broken")
+        assert 1.0 < row.lower <= row.proven
+
+
+@pytest.mark.slow
+def test_ldpfl_s_theorem_2_is_broken_for_a_record() -> None:
+    config = fedldp.recipe("ldpfl-digits-public")
+
+    def chosen(question: Any) -> bool:
+        return bool(question.unit == "record" and question.game.swap == "record")
+
+    rows = audited(config, chosen).rows
+    broken = [row for row in rows if row.claimed == 0.5 and row.verdict == "claim-broken"]
+    assert broken
+    assert all(0.5 < row.lower <= row.proven for row in broken)
+
+
+# Which games there are
+
+
+@pytest.fixture(scope="module")
+def all_questions() -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for config in representatives():
+        asked = questions_of(config, problem_of(config, None), QUICK)
+        own = [each for each in asked if isinstance(each, SystemQuestion)]
+        found.setdefault(config.name(), []).append(own)
+    return found
+
+
+def test_every_system_has_a_game_for_each_line_against_its_server(
+    all_questions: dict[str, list[Any]],
+) -> None:
+    assert set(all_questions) == set(systems())
+    for variants in all_questions.values():
+        for found in variants:
+            game = found[0].game
+            assert found[0].setting.startswith("as given")
+            lines = plan(game.config, game.problem).privacy["guarantees"]
+            played = {
+                (each.unit, delta)
+                for each in found
+                if each.setting == found[0].setting
+                for delta in each.deltas
+            }
+            for line in lines:
+                if line["adversary"] != "server":
+                    continue
+                if line["kind"] == "none":
+                    assert line["unit"] in {unit for unit, _ in played}
+                else:
+                    assert (line["unit"], line["delta"]) in played
+
+
+def test_other_adversaries_are_played_where_a_system_has_them(
+    all_questions: dict[str, list[Any]],
+) -> None:
+    against = {
+        name: {each.game.adversary for found in variants for each in found}
+        for name, variants in all_questions.items()
+    }
+    assert "summing-server" in against["distributed_gaussian"]
+    assert "shuffled-server" in against["ldp_fl"]
+    assert "downlink" in against["central_dp"]
+
+
+def test_figures_are_those_of_the_statement(all_questions: dict[str, list[Any]]) -> None:
+    (question,) = [
+        each
+        for each in all_questions["ldp_fl"][0]
+        if (each.setting, each.unit) == ("as given", "client-round")
+    ]
+    assert question.deltas == (0.0, 1e-5)
+    assert question.proven == pytest.approx((650.0, 393.1976081019369))
+    assert question.claimed == (1.0, 1.0)
+    assert pickle.loads(pickle.dumps(question)) == question
+
+
+def test_the_seed_decides_and_the_number_of_processes_does_not() -> None:
+    config = fedldp.recipe("fedavg-digits")
+    asked = questions(config, lambda q: q.unit == "client-round")
+
+    def bounds(seed: int) -> list[float]:
+        return [row.lower for row in play("", asked, confidence=0.9, trials=40, seed=seed).rows]
+
+    assert bounds(1) == bounds(1)
+    assert bounds(1)[0] > 0
+
+
+@pytest.mark.parametrize("name", ["nothing", "planted_systems:Nothing", "json:dumps", ""])
+def test_what_is_no_system_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError):
+        configs_of(name)
+
+
+def test_a_system_of_ones_own_is_found() -> None:
+    (config,) = configs_of("planted_systems:NoClipConfig")
+    assert isinstance(config, planted_systems.NoClipConfig)
