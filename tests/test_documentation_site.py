@@ -90,9 +90,8 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
             assert (page.parent / address.split("?")[0]).exists(), f"{page.name} loads {address}"
 
 
-@pytest.mark.parametrize(
-    "link", [pytest.param("no_such_page.md", marks=pytest.mark.slow), "privacy.md#no-such-title"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("link", ["no_such_page.md", "privacy.md#no-such-title"])
 def test_a_broken_link_is_an_error(tmp_path: Path, link: str) -> None:
     page = copy(tmp_path) / "docs" / "index.md"
     page.write_text(page.read_text(encoding="utf-8") + f"\n[broken]({link})\n", encoding="utf-8")

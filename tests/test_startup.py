@@ -50,9 +50,15 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("run", "--help"), ("account", "--help"), ("list", "--help"), ("data", "--help"),
-     ("sweep", "--help"), ("audit", "--help"), ("ledger", "show", "--help"),
-     ("reproduce", "--help")],
+    [
+        ("--help",), ("run", "--help"), ("sweep", "--help"),
+        *(
+            pytest.param((*words, "--help"), marks=pytest.mark.slow)
+            for words in (
+                ["account"], ["list"], ["data"], ["audit"], ["ledger", "show"], ["reproduce"]
+            )
+        ),
+    ],
     ids=" ".join,
 )  # fmt: skip
 def test_help_imports_nothing_that_computes(arguments: tuple[str, ...]) -> None:
@@ -70,9 +76,14 @@ def test_lists_import_nothing_that_trains(arguments: tuple[str, ...]) -> None:
     "arguments",
     [
         ("account", "quickstart", "--json"),
-        ("run", "--print-config"),
-        ("list", "--json"),
-        ("reproduce", "ldp-fl-table1"),
+        *(
+            pytest.param(arguments, marks=pytest.mark.slow)
+            for arguments in (
+                ("run", "--print-config"),
+                ("list", "--json"),
+                ("reproduce", "ldp-fl-table1"),
+            )
+        ),
     ],
     ids=" ".join,
 )

@@ -74,6 +74,7 @@ def test_a_million_participants_are_a_moment() -> None:
     assert found == pytest.approx([0.67113, 2.39428], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_more_participants_hide_more_across_the_change_of_the_method(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -250,6 +250,7 @@ def test_fixed_sizes_cost_less_than_their_renyi_bound(
     assert order.get_epsilon_for_delta(1e-5) <= found * (1 + 1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(one=releases, steps=st.integers(1, 200), delta=deltas, more=st.floats(1.05, 3))
 def test_less_noise_more_sampling_and_more_steps_never_cost_less(

@@ -174,6 +174,7 @@ def test_masked_vectors_are_what_the_protocol_sums() -> None:
 # The whole
 
 
+@pytest.mark.slow
 def test_the_audit_of_a_recipe() -> None:
     config = fedldp.recipe("ldp-fl-digits", num_clients=20, num_examples=200, epsilon=8.0)
     told: list[str] = []

@@ -58,7 +58,11 @@ def test_a_planted_bug_is_found_among_all_settings(
     assert audit(cls.__name__, [cls], plan=QUICK_PLAN).verdict == "bug"
 
 
-@pytest.mark.parametrize("setting", QUICK_PLAN.settings, ids=str)
+@pytest.mark.parametrize(
+    "setting",
+    [pytest.param(s, id=str(s), marks=[pytest.mark.slow] * (at > 0))
+     for at, s in enumerate(QUICK_PLAN.settings)],
+)  # fmt: skip
 def test_the_mechanism_that_they_were_planted_in_passes(setting: tuple[float, int]) -> None:
     found = audit("", [planted.FloatBits], plan=Plan(settings=(setting,), effort=QUICK))
     assert found.verdict == "ok"

@@ -144,6 +144,7 @@ def all_questions() -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_system_has_a_game_for_each_line_against_its_server(
     all_questions: dict[str, list[Any]],
 ) -> None:
@@ -168,6 +169,7 @@ def test_every_system_has_a_game_for_each_line_against_its_server(
                     assert (line["unit"], line["delta"]) in played
 
 
+@pytest.mark.slow
 def test_other_adversaries_are_played_where_a_system_has_them(
     all_questions: dict[str, list[Any]],
 ) -> None:
@@ -180,6 +182,7 @@ def test_other_adversaries_are_played_where_a_system_has_them(
     assert "downlink" in against["central_dp"]
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_statement(all_questions: dict[str, list[Any]]) -> None:
     (question,) = [
         each

@@ -63,6 +63,7 @@ def tried(config: SystemConfig, channel: str) -> Agreement | str:
         return str(error)
 
 
+@pytest.mark.slow
 def test_every_recipe_is_agreed_on_or_refused_in_one_line() -> None:
     # In one test: a test for each of some two hundred would cost more than what it tests.
     works: set[tuple[str, str]] = set()

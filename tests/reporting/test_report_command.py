@@ -84,6 +84,7 @@ def test_tensorboard_reads_the_rounds(fedldp_command: Any, runs: dict[str, Path]
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_reads_the_rounds(fedldp_command: Any, runs: dict[str, Path]) -> None:
     mlflow = pytest.importorskip("mlflow")

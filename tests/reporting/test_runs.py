@@ -116,6 +116,7 @@ def test_the_confusion_matrix_is_that_of_the_final_model(runs: dict[str, Path]) 
             assert one["precision"] is None
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_and_a_resumed_run_find_the_same_classes(
     own_copy: Callable[..., Path],
 ) -> None:

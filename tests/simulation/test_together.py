@@ -209,6 +209,7 @@ def test_what_cannot_be_read_is_refused_by_each(tmp_path: Path) -> None:
     assert [read_answer(each)[2] for each in found] == [Refusal(0, Reason.MALFORMED)] * 2
 
 
+@pytest.mark.slow
 def test_groups_do_not_depend_on_who_does_the_work() -> None:
     config = fedldp.recipe(
         "quickstart", model="logistic", num_clients=2 * GROUP + 5, rounds=1, batch_size=4
