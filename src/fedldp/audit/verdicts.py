@@ -46,6 +46,11 @@ class Audit:
         }
 
 
+def title_of(row: Any) -> str:
+    """Return what a row is about: a mechanism, or a setting of a system."""
+    return row.mechanism if hasattr(row, "mechanism") else f"{row.system}: {row.setting}"
+
+
 def worst(rows: Sequence[AnyRow]) -> Verdict:
     """Return the worst verdict of some rows."""
     found = {row.verdict for row in rows}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import Json, at_most_cores, print_json, recipe_names
+from fedldp.cli._common import Json, at_most_cores, file, print_json, recipe_names
 from fedldp.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedldp.audit.page import Beside
     from fedldp.audit.playing import Question
     from fedldp.audit.verdicts import Audit
 
@@ -39,18 +41,32 @@ def audit(
     workers: Annotated[
         int | None, typer.Option(min=1, help="processes; else as many as there are cores")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            parser=file,
+            metavar="FILE",
+            help="write an HTML page; of one system with attacks that give no bound, too",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Attack mechanisms and systems: lower bounds on epsilon beside what is claimed and proven."""
     from rich.console import Console
 
     from fedldp.audit.playing import check_arguments, play
+    from fedldp.reporting.html import check_place
     from fedldp.simulation.plan import cores
 
     if recipe is not None and mechanism is not None:
         raise ConfigError(f"mechanism = {mechanism}: give it, or the recipe {recipe}, and not both")
     check_arguments(confidence, trials)
+    if page is not None:
+        check_place(page, "page")
     questions = _questions(recipe, mechanism, quick=quick)
+    more = None
+    if page is not None and recipe is not None:  # first, as it needs the data, which games do not
+        more = _beside(recipe, quick=quick, seed=seed)
     found = play(
         recipe or mechanism or "all mechanisms and systems",
         questions,
@@ -60,6 +76,8 @@ def audit(
         workers=at_most_cores(workers, Console(stderr=True)) or cores(),
         tell=lambda line: typer.echo(line, err=True),
     )
+    if page is not None:
+        _write(page, found, more)
     if as_json:
         print_json(found.as_json())
     else:
@@ -84,13 +102,31 @@ def _questions(recipe: str | None, mechanism: str | None, *, quick: bool) -> lis
     return found
 
 
+def _beside(recipe: str, *, quick: bool, seed: int) -> Beside:
+    from fedldp.audit.lines import configs_of
+    from fedldp.audit.page import beside
+
+    config = configs_of(recipe)[0]
+    return beside(config, quick=quick, seed=seed, tell=lambda line: typer.echo(line, err=True))
+
+
+def _write(place: Path, found: Audit, more: Beside | None) -> None:
+    from fedldp.audit.page import page
+    from fedldp.reporting.record import replace_file
+
+    replace_file(place, page(found, more).encode())
+    typer.echo(f"page       {place}", err=True)
+
+
 def _show(found: Audit) -> None:
     from itertools import groupby
 
     from rich.console import Console
 
+    from fedldp.audit.verdicts import title_of
+
     console = Console(highlight=False)
-    for title, rows in groupby(found.rows, key=_title):
+    for title, rows in groupby(found.rows, key=title_of):
         _show_rows(console, title, list(rows))
     console.print(
         f"{found.subject}: {found.verdict}. With probability {found.confidence:g} at least, every "
@@ -98,10 +134,6 @@ def _show(found: Audit) -> None:
         "the proven figure says how strong the attack was; a low bound is no sign of privacy.",
         soft_wrap=True,
     )
-
-
-def _title(row: Any) -> str:
-    return row.mechanism if hasattr(row, "mechanism") else f"{row.system}: {row.setting}"
 
 
 def _show_rows(console: Console, title: str, rows: list[Any]) -> None:

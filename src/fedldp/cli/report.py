@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedldp.cli._common import Json, file, folder, print_json
-from fedldp.errors import RunError
 
 if TYPE_CHECKING:
     from fedldp.reporting.runs import FinishedRun
@@ -55,17 +54,10 @@ def report(
 
 
 def _write(place: Path, runs: list[FinishedRun]) -> None:
-    from fedldp.reporting.html import GENERATOR, page
+    from fedldp.reporting.html import check_place, page
     from fedldp.reporting.record import replace_file
 
-    try:
-        taken = place.exists() and (
-            not place.is_file() or GENERATOR.encode() not in place.read_bytes()[:1000]
-        )
-    except OSError as error:
-        raise RunError(f"out = {place}: {error.strerror}; choose a writable place") from error
-    if taken:
-        raise RunError(f"out = {place}: it exists and is no report of fedldp; choose another file")
+    check_place(place, "out")
     replace_file(place, page(runs).encode())
 
 

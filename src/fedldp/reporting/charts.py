@@ -6,6 +6,7 @@ folder gets here. Matplotlib comes with the extra ``report``; without it there a
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import re
@@ -18,8 +19,10 @@ from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.text import MEANINGLESS, best_lines, number
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 # Stand-ins, which become colours of the page: text and axes, grid, and what is a danger.
 _INK, _GRID, _BAD = "#010201", "#010202", "#010203"
@@ -188,6 +191,58 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
             axes.legend(fontsize=9, ncols=1 + len(runs) // 9)
 
     return _svg(name, draw, 3.2, margins=True)
+
+
+def lines(
+    name: str,
+    curves: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    *,
+    across: str,
+    up: str,
+) -> str:
+    """Return labelled curves in the unit square, and what guessing gives (y = x), as SVG.
+
+    Args:
+        name: of the chart, unique in its page.
+        curves: a label of ours, and points (x, y) by ascending x.
+        across: the label of the x axis.
+        up: the label of the y axis.
+    """
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for i, (label, points) in enumerate(curves):
+            axes.plot(
+                [x for x, _ in points],
+                [y for _, y in points],
+                color=_SERIES[i % len(_SERIES)],
+                linestyle=_DASHES[i % len(_DASHES)],
+                linewidth=1.8,
+                label=label,
+            )
+        axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.8, label="guessing")
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+        axes.grid()
+        axes.legend(fontsize=9, loc="lower right")
+
+    return _svg(name, draw, 3.6, margins=True)
+
+
+def picture(values: NDArray[np.float32]) -> str:
+    """Return an image, shape (channels, height, width), as the PNG of a data address.
+
+    Its own least value is white and its largest black: what was recovered has no scale.
+    """
+    import numpy as np
+    from matplotlib import image
+
+    spread = float(np.ptp(values)) or 1.0
+    scaled = (np.moveaxis(values, 0, -1) - values.min()) / spread
+    content = io.BytesIO()
+    shown = scaled if scaled.shape[-1] == 3 else scaled[..., 0]
+    image.imsave(content, shown, cmap="gray_r", vmin=0, vmax=1, format="png")
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
 
 
 def _svg(name: str, draw: Callable[[Figure], None], inches: float, *, margins: bool = False) -> str:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.errors import RunError
 from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.text import claim_text, explain, number, percent
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment
 
 GENERATOR = '<meta name="generator" content="fedldp">'
 """What tells a page of ours from another file."""
@@ -31,7 +33,8 @@ def page(runs: Sequence[FinishedRun]) -> str:
     twins = [twin_of(run, runs) for run in runs]
     is_twin = [any(run is twin for twin in twins) for run in runs]
     drawn = charts.available()
-    text = _template().render(
+    return render(
+        "run.html",
         runs=[
             {
                 "run": run,
@@ -52,15 +55,39 @@ def page(runs: Sequence[FinishedRun]) -> str:
         curve_texts={key: _course(runs, key) for key in ("accuracy", "loss")},
         drawn=drawn,
         differing=differing(runs),
-        generator=GENERATOR,
         install=INSTALL,
     )
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page: a template of this package, filled with values, of which text is escaped."""
+    text = _environment().get_template(template).render(generator=GENERATOR, **values)
     # A lone surrogate, which JSON can hold, is no text of a file.
     return text.encode("utf-8", "replace").decode()
 
 
+def check_place(place: Path, argument: str) -> None:
+    """Refuse to replace a file that is no page of ours.
+
+    Raises:
+        RunError: it is another's, or cannot be read.
+    """
+    try:
+        taken = place.exists() and (
+            not place.is_file() or GENERATOR.encode() not in place.read_bytes()[:1000]
+        )
+    except OSError as error:
+        raise RunError(
+            f"{argument} = {place}: {error.strerror}; choose a writable place"
+        ) from error
+    if taken:
+        raise RunError(
+            f"{argument} = {place}: it exists and is no report of fedldp; choose another file"
+        )
+
+
 @cache
-def _template() -> Template:
+def _environment() -> Environment:
     # Imported here: most commands make no page.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
@@ -77,7 +104,7 @@ def _template() -> Template:
         "explain": explain,
         "is_idealised": lambda line: IDEALISED in line["assumptions"],
     }
-    return environment.get_template("run.html")
+    return environment
 
 
 def _value(value: Any) -> str:

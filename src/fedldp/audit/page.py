@@ -1,0 +1,119 @@
+"""An audit as one HTML page: bounds, curves, what was recovered, links, clients that lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from fedldp.audit import linkage, poisoning
+from fedldp.audit.attacks import Attack, attack
+from fedldp.audit.verdicts import Audit, title_of
+from fedldp.parts.per_client import is_own
+from fedldp.reporting import charts
+from fedldp.reporting.html import render
+from fedldp.systems import SystemConfig
+
+_MOST_PICTURES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What else there is to say of one system, by attacks that give no bound on epsilon.
+
+    Attributes:
+        attacks: membership inference, inversion, property inference.
+        links: of the messages of a shuffler; None where there is none.
+        lies: what a share of lying clients costs.
+    """
+
+    attacks: Sequence[Attack]
+    links: linkage.Linkage | None
+    lies: poisoning.Poisoning
+
+
+def beside(config: SystemConfig, *, quick: bool, seed: int, tell: Callable[[str], None]) -> Beside:
+    """Attack a system in the other ways, too.
+
+    Args:
+        config: of the system.
+        quick: little effort; else much.
+        seed: of all randomness.
+        tell: is given lines of progress.
+
+    Raises:
+        FedldpError: the configuration or its data are refused.
+    """
+    links = None
+    if config.delays() is not None and not is_own(getattr(config, "epsilon", None)):
+        effort = linkage.QUICK if quick else linkage.FULL
+        links = linkage.linkage(config, effort=effort, seed=seed, tell=tell)
+    trouble = poisoning.QUICK if quick else poisoning.FULL
+    return Beside(
+        attacks=attack(config, seed=seed, quick=quick, tell=tell),
+        links=links,
+        lies=poisoning.poisoning(config, effort=trouble, tell=tell),
+    )
+
+
+def page(audit: Audit, more: Beside | None = None) -> str:
+    """Return the page; without Matplotlib it has neither curves nor pictures."""
+    drawn = charts.available()
+    attacks = [] if more is None else list(more.attacks)
+    links = None if more is None else more.links
+    return render(
+        "audit.html",
+        audit=audit,
+        parts=[(title, list(rows)) for title, rows in groupby(audit.rows, key=title_of)],
+        attacks=attacks,
+        curves=_curves(attacks) if drawn else [],
+        galleries=_galleries(attacks) if drawn else [],
+        links=None if links is None else list(linkage.lines(links.rows)),
+        link_confidence=None if links is None else links.confidence,
+        **_lies(None if more is None else more.lies),
+    )
+
+
+def _curves(attacks: Sequence[Attack]) -> list[tuple[str, str]]:
+    """Return the ROC curves of each kind of attack that decides, and what they are in words."""
+    found: list[tuple[str, str]] = []
+    decided = [one for one in attacks if one.roc is not None]
+    for (kind, seen), some in groupby(decided, key=lambda one: (one.kind, one.against)):
+        curves = [(one.name, one.roc.points) for one in some if one.roc is not None]
+        svg = charts.lines(
+            f"roc-{len(found)}",
+            curves,
+            across=f"false-positive rate; {kind}, by {seen}",
+            up="true-positive rate",
+        )
+        names = ", ".join(name for name, _ in curves)
+        found.append((svg, f"ROC curves of {kind}, by {seen}: {names}"))
+    return found
+
+
+def _galleries(attacks: Sequence[Attack]) -> list[tuple[str, list[tuple[str, str]]]]:
+    return [
+        (
+            f"{one.name}: error {one.result}",
+            [
+                (charts.picture(each.original), charts.picture(each.recovered))
+                for each in one.pictures[:_MOST_PICTURES]
+            ],
+        )
+        for one in attacks
+        if one.pictures
+    ]
+
+
+def _lies(lies: poisoning.Poisoning | None) -> dict[str, Any]:
+    if lies is None:
+        return {"lost": [], "shares": [], "lost_rounds": 0}
+    lost = lies.mean_lost()
+    shares = sorted({share for _, _, share in lost})
+    kinds = list(dict.fromkeys((system, kind) for system, kind, _ in lost))
+    return {
+        "lost": [(s, kind, [lost.get((s, kind, share)) for share in shares]) for s, kind in kinds],
+        "shares": shares,
+        "lost_rounds": lies.rounds,
+    }
