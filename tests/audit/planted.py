@@ -106,6 +106,18 @@ class ClampedProbability(FloatBits):
         return np.clip(0.5 + values.astype(np.float64) / (2 * self.scale), 0, 1)
 
 
+class ClosedThreshold(FloatBits):
+    """Thresholds of 16 bits, as they are due, but U <= T is reported, where U < T is due."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        check_releasable(values)
+        full = 1 << 16
+        least = math.ceil(full / (1 + math.exp(self.epsilon)))
+        steps = np.floor((self.bound(values) + 1) / 2 * (full - 2 * least))
+        uniform = stream.generator().integers(0, full, values.size)
+        return np.packbits(uniform <= least + steps).tobytes()
+
+
 class LaplaceForC(Laplace):
     """Noise of scale clip/epsilon: two vectors of norm C may be 2 C apart."""
 

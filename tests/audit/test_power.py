@@ -18,6 +18,7 @@ BUGS: list[tuple[type[Mechanism], tuple[float, int]]] = [
     (planted.MissingClip, (1.0, 1)),
     (planted.WrongK, (1.0, 1)),
     (planted.ClampedProbability, (1.0, 1)),
+    (planted.ClosedThreshold, (12.0, 1)),
     (planted.LaplaceForC, (1.0, 1)),
     (planted.GaussianForC, (12.0, 1)),
     (planted.StreamTwice, (0.5, 8)),
