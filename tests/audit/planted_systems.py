@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedldp.accounting.statement import Claim
 from fedldp.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
+from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import AddMeanChange, open_update
 from fedldp.parts.sides import Sender, ServerSide
 from fedldp.systems.base import Problem, SystemConfig
@@ -144,3 +145,46 @@ class RefusalTellsConfig(RightConfig):
 
     def encoder(self, size: int) -> Send:
         return RefusalTells(self.mechanism, size)
+
+
+@dataclass(frozen=True)
+class Remembers(Send):
+    """A round's report, all but in clear, is made once and kept in the object."""
+
+    kept: dict[int, Report] = field(default_factory=dict, compare=False)
+
+    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+        if broadcast.round not in self.kept:
+            loud = replace(self, mechanism=Laplace(1.0, 10_000.0))
+            self.kept[broadcast.round] = Send.__call__(loud, update, broadcast, sender)
+        return self.kept[broadcast.round]
+
+
+class RemembersConfig(RightConfig):
+    system: Literal["planted_systems:RemembersConfig"] = "planted_systems:RemembersConfig"  # type: ignore[assignment]
+
+    def encoder(self, size: int) -> Send:
+        return Remembers(self.mechanism, size)
+
+
+class OneBit(Send):
+    """One bit of the sum of the change: as private as it says."""
+
+    def event(self, exchange: int = 0) -> Event:
+        return self.bit.event(1)
+
+    @property
+    def bit(self) -> Mechanism:
+        return TwoPoint(self.mechanism.epsilon_per_client_round)  # type: ignore[attr-defined]
+
+    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+        total = np.array([self.change(update, broadcast).sum()])
+        payload = self.bit.encode(total, self.stream(sender))
+        return Report(round=broadcast.round, size=1, payload=payload, chunk=1)
+
+
+class OneBitConfig(RightConfig):
+    system: Literal["planted_systems:OneBitConfig"] = "planted_systems:OneBitConfig"  # type: ignore[assignment]
+
+    def encoder(self, size: int) -> Send:
+        return OneBit(self.mechanism, size)

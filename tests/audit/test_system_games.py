@@ -10,7 +10,6 @@ import planted_systems
 import pytest
 
 import fedldp
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.audit import answering
 from fedldp.audit.lines import configs_of, questions_of, representatives
 from fedldp.audit.playing import play
@@ -44,6 +43,7 @@ BUGS: list[tuple[type[SystemConfig], str]] = [
     (planted_systems.RefusalTellsConfig, "client-round"),
     (planted_systems.SameNoiseConfig, "client-run"),
     (planted_systems.HalfNoiseConfig, "client-round"),
+    (planted_systems.RemembersConfig, "client-round"),
 ]
 every_bug = pytest.mark.parametrize(("cls", "unit"), BUGS, ids=[cls.__name__ for cls, _ in BUGS])
 
@@ -65,6 +65,11 @@ def test_a_planted_mistake_of_a_system_is_found(cls: type[SystemConfig], unit: s
 @pytest.mark.parametrize(("unit", "asked"), [("client-round", 1), ("client-round", 2)])
 def test_the_system_that_they_were_planted_in_passes(unit: str, asked: int) -> None:
     assert audited(planted_systems.RightConfig(), small(unit, asked)).verdict == "ok"
+
+
+def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
+    """As where a site's ledger keeps what it sent: a refusal in its place would tell of it."""
+    assert audited(planted_systems.OneBitConfig(), small("client-round", 2)).verdict == "ok"
 
 
 @pytest.mark.slow
@@ -89,16 +94,11 @@ class Forgetful:
         return bytes(make())
 
 
-class ForgetfulOfAll(MemoryLedger):
-    def of(self, client: int) -> Any:
-        return Forgetful()
-
-
 @pytest.mark.slow
 def test_a_question_that_is_answered_twice_with_fresh_noise_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answering, "MemoryLedger", ForgetfulOfAll)
+    monkeypatch.setattr(answering, "KeepingLedger", lambda ledger: Forgetful())
     found = audited(planted_systems.RightConfig(), small("client-round", asked=2))
     assert found.rows[0].lower > found.rows[0].proven  # two answers for the price of one
     assert found.verdict == "bug"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -101,6 +102,50 @@ class MemoryStore:
             if round is not None:
                 self.made = {at: v for at, v in self.made.items() if at[1] in (None, round)}
         return self.made[name, round]
+
+
+class KeepingLedger:
+    """A client's ledger that keeps the bytes it released, as the one of a deployment does.
+
+    Args:
+        ledger: of the client; one in memory keeps none, and so cannot answer the same again where
+            every stream is a new one.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._released: dict[tuple[str, int, int], bytes] = {}
+
+    def recall(self, run: str, round: int, exchange: int, question: bytes) -> bytes | None:
+        """Return what was answered to this very question before; see ``Ledger``."""
+        self._ledger.recall(run, round, exchange, question)
+        return self._released.get((run, round, exchange))
+
+    def rounds_before(self, run: str, round: int) -> int:
+        """Return in how many rounds before ``round`` something was released; see ``Ledger``."""
+        return self._ledger.rounds_before(run, round)
+
+    def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
+        """Return if ``event`` may be released; see ``Ledger``."""
+        self._ledger.admit(run, round, exchange, event)
+
+    def release(
+        self,
+        run: str,
+        round: int,
+        exchange: int,
+        question: bytes,
+        event: Event,
+        make: Callable[[], bytes],
+        *,
+        most_rounds: int | None = None,
+    ) -> bytes:
+        """Charge ``event``, and keep and return the bytes; see ``Ledger``."""
+        released = self._ledger.release(
+            run, round, exchange, question, event, make, most_rounds=most_rounds
+        )
+        self._released[run, round, exchange] = released
+        return released
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,16 +324,19 @@ class Host:
             ledger: of the client; one in memory where it is None.
             trains: whether it trains for every question, also where it need not.
         """
+        if ledger is None:
+            ledger = KeepingLedger(MemoryLedger().of(self.index))
         once = not trains and (self.trains_once or canary.change is not None)
         step: ClientStep[Any] = _Trained(self, canary) if once else self.side.step
         return ClientRuntime(
             index=self.index,
             examples=canary.examples,
-            side=replace(self.side, step=step),
+            # A copy: what an encoder may remember of one client is not for the next.
+            side=replace(self.side, step=step, encoder=copy.deepcopy(self.side.encoder)),
             policy=self.policy,
             keys=keys,
             store=MemoryStore(),
-            ledger=MemoryLedger().of(self.index) if ledger is None else ledger,
+            ledger=ledger,
             failed=lambda error: None,  # as at a site, where failing is no answer of its own
         )
 
