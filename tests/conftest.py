@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # tests in several processes, and theirs, share the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when numpy and torch are imported
+
 import pytest
 import samples
 import torch
@@ -37,7 +40,7 @@ def nothing_is_synced() -> Iterator[None]:
 
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)  # where tests run in several processes, they share the cores
+    torch.set_num_threads(1)
 
 
 @dataclass(frozen=True)
