@@ -251,6 +251,14 @@ def test_a_client_notes_how_its_own_network_does_and_shows_it_only_with_its_scor
     with torch.no_grad():
         classes = net.eval()(torch.from_numpy(OWN.features[held_out])).argmax(1).numpy()
     assert found == (classes == OWN.labels[held_out]).sum() > 4
+    both, codes = built(config())
+    known = client(7)
+    codes.for_training(both.broadcast, known)
+    body = dict(known.store.arrays("encoder", dict))
+    del body["own right"]  # as in a folder from before it was noted
+    older = client(8)
+    older.store.arrays("encoder", lambda: body)
+    assert codes.own_right(older) is None
     for others in (config(evaluation="common"), config(encoder="public")):
         assert scores(others, client)[0].own_right is None
     result = simulate(config(num_clients=2, encoder_channels=[8, 16], encoder_epochs=8))

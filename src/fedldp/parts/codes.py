@@ -120,12 +120,14 @@ class Codes:
     def own_right(self, client: Client) -> int | None:
         """Return how many of its test examples a client's own network takes rightly.
 
-        None where the client has none, or tests on what is not its own: then nobody was told that
-        a score passes through the head, which saw the client's examples.
+        None where the client has none, or it was not noted when the network was trained, or tests
+        on what is not its own: then nobody was told that a score passes through the head, which saw
+        the client's examples.
         """
         if self.epochs is None or self.num_clients is not None:
             return None
-        return int(self._trained(client, self.epochs)[_OWN_RIGHT][0])
+        kept = self._trained(client, self.epochs).get(_OWN_RIGHT)
+        return None if kept is None else int(kept[0])
 
     def _trained(self, client: Client, epochs: int) -> Arrays:
         """Return the body of the client's own network, and how its head did."""
