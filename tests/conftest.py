@@ -31,6 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
     samples.thorough = config.getoption("-m") != "not slow"
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    samples.leave_out(items)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_synced() -> Iterator[None]:
     """Tests kill processes, never the machine: what a process wrote is there without it."""

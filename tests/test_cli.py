@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fedldp.settings import read_toml, resolve, to_toml
 from fedldp.systems import systems
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "fedldp"
+MODULE = [sys.executable, "-m", "fedldp"]
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +66,10 @@ def test_the_installed_script_prints_one_document_and_nothing_else(tmp_path: Pat
     assert "Traceback" not in done.stderr
 
 
-def test_the_installed_script_refuses_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [[SCRIPT], MODULE], ids=["script", "module"])
+def test_a_fresh_process_refuses_in_one_line(tmp_path: Path, command: list[str]) -> None:
     done = subprocess.run(
-        [SCRIPT, "run", "--set", "epsilon=-1"],
+        [*command, "run", "--set", "epsilon=-1"],
         capture_output=True, text=True, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
@@ -111,6 +114,7 @@ def test_resuming_prints_the_same_document(fedldp_command: Any) -> None:
     assert document(again.out) == document(first.out)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "more", [["--set", "rounds=3"], ["--rounds", 3], ["--seed", 1], ["--out", "there"],
              ["fedavg-quickstart"]]

@@ -32,6 +32,7 @@ LAYERS = [
     {"api"},
     {"deployment"},
     {"cli"},
+    {"__main__"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 

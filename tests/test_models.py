@@ -130,6 +130,7 @@ def test_initial_weights_are_what_a_seed_has_always_meant(name: str) -> None:
     assert drawn == pytest.approx(next_draw, rel=1e-6)
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", models())
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("num_classes", [2, 10])

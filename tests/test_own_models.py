@@ -30,6 +30,7 @@ BAD_MODELS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("recipe", "name"), [*(("quickstart", n) for n in GOOD_MODELS), ("fedavg-quickstart", "tied")]
 )

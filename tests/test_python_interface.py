@@ -396,6 +396,7 @@ def test_two_workers_with_a_guard_run() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_workers_of_a_program_that_is_no_file_are_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-"], input=f"import fedldp\n{RUN}\n", capture_output=True, text=True

@@ -30,6 +30,7 @@ def test_a_number_in_a_name_is_the_settings_own(pattern: str, setting: str) -> N
         assert getattr(find_recipe(name).config, setting) == float(number), name
 
 
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("name", recipes())
 def test_a_name_begins_with_the_system_and_the_data_set(name: str) -> None:
     config = find_recipe(name).config

@@ -36,6 +36,7 @@ except SystemExit as end:
     assert not end.code, end.code"""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["models", "data", "randomness", "registry", "wire", "mechanisms"])
 def test_importing_a_part_does_not_import_what_training_needs(name: str) -> None:
     assert loaded_by(f"import fedldp.{name}") & TRAINING == set()
@@ -65,6 +66,7 @@ def test_help_imports_nothing_that_computes(arguments: tuple[str, ...]) -> None:
     assert loaded_by(command(*arguments)) & (TRAINING | NUMBERS) == set()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "arguments", [("data", "list"), ("list", "models"), ("list", "mechanisms")], ids=" ".join
 )
@@ -91,6 +93,7 @@ def test_what_trains_nothing_imports_nothing_for_training(arguments: tuple[str, 
     assert loaded_by(command(*arguments)) & TRAINING == set()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
 def test_a_run_shows_its_plan_before_it_imports_what_trains(
     tmp_path: Path, more: tuple[str, ...]

@@ -123,6 +123,7 @@ def first_of_each_system() -> Iterator[Any]:
         yield name if quick else pytest.param(name, marks=pytest.mark.slow)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", list(first_of_each_system()))
 def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: str) -> None:
     config = fedldp.recipe(name)
@@ -387,6 +388,7 @@ def test_histories_and_crowds_of_what_was_released() -> None:
 # Calibration
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mechanism", mechanisms())
 @pytest.mark.parametrize(
     "unit", [pytest.param("client-round", marks=pytest.mark.slow), "client-run"]

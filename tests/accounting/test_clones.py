@@ -27,6 +27,7 @@ def binned(epsilon: float, n: int, exponent: float, *, two_valued: bool = True) 
     return binned_clone_losses(epsilon, n - 1, clone, own, exponent)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("two_valued", [True, False])
 @pytest.mark.parametrize(
     ("epsilon", "n", "exponent"),
@@ -50,6 +51,7 @@ def test_the_grid_is_just_above_the_listed_outcomes(
         assert found.epsilon(delta) <= listed.epsilon(delta) * (1 + near) + 1e-15
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [10, 20_000])
 def test_composed_it_stays_just_above(count: int) -> None:
     exact = compose_upper([(clone_losses(1.0, 8000, 80.0), count)], 1e-6)

@@ -64,6 +64,7 @@ def test_a_run_of_ldp_fl() -> None:
     assert pure_epsilon({1.0: 218_400}) == 218_400
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("epsilon", [1e-4, 0.01, 1.0, 20.0])
 @pytest.mark.parametrize("count", [1, 2, 15, 400])
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.999])
@@ -74,6 +75,7 @@ def test_delta_is_just_above_the_slow_sum(epsilon: float, count: int, part: floa
     assert slow <= fast <= slow * (1 + 1e-9) + mp.mpf("2e-320")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [1e-4, 1.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
 def test_a_hundred_million(epsilon: float, delta: float) -> None:
@@ -87,6 +89,7 @@ def test_a_hundred_million(epsilon: float, delta: float) -> None:
     assert two_valued_delta(epsilon, count, found) <= delta
 
 
+@pytest.mark.slow
 def test_a_million_agrees_with_the_slow_sum() -> None:
     found = two_valued_epsilon(1e-3, 10**6, 1e-12)
     assert two_valued(1e-3, 10**6, found) <= 1e-12
@@ -159,6 +162,7 @@ def test_more_costs_more(
     assert base * tolerance >= two_valued_epsilon(epsilon, count, min(delta * factor, 0.999))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("counts", [{1.0: 3, 0.5: 4}, {2.0: 1, 0.1: 6, 0.7: 3}, {20.0: 2, 1e-4: 5}])
 @pytest.mark.parametrize("delta", [1e-8, 1e-2, 0.3])
 def test_few_outcomes_are_exact(counts: dict[float, int], delta: float) -> None:
@@ -213,6 +217,7 @@ def test_powers_on_the_grid_enclose_the_exact_answer(
     assert compose_upper(parts, delta) >= exact * (1 - 1e-13)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(
     st.dictionaries(st.floats(0.01, 5), st.integers(1, 12), min_size=2, max_size=3),

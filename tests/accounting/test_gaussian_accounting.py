@@ -116,6 +116,7 @@ def test_rho() -> None:
     assert mp.mpf(compose_rho([0.1] * 3)) >= 3 * mp.mpf(0.1)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("rho", [1e-8, 1e-3, 0.5, 100.0, 1e7])
 @pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
 def test_zcdp_is_the_least_over_alpha(rho: float, delta: float) -> None:

@@ -227,6 +227,7 @@ def test_killed_at_any_moment_it_never_undercounts(path: Path, tmp_path: Path) -
     assert len(left) >= 15
 
 
+@pytest.mark.sampled(1)
 @forks
 @pytest.mark.parametrize(
     ("before", "round", "exchange"),

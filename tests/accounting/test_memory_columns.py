@@ -163,6 +163,7 @@ def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: A
         assert back.ready(*arguments, most_rounds=step.most_rounds) == (rest == step.clients)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(ordered, st.lists(st.integers(0, 2), min_size=CLIENTS, max_size=CLIENTS), budgets)
 def test_workers_together_are_as_one(
@@ -328,6 +329,7 @@ def filled(clients: int, rounds: int, share: float = 1.0) -> MemoryLedger:
     return ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "rounds", "most"), [(1.0, 2, 1e5), (0.1, 20, 1e7)])
 def test_a_checkpoint_of_many_clients_is_small_and_fast(
     tmp_path: Path, share: float, rounds: int, most: float
@@ -344,6 +346,7 @@ def test_a_checkpoint_of_many_clients_is_small_and_fast(
     assert saved[2].releases("run") == ledger.releases("run")
 
 
+@pytest.mark.slow
 def test_a_client_takes_a_few_bytes() -> None:
     tracemalloc.start()
     ledger = filled(2**16, 2)

@@ -364,6 +364,7 @@ def test_workers_that_disagree_are_refused(other: tuple[int, Event, str]) -> Non
 # Weight
 
 
+@pytest.mark.slow
 def test_many_clients_are_fast_and_small() -> None:
     tracemalloc.start()
     ledger, began = MemoryLedger(), time.process_time()

@@ -32,6 +32,7 @@ def excess(release: SampledRelease, epsilon: float) -> Any:
     return (1 - q) * (1 - alpha) * above(rest) + q * (above(1) - alpha * above(-1))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("sample", ["poisson", "fixed-size"])
 @pytest.mark.parametrize(
     "noise", [0.051, 1.0, 1e3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0.3, 20.0))]

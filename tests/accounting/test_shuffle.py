@@ -94,6 +94,7 @@ def test_one_report_in_forty_digits() -> None:
     assert slow <= fast <= slow * (1 + mp.mpf("1e-11"))
 
 
+@pytest.mark.slow
 def test_ten_thousand_reports() -> None:
     found = shuffled_one_epsilon(1.0, 10_000, 1e-5)
     # Any inputs of the others give a lower bound, the clone pair an upper one.
@@ -128,6 +129,7 @@ def test_a_hundred_million() -> None:
     assert lower == pytest.approx(mu * mu / 2 + 4.2 * mu, rel=0.02)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("n", "count"), [(1, 3), (2, 3), (3, 3), (4, 2)])
 @pytest.mark.parametrize("delta", [1e-4, 1e-2])
 def test_small_compositions_enclose_all_outcomes(n: int, count: int, delta: float) -> None:

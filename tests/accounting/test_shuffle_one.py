@@ -85,6 +85,7 @@ def test_what_a_sum_of_binomials_lacks_is_within_its_bound(
         assert exact[at:].sum() == pytest.approx(found.tail(at), rel=1e-9, abs=found.missing)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0, 12.0])
 @pytest.mark.parametrize("delta", [1e-1, 1e-5, 1e-12])
 def test_a_block_bounds_every_one_of_its_inputs(epsilon: float, delta: float) -> None:
@@ -119,6 +120,7 @@ def exact_one(epsilon: float, n: int, delta: float) -> float:
     return invert(lambda e: shuffled_one(truthful(epsilon), n, mp.exp(e)), delta, epsilon)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("n", [2, 7, 12])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.2, 1e-2), (1.0, 1e-4), (3.0, 1e-3)])
 @pytest.mark.parametrize("limits", [(0.0, 4000), (1e-3, 300), (1e-3, 8)])
@@ -145,6 +147,7 @@ def test_a_search_that_stops_early_encloses_the_truth(
         assert found <= exact * (1.0011)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "n", "delta", "printed", "before"),
     [
@@ -178,6 +181,7 @@ def test_larger_crowds_hide_better_and_bounds_stay_close(epsilon: float, n: int)
     assert found <= clone_losses(epsilon, n, exponent_for(1e-5, 1)).epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_beyond_the_search_the_clone_pair_remains() -> None:
     found = shuffled_one_epsilon(1.0, 1_000_001, 1e-5)
     assert shuffled_one_epsilon(1.0, 1_000_000, 1e-5) < found < 0.0026
@@ -189,6 +193,7 @@ def test_a_delta_that_is_too_small_for_the_sums_keeps_the_local_guarantee(delta:
     assert 0 <= shuffled_one_lower(1.0, 500, delta) <= 1.0
 
 
+@pytest.mark.slow
 def test_a_statement_prints_both_bounds_in_a_large_crowd() -> None:
     event = TwoValuedBits(epsilon=0.5, coordinates=3)
     line, *_ = shuffled_guarantees(event, 1, anonymity_set=20_000, chunk=1, delta=1e-6)

@@ -45,6 +45,7 @@ def test_the_contour_integral_knows_the_composition_of_gaussians() -> None:
 # The figures, each with what is reached by the clones of any randomiser
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("epsilon", "crowd", "size", "rounds", "chunk", "printed", "any_randomiser"),
     [
@@ -125,6 +126,7 @@ def worst_delta(chunk: int, n: int, chances: Sequence[float], ratios: Sequence[f
     return worst
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize(
     ("chunk", "n", "middle"),
@@ -156,6 +158,7 @@ def test_inputs_that_agree_in_some_bits_are_hidden_better(
         assert np.maximum(first - math.exp(at) * second, 0).sum() <= pair.delta(at) + 1e-14
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("chunk", [2, 3, 7, 650])
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 2.0])
 def test_chunks_lie_between_single_bits_and_what_is_not_shuffled(

@@ -23,6 +23,7 @@ from fedldp.accounting.shuffle import clone_losses, end_losses, exponent_for
 
 
 # About the ends of a stage, and numbers without divisors: prime, or next to a power.
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("count", [2, 32, 33, 1025, 40_009, 1_000_003])
 @pytest.mark.parametrize(
     "epsilon", [1.0, *(pytest.param(e, marks=pytest.mark.slow) for e in (0.1, 10.0))]
@@ -38,6 +39,7 @@ def test_stages_enclose_the_exact_answer(epsilon: float, count: int, delta: floa
     assert upper == pytest.approx(exact, rel=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("delta", [1e-5, 1e-60])
 def test_parts_of_different_counts_enclose_the_exact_answer(delta: float) -> None:
     counts = {1.0: 701, 0.5: 300, 0.1: 5000, 3.0: 3}
@@ -65,6 +67,7 @@ def three_outcomes(
     return max(0.0, float(np.max(np.log(p_sets[above] - delta) - log_q_sets[above], initial=0.0)))
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     st.tuples(*[st.floats(-9, 0)] * 3),

@@ -161,6 +161,7 @@ def test_populations_written_out_cost_no_more_than_the_fixed_size_pair() -> None
 # Many releases
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("one", "steps"),
     [
@@ -185,6 +186,7 @@ def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps
         assert found <= 1.1 * max(lower)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta"),
     [
@@ -205,6 +207,7 @@ def test_poisson_agrees_with_dp_accounting(
     assert poisson_gaussian_epsilon(noise, rate, steps, delta) == pytest.approx(theirs, rel=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta"),
     [
@@ -228,6 +231,7 @@ def test_poisson_is_between_adding_a_record_and_twice_that(
         assert poisson_gaussian_epsilon(noise, rate, steps, twice) <= 2 * epsilon
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("noise", "size", "population", "rounds"),
     [(8.0, 50, 1000, 100), (2.0, 10, 100, 20), (1.0, 1, 1000, 1000), (30.0, 100, 1000, 5000)],

@@ -46,6 +46,7 @@ def test_the_figures_of_the_specification() -> None:
     assert whole["client-round"]["lower"] == pytest.approx(185.09765, rel=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "event",
     [BITS, TwoValuedBits(epsilon=0.1, coordinates=40), TwoValuedBits(epsilon=2.0, coordinates=9),

@@ -102,6 +102,7 @@ def two_valued_delta(epsilon: float, count: int, at: float) -> Any:
     )
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("delta", [0.99, 1e-2, 1e-5, 1e-12])
 @pytest.mark.parametrize("epsilon", [1e-4, 1e-3, 1.0, 8.0, 20.0, 30.0])
 def test_one_shuffled_report_by_enumeration(epsilon: float, delta: float) -> None:

@@ -44,6 +44,7 @@ def attacked(config: SystemConfig) -> Attack:
     return attack
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", ["logistic", "mlp_64"])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None:

@@ -58,6 +58,7 @@ def quickened(config: SystemConfig) -> SystemConfig:
     return config.changed(**{n: 1 for n in epochs if getattr(config, n) is not None})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LIKE_OTHERS else []) for n in CONFIGS]
 )

@@ -153,7 +153,6 @@ def test_json_is_the_contract(fedldp_command: Any) -> None:
         assert row["adversary"] == "server"
         assert 0 <= row["lower"] <= row["proven"]
     assert "1/" in outcome.err
-    assert json.loads(fedldp_command(*arguments).out) == found
 
 
 def test_a_bug_of_ones_own_ends_with_status_1(fedldp_command: Any, own: None) -> None:
@@ -163,6 +162,7 @@ def test_a_bug_of_ones_own_ends_with_status_1(fedldp_command: Any, own: None) ->
     assert json.loads(wrong.out)["verdict"] == "bug"
 
 
+@pytest.mark.slow
 def test_people_get_a_table(fedldp_command: Any, own: None) -> None:
     right = fedldp_command("audit", "--mechanism", "audited_by_test:Right", "--quick",
                            "--trials", 50, "--workers", 1)  # fmt: skip
@@ -193,6 +193,7 @@ def test_a_mechanism_that_takes_none_of_the_settings_is_an_error() -> None:
         audit("", [TwoPoint], plan=Plan(settings=((1e9, 1),), effort=TINY))
 
 
+@pytest.mark.slow
 def test_a_system_is_audited_by_its_recipe(fedldp_command: Any) -> None:
     arguments = ("audit", "fedavg-digits", "--quick", "--trials", 20, "--workers", 1)
     outcome = fedldp_command(*arguments, "--json")

@@ -47,6 +47,7 @@ def of_coordinates(seed: int) -> bool:
     return game.play(proven, SMALL, Keys(seed), CONFIDENCE).lower > proven
 
 
+@pytest.mark.slow
 def test_60_small_audits_raise_no_more_alarms_than_promised() -> None:
     alarms = sum(of_reports(seed) for seed in range(10))
     alarms += sum(of_coordinates(seed) for seed in range(50))

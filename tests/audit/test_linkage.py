@@ -49,6 +49,7 @@ def test_clocks_that_are_off_link_what_a_short_delay_does_not_mix(span: str) -> 
         assert row.low > 10 * row.guessing
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["any", "slowest"])
 @pytest.mark.parametrize("span", ["within", "across"])
 @pytest.mark.parametrize("delays", [DELAYS, SHORT], ids=["T = 10", "T = 0.1"])

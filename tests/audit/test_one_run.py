@@ -110,5 +110,6 @@ def test_clients_of_fedavg_are_all_told_apart() -> None:
     assert whole("fedavg-digits", "client-run")[0] > 3.0
 
 
+@pytest.mark.slow
 def test_those_of_ldp_fl_stay_within_what_is_proven() -> None:
     assert whole("ldp-fl-digits", "client-run")[0] <= 1.0

@@ -55,6 +55,7 @@ def test_where_nobody_lies_the_run_is_the_golden_one() -> None:
     assert accuracy == pytest.approx(0.8472, abs=0.02)  # of tests/golden/test_short_runs.py
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("attack", ["report", "random", "update", "labels"])
 @pytest.mark.parametrize("name", ["fedavg-digits", "ldp-fl-digits"])
 def test_lies_cost_accuracy_and_more_where_updates_have_no_bound(name: str, attack: Any) -> None:

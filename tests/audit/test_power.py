@@ -37,6 +37,7 @@ every_bug = pytest.mark.parametrize(("cls", "setting"), BUGS, ids=[c.__name__ fo
 
 
 # The others need most trials, or are slow to answer.
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("cls", "setting"),
     [

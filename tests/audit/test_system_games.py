@@ -67,6 +67,7 @@ def test_the_system_that_they_were_planted_in_passes(unit: str, asked: int) -> N
     assert audited(planted_systems.RightConfig(), small(unit, asked)).verdict == "ok"
 
 
+@pytest.mark.slow
 def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
     """As where a site's ledger keeps what it sent: a refusal in its place would tell of it."""
     assert audited(planted_systems.OneBitConfig(), small("client-round", 2)).verdict == "ok"
@@ -195,6 +196,7 @@ def test_figures_are_those_of_the_statement(all_questions: dict[str, list[Any]])
     assert pickle.loads(pickle.dumps(question)) == question
 
 
+@pytest.mark.slow
 def test_the_seed_decides_and_the_number_of_processes_does_not() -> None:
     config = fedldp.recipe("fedavg-digits")
     asked = questions(config, lambda q: q.unit == "client-round")

@@ -192,6 +192,7 @@ class Watch:
                 return [runtime.answer(message) for message in self.talk.questions], held, in_step
 
 
+@pytest.mark.sampled(17)
 @every_config
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomise(

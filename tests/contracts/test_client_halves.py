@@ -82,6 +82,7 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
         yield executor
 
 
+@pytest.mark.sampled(6)
 @every_config
 def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     config: SystemConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
@@ -120,6 +121,7 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     ]
 
 
+@pytest.mark.sampled(8)
 @every_config
 def test_with_the_keys_of_a_simulation_it_answers_what_the_simulator_does(
     config: SystemConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
@@ -259,6 +261,7 @@ class Spied:
         patch.setattr(kind, "__call__", call)
 
 
+@pytest.mark.sampled(6)
 @every_config
 def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
     config: SystemConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -111,6 +111,7 @@ STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientSide], None]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", first_of_each(DEPLOYED, lambda config: config.system))
 def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
     config: SystemConfig, tmp_path: Path
@@ -151,6 +152,7 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
                 assert ledger == entries, "charged before it was asked again"
 
 
+@pytest.mark.sampled(6)
 @every_config
 def test_what_a_client_keeps_for_its_round_outlives_questions_that_it_refuses(
     config: SystemConfig, tmp_path: Path

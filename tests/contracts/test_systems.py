@@ -65,6 +65,7 @@ def test_every_system_has_a_recipe_on_digits() -> None:
 # The configuration
 
 
+@pytest.mark.sampled(60)
 @every_recipe
 def test_it_is_frozen_and_comes_back_from_toml_and_json(
     config: SystemConfig, tmp_path: Path
@@ -121,6 +122,7 @@ def check_statement(privacy: dict[str, Any]) -> None:
     assert any("this run itself protects nothing" in text for text in privacy["warnings"])
 
 
+@pytest.mark.sampled(60)
 @every_kind_of_recipe
 def test_its_statement_needs_no_data_and_names_every_line(
     config: SystemConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -199,6 +201,7 @@ def test_any_number_of_workers_gives_the_same_bits(
         )  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @every_digits_recipe
 def test_an_interrupted_run_continues_as_if_it_had_not_been(
     config: SystemConfig, results: dict[str, Any], tmp_path: Path
@@ -223,6 +226,7 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
 # The two halves
 
 
+@pytest.mark.sampled(60)
 @every_recipe
 def test_an_encoder_states_an_event_for_every_exchange(config: SystemConfig) -> None:
     """Of one round, what is computed from examples is one event: a statement counts no other."""
@@ -237,6 +241,7 @@ def test_an_encoder_states_an_event_for_every_exchange(config: SystemConfig) -> 
             assert [first.event(exchange) for exchange in range(config.exchanges)] == events
 
 
+@pytest.mark.sampled(60)
 @every_recipe
 def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: SystemConfig) -> None:
     halves = halves_of(config)

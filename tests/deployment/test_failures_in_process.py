@@ -95,6 +95,7 @@ agent.answer((folder / "asked").read_bytes())
 
 
 # What a kill before the commit leaves, tests/contracts/test_client_kills.py shows of every system.
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_an_agent_killed_before_the_commit_paid_nothing_and_after_it_gives_the_same(
     tmp_path: Path, when: str, expected: dict[str, bytes]
@@ -174,6 +175,7 @@ def cut(node: int, asked: bytes, answer: Body) -> list[Body]:
     return [answer[:-1], answer[: len(answer) // 2]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("channel", "change"),
     [*(("named", change) for change in (lost, empty, twice, garbage)),
@@ -226,6 +228,7 @@ def test_the_order_of_answers_is_no_matter(
 # The server
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("channel", "round", "exchange", "answered"),
     [("named", 1, 0, 2), ("named", 2, 0, 0), ("sum", 1, 0, 2), ("sum", 1, 3, 0), ("sum", 1, 3, 2),
@@ -275,6 +278,7 @@ def killing(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, *, nth: int,
     monkeypatch.setattr(owner, name, call)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("channel", "owner", "name", "nth", "late"),
     [

@@ -273,6 +273,7 @@ def test_nodes_questions_answers_and_errors_reach_the_server(pipe: FlowerPipe, g
     assert take(pipe, 3) == {tags[0]: None, tags[1]: b"2" * 3_000_000, tags[3]: b""}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "content",
     [
@@ -299,6 +300,7 @@ def test_what_flower_does_not_take_fails_at_once(pipe: FlowerPipe) -> None:
     assert take(pipe, 1) == {tag: None}
 
 
+@pytest.mark.slow
 def test_a_hundred_questions_are_pulled_in_turn(pipe: FlowerPipe, grid: Grid) -> None:
     tags = [pipe.ask(NODE, b"x", 99) for _ in range(100)]
     eventually(lambda: len(grid.pushed) == 100)

@@ -62,6 +62,7 @@ def other_bits(answer: Body, **changes: Any) -> bytes:
     return pack(Answered(message.receipt, pack_answer(report, run=run, exchange=exchange)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -116,6 +117,7 @@ def test_a_node_that_is_no_site_gets_nothing_and_is_not_counted(
     assert "node 7: says it is site-1, and did not sign for that" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_old_signature_does_not_serve_again(tmp_path: Path) -> None:
     world, agents = make_world(tmp_path, "rounds=1", deadline=1.0), list[bytes]()
     pipe = world.pipe()

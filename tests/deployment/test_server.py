@@ -44,6 +44,7 @@ def seeded(
     return world, world.serve()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
@@ -117,6 +118,7 @@ def test_the_folder_holds_the_run_and_no_report_of_a_complete_round(
     assert json.loads((folder / "summary.json").read_text())["privacy"] == seeded[1].privacy
 
 
+@pytest.mark.sampled(1)
 @CHANNELS
 def test_with_real_keys_two_runs_differ_and_nothing_is_said_to_be_simulated(
     tmp_path: Path, channel: str, simulated: dict[str, bytes]
@@ -166,6 +168,7 @@ def test_a_sum_is_said_to_hold_those_who_are_in_it(
     assert all(line["epsilon"] <= agreed[line["unit"]] for line in lines)
 
 
+@pytest.mark.slow
 def test_untrusted_clients_are_taken_off_those_in_the_sum(tmp_path: Path) -> None:
     world = make_world(tmp_path, "rounds=1", channel="sum")
     server = world.server()
@@ -180,6 +183,7 @@ def test_untrusted_clients_are_taken_off_those_in_the_sum(tmp_path: Path) -> Non
     assert all(lines[0, 3][unit] < lines[0, 2][unit] for unit in lines[0, 3])
 
 
+@pytest.mark.slow
 def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) -> None:
     # The server's lines are about a server that does not follow the protocol.
     world = make_world(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)

@@ -372,6 +372,7 @@ def say(place: Path, body: bytes) -> bytes:
         return read_frame(one, 1 << 30, 20.0)
 
 
+@pytest.mark.slow
 def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
     world: World, listening: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

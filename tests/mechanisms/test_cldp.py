@@ -74,6 +74,7 @@ def test_epsilon_is_the_largest_ratio(alpha: float, end: int) -> None:
     assert found <= 2 * alpha * end * (1 + 1e-9)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("alpha", "end"), [(20.0, 25), (5.0, 70), (1.5, 110)])
 def test_epsilon_is_the_largest_ratio_beyond_the_table(alpha: float, end: int) -> None:
     found = table(alpha, end)

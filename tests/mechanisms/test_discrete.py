@@ -145,6 +145,7 @@ def fit(samples: np.ndarray, weight: Callable[..., np.ndarray], bits: int) -> fl
     return float(stats.chi2.sf(statistic, expected.size - 1))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("sampler", "weight"), CASES)
 @pytest.mark.parametrize("bits", [0, 1, 3, 6])
 def test_small_scales_fit_the_exact_probabilities(
@@ -156,6 +157,7 @@ def test_small_scales_fit_the_exact_probabilities(
     assert fit(samples, weight, bits) > FALSE_ALARM
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("sampler", "ideal"), [(discrete_laplace, stats.laplace), (discrete_gaussian, stats.norm)]
 )
@@ -176,6 +178,7 @@ def test_deployed_scales_fit_the_continuous_distribution(
     assert abs(np.corrcoef(samples[:-1], samples[1:])[0, 1]) < 7 / math.sqrt(SAMPLES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("sampler", "weight"), CASES)
 @pytest.mark.parametrize("bits", [0, 3, 22])
 def test_mean_and_variance(sampler: Sampler, weight: Callable[..., np.ndarray], bits: int) -> None:
@@ -219,6 +222,7 @@ def wrong_samplers() -> dict[str, tuple[Sampler, Callable[..., np.ndarray]]]:
     }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", wrong_samplers().values(), ids=wrong_samplers().keys())
 def test_the_check_rejects_a_wrong_sampler(
     case: tuple[Sampler, Callable[..., np.ndarray]],
@@ -227,6 +231,7 @@ def test_the_check_rejects_a_wrong_sampler(
     assert fit(sampler(SAMPLES, 1, deployed()), weight, 1) < FALSE_ALARM
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mistake", ["less or equal", "wrong divisor"])
 @pytest.mark.parametrize(("sampler", "weight"), CASES)
 def test_the_check_rejects_a_wrong_coin(

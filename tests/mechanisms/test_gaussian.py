@@ -75,6 +75,7 @@ def test_any_two_inputs_are_within_the_sensitivity(
     assert difference <= ball.sensitivity**order
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("size", [1, 2, 3, 100, 1000, 100_000])
 @pytest.mark.parametrize("radius", [60_000, 123_457, LARGEST_GRID_RADIUS])
@@ -303,6 +304,7 @@ SHIFTS = [((4,), 16), ((16,), 16), ((64,), 16), ((7,), 32), ((100,), 32), ((3000
 SHIFTS += [((3, 4), 8), ((8, 8), 8), ((12, 5), 16), ((9, 12, 20), 8)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("shift", "scale"), SHIFTS)
 def test_the_discrete_noise_keeps_both_guarantees(shift: tuple[int, ...], scale: int) -> None:
     squared = sum(distance**2 for distance in shift)

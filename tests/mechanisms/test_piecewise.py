@@ -205,6 +205,7 @@ def z_scores(mechanism: Piecewise, values: np.ndarray, reports: int, factor: flo
     return scores
 
 
+@pytest.mark.slow
 def test_the_mean_is_unbiased_and_without_the_factor_it_is_not() -> None:
     mechanism, values = Piecewise(5.0), np.array([1.0, -1.0, 0.5, 3.0, -0.9, 0.0], np.float32)
     assert np.abs(z_scores(mechanism, values, 10_000, 1.0)).max() < 4.5

@@ -86,6 +86,7 @@ def p_value(drawn: Cap, claimed: Cap, draws: int = 20_000) -> float:
     return float(stats.kstest(cosines, cosine_cdf(claimed)).pvalue)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cap", CAPS, ids=repr)
 def test_the_cosine_has_its_distribution(cap: Cap) -> None:
     assert p_value(cap, cap) > 1e-3
@@ -102,6 +103,7 @@ def test_the_check_rejects_a_wrong_gamma_or_p0() -> None:
 DIMENSIONS = [2, 3, 10, 651, 21_841, 10**6]
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 1.0, 10.0, 100.0, 1e3, 1e5])
 def test_the_epsilon_is_at_most_what_was_asked_for_and_close(
@@ -171,6 +173,7 @@ def scores(
     return mean, variance
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 @pytest.mark.parametrize("size", [1, 6])
 def test_the_mean_is_unbiased_and_the_variance_exact(epsilon: float, size: int) -> None:

@@ -40,6 +40,7 @@ def test_the_length_is_estimated_as_by_scalar_dp(epsilon: float) -> None:
         assert length_estimate(mechanism, level) == pytest.approx(a * (level - b), rel=1e-9)
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("size", [1, 2, 3, 650, 21_840])
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 4.0, 32.0, 500.0, 5000.0])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.9])

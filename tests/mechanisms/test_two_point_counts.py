@@ -149,6 +149,7 @@ def test_a_position_that_does_not_exist_is_refused(positions: list[int]) -> None
         counts.add_bits(np.array(positions), np.ones(len(positions), np.uint8))
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("rows", [*range(1, 30), 59, 60, 61, 124, 127, 252, 253, 300, 511, 1000])
 @pytest.mark.parametrize("size", [1, 8, 13, 250])
 def test_ones_are_counted_as_one_by_one(rows: int, size: int) -> None:

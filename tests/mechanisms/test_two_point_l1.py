@@ -58,6 +58,7 @@ def log_ratio(mechanism: TwoPointL1, points: list[np.ndarray], bound: bool = Tru
     return context.ln(context.divide(Decimal(worst.numerator), Decimal(worst.denominator)))
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("epsilon", "clip", "bits"), CASES)
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_output_is_likelier_than_the_bound_allows(
@@ -149,6 +150,7 @@ def test_the_vector_is_scaled_to_the_norm_and_small_ones_stay() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_mean_is_unbiased_with_the_variance_that_it_claims() -> None:
     mechanism = TwoPointL1(2.0, 1.0)
     values = np.array([0.9, -0.2, 0.3, 0.0], np.float32)

@@ -46,6 +46,7 @@ def by_torch(model: nn.Module, start: np.ndarray, client: object, momentum: floa
     return read_weights(model).copy()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "shape"), KINDS, ids=lambda each: str(each))
 def test_every_path_is_torchs(name: str, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)

@@ -126,6 +126,7 @@ def simulated(made: SystemConfig) -> np.ndarray[Any, Any]:
     return np.concatenate([w.ravel() for w in fedldp.run(made).weights.values()])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("settings", "certified"),
     [({}, True), ({"mechanism": "sign"}, False),
@@ -155,6 +156,7 @@ def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
     ]
 
 
+@pytest.mark.slow
 def test_secure_aggregation_is_the_same_through_the_channel(tmp_path: Path) -> None:
     made = fedldp.recipe("secure-aggregation-digits", num_clients=N, rounds=2, dropout=0.0)
     channel = Channel(made, tmp_path, roster=make_roster(range(N), RUN))
@@ -213,6 +215,7 @@ def test_a_total_is_the_sum_of_the_reports_of_those_in_it(tmp_path: Path) -> Non
     assert seen[0].reports == 5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lost", [Phase.SHARE_KEYS, Phase.MASKED_INPUT, Phase.UNMASK])
 def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_know(
     lost: Phase, tmp_path: Path

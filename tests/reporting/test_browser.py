@@ -36,6 +36,7 @@ def browse(page: Path, folder: Path, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_light_dark_and_a_phone_show_the_page(runs: dict[str, Path], tmp_path: Path) -> None:
     page = runs["quickstart"] / "report.html"
     light = seen(page, tmp_path, "--window-size=1000,2000")

@@ -172,6 +172,7 @@ def test_systems_that_say_so_are_the_expected_ones() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", ONLY_ADD.values(), ids=ONLY_ADD)
 def test_a_longer_run_begins_with_the_shorter(config: SystemConfig, tmp_path: Path) -> None:
     if config.system == "ldpfl":

@@ -234,12 +234,14 @@ def assert_same(one: Result, other: Result) -> None:
     assert one.ledger.releases(one.run) == other.ledger.releases(other.run)
 
 
+@pytest.mark.slow
 def test_workers_keep_the_budgets_of_the_clients_that_they_are_given() -> None:
     config = quick(**SOME)
     with forked_workers():
         assert_same(simulate(config), simulate(config, workers=2))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("after", [1, 3, 4])
 def test_a_resumed_run_remembers_what_was_spent(tmp_path: Path, after: int) -> None:
     config = quick(**SOME)

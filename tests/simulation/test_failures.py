@@ -33,6 +33,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # A run that fails
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nan_in_the_first_round_leaves_no_folder(
     tmp_path: Path, fedldp_command: Any, workers: int
@@ -130,6 +131,7 @@ def test_metrics_that_are_no_numbers_do_not_break_the_record(
         assert outcome.err.splitlines()[-1].startswith("error: ")
 
 
+@pytest.mark.slow
 def test_ranges_that_grow_without_bound_name_the_round(tmp_path: Path, fedldp_command: Any) -> None:
     # The mean of two clients at a small budget lies K ranges away, and the next range follows it.
     outcome = fedldp_command(
@@ -187,10 +189,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @on_linux
-@pytest.mark.parametrize(
-    "seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_killed_run_resumes_to_the_same_weights(
     tmp_path: Path, fedldp_process: Any, whole: Path, seed: int
 ) -> None:

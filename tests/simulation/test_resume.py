@@ -58,6 +58,7 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in SETTINGS}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("after", [1, pytest.param(3, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_resumed_run_equals_the_whole_one(
@@ -208,6 +209,7 @@ STATES: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 def test_a_run_killed_between_two_files_is_resumed(
     copy: Path, finished: Path, state: Callable[[Path], None]
@@ -325,6 +327,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
 def test_a_run_is_not_continued_with_another_configuration(
     tmp_path: Path, fedldp_command: Any, changes: dict[str, Any]

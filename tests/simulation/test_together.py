@@ -87,6 +87,7 @@ def packed(
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TOGETHER)
 def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
@@ -105,6 +106,7 @@ def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path)
         assert np.abs(alone - broadcast.weights).max() > 1e-3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TOGETHER)
 def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
     name: str, tmp_path: Path

@@ -89,6 +89,7 @@ def test_public_features_look_at_one_example_alone(transform: Any) -> None:
 # The label
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("contestant", CONTESTANTS, ids=lambda contestant: contestant.name)
 def test_every_system_meets_its_label_or_says_why_not(contestant: Any) -> None:
     if not contestant.noisy or contestant.tasks == {"mnist-gradients"}:

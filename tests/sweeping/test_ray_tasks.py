@@ -62,6 +62,7 @@ def done_by(here: Here, orders: Sequence[Order]) -> dict[str, str | None]:
     return reasons
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "config",
     [

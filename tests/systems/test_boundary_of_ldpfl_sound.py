@@ -57,6 +57,7 @@ def all_rounds(config: LdpflSoundConfig, examples: Examples, folder: Path) -> li
     return payloads
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", ["linear", "mlp", "own_models:dropout"])
 @pytest.mark.parametrize("batch_size", [1, 3, 1000])
 def test_one_example_moves_one_input_of_the_mechanism_and_nothing_else(

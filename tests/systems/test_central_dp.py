@@ -239,6 +239,7 @@ def test_broadcasts_guarantee_no_less_against_a_client_that_was_not_drawn(
     assert any("randomness that no one else knows" in text for text in line["assumptions"])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("clients", "drawn", "pooling"),
     [(2, 1, 0), (6, 3, 2), (6, 4, 3), (7, 2, 1), (8, 5, 4), (9, 3, 2), (5, 5, 4)],

@@ -34,6 +34,7 @@ def configs() -> dict[str, SystemConfig]:
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", configs().values(), ids=configs())
 def test_what_a_target_is_solved_for_may_be_left_out(
     config: SystemConfig, tmp_path: Path, fedldp_command: Any

@@ -360,6 +360,7 @@ def test_another_version_is_not_read() -> None:
 # Damage
 
 
+@pytest.mark.sampled(2)
 @every_message
 def test_every_changed_byte(message: bytes, check: Callable[[bytes], bool]) -> None:
     assert not check(message)
@@ -375,6 +376,7 @@ def test_cut_and_extended(message: bytes, check: Callable[[bytes], bool]) -> Non
     assert all(check(bytes(more) + message) for more in range(1, 20))
 
 
+@pytest.mark.sampled(2)
 @every_message
 @given(data=st.data())
 def test_spliced(message: bytes, check: Callable[[bytes], bool], data: st.DataObject) -> None:
@@ -408,6 +410,7 @@ def test_huge_numbers_take_no_memory(message: bytes, check: Callable[[bytes], bo
             assert peak_bytes(read, huge) < 1 << 14  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_reading_takes_no_more_than_the_message_allows() -> None:
     size = 1 << 16
     each = Ranges.fixed(0.0, 1.0, (1,) * size)

@@ -50,6 +50,9 @@ _STYLE = {
     "legend.frameon": False,
 }
 _INCHES = 7.2
+_NUMBERS, _NAMES = 0.68, 1.6
+"""Inches for the ticks' labels: numbers, or a unit above an adversary."""
+
 _MOST_MARKED = 40
 """Rounds of a line whose every point is marked."""
 
@@ -110,7 +113,7 @@ def guarantees(name: str, privacy: dict[str, Any]) -> str:
                 axes.annotate(words, (place, row - 0.3), (8, 0), textcoords="offset points",
                               va="center", fontsize=9)  # fmt: skip
 
-    return _svg(name, draw, 0.9 + 0.62 * max(1, len(lines)))
+    return _svg(name, draw, 0.9 + 0.62 * max(1, len(lines)), left=_NAMES)
 
 
 def _row_name(line: dict[str, Any] | None, claim: dict[str, Any] | None) -> str:
@@ -190,7 +193,7 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
         if len(runs) > 1:
             axes.legend(fontsize=9, ncols=1 + len(runs) // 9)
 
-    return _svg(name, draw, 3.2, margins=True)
+    return _svg(name, draw, 3.2)
 
 
 def lines(
@@ -226,7 +229,7 @@ def lines(
         axes.grid()
         axes.legend(fontsize=9, loc="lower right")
 
-    return _svg(name, draw, 3.6, margins=True)
+    return _svg(name, draw, 3.6)
 
 
 def picture(values: NDArray[np.float32]) -> str:
@@ -245,17 +248,18 @@ def picture(values: NDArray[np.float32]) -> str:
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
 
 
-def _svg(name: str, draw: Callable[[Figure], None], inches: float, *, margins: bool = False) -> str:
-    """Return what is drawn, with margins fit for numbers where labels need not be measured."""
+def _svg(
+    name: str, draw: Callable[[Figure], None], inches: float, *, left: float = _NUMBERS
+) -> str:
+    """Return what is drawn, at ``left`` inches: to measure the labels takes as long as to draw."""
     # Figures of their own, and none of pyplot's state: a program that imports fedldp may have some.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     text = io.StringIO()
     with rc_context({"font.family": "sans-serif", **_STYLE}):
-        figure = Figure(figsize=(_INCHES, inches), layout=None if margins else "constrained")
-        if margins:
-            figure.subplots_adjust(left=0.095, right=0.985, bottom=0.14, top=0.975)
+        figure = Figure(figsize=(_INCHES, inches))
+        figure.subplots_adjust(left / _INCHES, 0.47 / inches, 0.985, 1 - 0.08 / inches)
         figure.patch.set_visible(False)
         draw(figure)
         for axes in figure.axes:
