@@ -101,10 +101,11 @@ def test_a_grid_has_a_recipe_for_each_point_with_its_number() -> None:
     assert made[1].description == "LDP-FL on digits, for 10 clients at eps 2 (A: 90 %)."
 
 
-# Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range.
+# Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range; (0, 0.015) is printed for
+# Fashion-MNIST, and is a misprint (docs/reproduction.md).
 @pytest.mark.parametrize(
     ("task", "clients", "radius"),
-    [("mnist", 100, 0.075), ("fmnist", 200, 0.015), ("cifar10", 500, 1)],
+    [("mnist", 100, 0.075), ("fmnist", 200, 0.15), ("cifar10", 500, 1)],
 )
 def test_ldp_fl_table_1(task: str, clients: int, radius: float) -> None:
     for epsilon in (5, 10):

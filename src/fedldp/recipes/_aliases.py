@@ -10,7 +10,6 @@ ALIASES = {
     "fedavg-digits": "fedavg-quickstart",
     "ldp-fl-mnist-fig3-n100": "ldp-fl-mnist",
     "ldp-fl-mnist-fig5a-eps1": "ldp-fl-mnist",
-    "ldp-fl-fmnist-fig5b-eps4": "ldp-fl-fmnist",
     "ldp-fl-fmnist-fig3-n200": "ldp-fl-fmnist-table1-fixed-eps5",
     "ldp-fl-fmnist-fig5b-eps10": "ldp-fl-fmnist-table1-fixed-eps10",
     "ldp-fl-fmnist-gap-base": "ldp-fl-fmnist-table1-adaptive-eps5",

@@ -14,9 +14,6 @@ _PRINTED = (
     "the range printed for Fashion-MNIST is taken for a misprint, as it shrinks every layer: with "
     "radius 0.15 it is 81.8, adaptive 82.7; of the 4 points left see ldp-fl-fmnist-gap"
 )
-_ADAPTIVE_OR_WIDER = (
-    "the range printed for Fashion-MNIST, which shrinks every layer: as ldp-fl-fmnist"
-)
 _TWIN = (
     "the noise-free twin: fedavg-mnist with the same settings has 98.05, where the paper's has "
     "97.21; so local training is what differs, and not the noise"
@@ -38,9 +35,6 @@ KNOWN = {
     "fedavg-fmnist": _NOISE_FREE,
     "fedavg-fmnist-gap-base": _NOISE_FREE,
     "ldp-fl-fmnist": _PRINTED,
-    "ldp-fl-fmnist-fig5b-eps4": _PRINTED,
-    "ldp-fl-fmnist-table1-fixed-eps5": _ADAPTIVE_OR_WIDER,
-    "ldp-fl-fmnist-table1-fixed-eps10": _ADAPTIVE_OR_WIDER,
     "ldp-fl-text52: Fashion-MNIST, LDP-FL against FedAvg": _PRINTED,
     "ldp-fl-text52: MNIST, LDP-FL against FedAvg": (
         "not known: batch size and local epochs are not stated, and the paper's noise-free 97.21 "
