@@ -16,7 +16,7 @@ from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import AddMeanChange, open_update
-from fedldp.parts.sides import Sender, ServerSide
+from fedldp.parts.sides import Sender, ServerSide, State
 from fedldp.systems.base import Problem, SystemConfig
 from fedldp.systems.settings import LearningRate, Positive
 from fedldp.wire import Broadcast, Report
@@ -188,3 +188,44 @@ class OneBitConfig(RightConfig):
 
     def encoder(self, size: int) -> Send:
         return OneBit(self.mechanism, size)
+
+
+class LessAndLess(Send):
+    """The noise is that of what is stated in the first round, and shrinks from round to round."""
+
+    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+        mechanism = Laplace(1.0, broadcast.round * self.event().epsilon)  # type: ignore[attr-defined]
+        return Send.__call__(replace(self, mechanism=mechanism), update, broadcast, sender)
+
+
+class LessAndLessConfig(RightConfig):
+    system: Literal["planted_systems:LessAndLessConfig"] = "planted_systems:LessAndLessConfig"  # type: ignore[assignment]
+    rounds: int = 12
+
+    def encoder(self, size: int) -> Send:
+        return LessAndLess(self.mechanism, size)
+
+
+class ToldHowMuch(Send):
+    """The server tells how large a change may be, and the noise does not follow."""
+
+    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+        told = float(broadcast.public["clip"])
+        mechanism = Laplace(1.0, told * self.event().epsilon)  # type: ignore[attr-defined]
+        return Send.__call__(replace(self, mechanism=mechanism), update, broadcast, sender)
+
+
+class ToldHowMuchConfig(RightConfig):
+    system: Literal["planted_systems:ToldHowMuchConfig"] = "planted_systems:ToldHowMuchConfig"  # type: ignore[assignment]
+
+    def encoder(self, size: int) -> Send:
+        return ToldHowMuch(self.mechanism, size)
+
+    def server(self, problem: Problem) -> ServerSide:
+        return replace(super().server(problem), publish=tell_clip)
+
+
+def tell_clip(state: State) -> Broadcast:
+    return Broadcast(
+        round=state.round, weights=state.weights, public={"clip": np.ones((), np.float32)}
+    )

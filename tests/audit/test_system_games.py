@@ -26,8 +26,13 @@ def questions(config: SystemConfig, chosen: Callable[[Any], bool]) -> list[Any]:
     return [each for each in found if isinstance(each, SystemQuestion) and chosen(each)]
 
 
-def small(unit: str, asked: int = 1) -> Callable[[Any], bool]:
-    return lambda q: q.setting.startswith("small") and (q.unit, q.game.asked) == (unit, asked)
+def small(unit: str, how: str = "") -> Callable[[Any], bool]:
+    """Choose the games of a unit with a server that is honest, or is dishonest in a way."""
+    return lambda q: (
+        q.setting.startswith("small")
+        and q.unit == unit
+        and (how in q.game.apart if how else not q.game.apart)
+    )
 
 
 def audited(config: SystemConfig, chosen: Callable[[Any], bool]) -> Any:
@@ -37,40 +42,47 @@ def audited(config: SystemConfig, chosen: Callable[[Any], bool]) -> Any:
 
 
 # Where each shows.
-BUGS: list[tuple[type[SystemConfig], str]] = [
-    (planted_systems.NoClipConfig, "client-round"),
-    (planted_systems.CountToldConfig, "client-round"),
-    (planted_systems.RefusalTellsConfig, "client-round"),
-    (planted_systems.SameNoiseConfig, "client-run"),
-    (planted_systems.HalfNoiseConfig, "client-round"),
-    (planted_systems.RemembersConfig, "client-round"),
+BUGS: list[tuple[type[SystemConfig], str, str]] = [
+    (planted_systems.NoClipConfig, "client-round", ""),
+    (planted_systems.CountToldConfig, "client-round", ""),
+    (planted_systems.RefusalTellsConfig, "client-round", ""),
+    (planted_systems.SameNoiseConfig, "client-run", ""),
+    (planted_systems.HalfNoiseConfig, "client-round", ""),
+    (planted_systems.RemembersConfig, "client-round", ""),
+    (planted_systems.LessAndLessConfig, "client-round", "round 12 alone"),
+    (planted_systems.ToldHowMuchConfig, "client-round", "times 16"),
 ]
-every_bug = pytest.mark.parametrize(("cls", "unit"), BUGS, ids=[cls.__name__ for cls, _ in BUGS])
 
 
 @pytest.mark.parametrize(
-    ("cls", "unit"),
+    ("cls", "unit", "how"),
     [
         pytest.param(*bug, id=bug[0].__name__, marks=[pytest.mark.slow] * (at != 1))
         for at, bug in enumerate(BUGS)
     ],
 )
-def test_a_planted_mistake_of_a_system_is_found(cls: type[SystemConfig], unit: str) -> None:
-    found = audited(cls.model_validate({}), small(unit))
+def test_a_planted_mistake_of_a_system_is_found(
+    cls: type[SystemConfig], unit: str, how: str
+) -> None:
+    found = audited(cls.model_validate({}), small(unit, how))
     assert found.verdict == "bug"
     assert found.confidence == CONFIDENCE
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("unit", "asked"), [("client-round", 1), ("client-round", 2)])
-def test_the_system_that_they_were_planted_in_passes(unit: str, asked: int) -> None:
-    assert audited(planted_systems.RightConfig(), small(unit, asked)).verdict == "ok"
+@pytest.mark.parametrize("how", ["", "asked again", "round 12 alone", "times 16", "times 0.0625"])
+def test_the_system_that_they_were_planted_in_passes(how: str) -> None:
+    right = planted_systems.RightConfig(rounds=12)
+    assert audited(right, small("client-round", how)).verdict == "ok"
 
 
 @pytest.mark.slow
 def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
     """As where a site's ledger keeps what it sent: a refusal in its place would tell of it."""
-    assert audited(planted_systems.OneBitConfig(), small("client-round", 2)).verdict == "ok"
+    assert (
+        audited(planted_systems.OneBitConfig(), small("client-round", "asked again")).verdict
+        == "ok"
+    )
 
 
 @pytest.mark.slow
@@ -100,7 +112,7 @@ def test_a_question_that_is_answered_twice_with_fresh_noise_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answering, "KeepingLedger", lambda ledger: Forgetful())
-    found = audited(planted_systems.RightConfig(), small("client-round", asked=2))
+    found = audited(planted_systems.RightConfig(), small("client-round", "asked again"))
     assert found.rows[0].lower > found.rows[0].proven  # two answers for the price of one
     assert found.verdict == "bug"
 

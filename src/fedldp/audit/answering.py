@@ -156,11 +156,14 @@ class Host:
         config: the configuration, with what the server draws before a run.
         problem: the shape of its data.
         index: of the client.
+        factor: by which all numbers that the server tells are changed; 1 for an honest one. What is
+            proven against a server holds whatever it tells.
     """
 
     config: SystemConfig
     problem: Problem
     index: int
+    factor: float = 1.0
     _known: dict[tuple[int, int, int], Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -205,12 +208,25 @@ class Host:
 
     def state(self, round: int) -> State:
         """Return the server's state of a round: from round to round the weights are others."""
-        weights = self.first.weights * np.float32(0.75 ** (round - 1))
+        weights = self.first.weights * np.float32(self.factor * 0.75 ** (round - 1))
         return replace(self.first, round=round, weights=weights)
 
     def broadcast(self, round: int) -> Broadcast:
         """Return what the server tells in a round."""
-        return self.server.publish(self.state(round))
+        told = self.server.publish(self.state(round))
+        if self.factor == 1:
+            return told
+        ranges, public = told.ranges, told.public
+        if ranges is not None:
+            ranges = replace(
+                ranges, centers=ranges.centers * self.factor, radii=ranges.radii * self.factor
+            )
+        louder = {
+            name: np.asarray(value * self.factor, value.dtype)
+            for name, value in public.items()
+            if np.issubdtype(value.dtype, np.floating)
+        }
+        return replace(told, ranges=ranges, public={**public, **louder})
 
     def question(self, round: int) -> bytes:
         """Return what the client is asked in a round, for its report."""

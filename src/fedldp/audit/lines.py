@@ -28,6 +28,11 @@ CURVE = 0.1
 """A further delta of a guarantee that is a curve: where there is more to see in few trials."""
 ROUNDS = 2
 """That are played of a run, at most."""
+LATE = 12
+"""A round that is played without those before it: what a client does may change from round to
+round."""
+HOSTILE = (16.0, 1 / 16)
+"""By what a dishonest server changes all numbers that it tells."""
 WHOLE = 5
 """Rounds of a run that is played whole."""
 CLIENTS = 200
@@ -59,11 +64,13 @@ class Setting:
         name: in words.
         planned: with its statement.
         host: a client that is protected least.
+        late: whether its last round alone is played.
     """
 
     name: str
     planned: Plan
     host: Host
+    late: bool = False
 
 
 def settings_of(config: SystemConfig, problem: Problem) -> list[Setting]:
@@ -74,6 +81,7 @@ def settings_of(config: SystemConfig, problem: Problem) -> list[Setting]:
     """
     if config.exchanges > 1:  # a dialogue is held in full in every trial
         changes = _small_changes(config) | {"model": "logistic"}
+        changes["rounds"] = min(ROUNDS, config.rounds)
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
         few = config.changed(**changes)
         return [_setting("as given, but two clients and a small model", few, SMALL)]
@@ -82,6 +90,8 @@ def settings_of(config: SystemConfig, problem: Problem) -> list[Setting]:
     if claim is not None and claim.epsilon > REFUTABLE:
         found += _tried(_CLAIMED, lambda: _with_claim(config, claim.epsilon), problem)
     found += _small(config, problem)
+    if config.rounds > ROUNDS:
+        found += [replace(one, late=True) for one in _small(config, problem, LATE)]
     return found
 
 
@@ -125,9 +135,8 @@ def _setting(name: str, config: SystemConfig, problem: Problem) -> Setting:
             each: 1 for each in type(config).model_fields
             if each.endswith("epochs") and getattr(config, each) != 1
         }  # fmt: skip
-        rounds = ROUNDS if name.startswith("small") else 1
-        if config.rounds > rounds:
-            changes["rounds"] = rounds
+        if not name.startswith("small") and config.rounds > 1:
+            changes["rounds"] = 1
         if changes:
             name += ", but " + " and ".join(f"{key} = {value}" for key, value in changes.items())
             planned = plan(planned.config.changed(**changes, target=None), problem)
@@ -139,10 +148,9 @@ def _host(planned: Plan) -> Host:
     """Return a client of those that are protected least."""
     groups = planned.settled.alike()
 
-    def cost(client: int) -> float:
+    def cost(client: int) -> tuple[float, ...]:  # of those of most epsilon, which comes first
         values = [getattr(planned.settled, name) for name in planned.settled.per_client]
-        each = [value[client] for value in values if isinstance(value, Sequence)]
-        return max(each, default=0.0)
+        return tuple(value[client] for value in values if isinstance(value, Sequence))
 
     worst = max((int(group[0]) for group in groups), key=cost)
     return Host(planned.settled, planned.problem, worst)
@@ -173,9 +181,9 @@ def _with_claim(config: SystemConfig, claimed: float) -> SystemConfig:
     return config.changed(**changes)
 
 
-def _small(config: SystemConfig, problem: Problem) -> list[Setting]:
+def _small(config: SystemConfig, problem: Problem, rounds: int = ROUNDS) -> list[Setting]:
     """Return the setting in which what is proven can be refuted, if the system has one."""
-    changes = _small_changes(config)
+    changes = _small_changes(config) | {"rounds": min(rounds, config.rounds)}
     models: tuple[tuple[dict[str, Any], Problem], ...] = (
         ({"model": "logistic"}, SMALL),
         ({}, replace(problem, num_examples=2 * problem.num_examples // config.num_clients)),
@@ -193,8 +201,8 @@ def _small(config: SystemConfig, problem: Problem) -> list[Setting]:
 
 def _small_changes(config: SystemConfig) -> dict[str, Any]:
     changes: dict[str, Any] = {
-        "num_clients": 2, "clients_per_round": None, "rounds": min(ROUNDS, config.rounds),
-        "local_epochs": 1, "batch_size": 10, "untrusted_clients": 0,
+        "num_clients": 2, "clients_per_round": None, "local_epochs": 1, "batch_size": 10,
+        "untrusted_clients": 0,
     }  # fmt: skip
     for name in config.per_client:
         value = getattr(config, name)
@@ -212,7 +220,12 @@ def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
     claimed_against = "downlink" if config.has_downlink else "server"
     small = setting.name.startswith("small")
     groups = dict.fromkeys((li["unit"], li["adversary"], li["neighbours"]) for li in lines)
+    of_a_round = (
+        "client-round" if ("client-round", "server") in {g[:2] for g in groups} else "record"
+    )
     for unit, adversary, neighbours in groups:
+        if setting.late and (unit, adversary) != (of_a_round, "server"):
+            continue
         if adversary != "server" and not small:
             continue  # with all clients of a real run it would take too long
         own = [li for li in lines if (li["unit"], li["adversary"]) == (unit, adversary)]
@@ -221,10 +234,15 @@ def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
             continue  # that setting is for the claim alone
         deltas = _deltas(own, claimed_here)
         games = [_game(setting, unit, adversary, swap) for swap in _swaps(unit, setting.host)]
-        if small and (unit, adversary) == ("client-round", "server"):
-            games += [replace(game, asked=2) for game in games if setting.host.side.exchanges == 1]
+        if setting.late:
+            games = [replace(game, rounds=(config.rounds,)) for game in games]
+        elif small and (unit, adversary) == (of_a_round, "server"):
+            games += _dishonest(games) if setting.host.side.exchanges == 1 else []
+        proven = tuple(_proven(own, delta) for delta in deltas)
         for game in games:
-            last = slice(-1, None) if game.asked > 1 else slice(None)
+            if game.apart and not any(proven):
+                continue  # there is nothing to refute
+            last = slice(-1, None) if game.apart else slice(None)
             yield SystemQuestion(
                 setting=setting.name,
                 size=config.layout(planned.problem).size,
@@ -235,9 +253,15 @@ def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
                 deltas=deltas[last],
                 claimed=tuple(_claimed(claimed_here, delta) for delta in deltas)[last],
                 claim_unit=None if claimed_here is None else claimed_here.unit,
-                proven=tuple(_proven(own, delta) for delta in deltas)[last],
+                proven=proven[last],
                 trained=not setting.host.trains_once or adversary != "server",
             )
+
+
+def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:
+    """Return games with a server that asks again, or tells what it should not."""
+    again = [replace(game, asked=2) for game in games if game.swap == "client"]
+    return again + [replace(game, factor=factor) for game in games for factor in HOSTILE]
 
 
 def _swaps(unit: Unit, host: Host) -> tuple[Swap, ...]:

@@ -38,7 +38,7 @@ class Effort:
     trained: int
 
 
-QUICK = Effort(explore=100, most=1_000, few=200, trained=200)
+QUICK = Effort(explore=100, most=1_000, few=150, trained=150)
 _RARE = 20
 """Trials of a rare event that a bound takes, about."""
 FULL = Effort(explore=400, most=20_000, few=2_000, trained=2_000)
@@ -99,6 +99,7 @@ class SystemGame:
         rounds: that are played.
         count: examples of the client.
         asked: how often each question is put.
+        factor: by which all numbers that the server tells are changed; 1 for an honest one.
     """
 
     config: SystemConfig
@@ -109,11 +110,12 @@ class SystemGame:
     rounds: tuple[int, ...]
     count: int
     asked: int = 1
+    factor: float = 1.0
 
     @cached_property
     def host(self) -> Host:
         """The client."""
-        return Host(self.config, self.problem, self.index)
+        return Host(self.config, self.problem, self.index, self.factor)
 
     @cached_property
     def view(self) -> View:
@@ -128,7 +130,16 @@ class SystemGame:
         """What keeps this game's streams apart from those of others."""
         settings = self.config.model_dump_json(exclude={"seed"})
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
-        return f"{digest}/{self.adversary}/{self.swap}/{self.rounds}/{self.count}/{self.asked}"
+        how = f"{self.rounds}/{self.count}/{self.asked}/{self.factor}"
+        return f"{digest}/{self.adversary}/{self.swap}/{how}"
+
+    @property
+    def apart(self) -> str:
+        """What is unlike a run with an honest server, in words after a comma, if anything is."""
+        found = [f"in round {self.rounds[0]} alone"] if self.rounds[0] > 1 else []
+        found += ["asked again"] if self.asked > 1 else []
+        found += [f"all that the server tells times {self.factor:g}"] if self.factor != 1 else []
+        return "".join(f", {each}" for each in found)
 
     def pairs(self) -> list[Pair]:
         """Return the pairs of inputs that are tried."""
@@ -232,7 +243,7 @@ class SystemQuestion:
         game = self.game
         return (
             f"{game.config.name()} ({self.setting}), {self.unit}, {game.adversary}, "
-            f"{game.swap} swapped" + (", asked again" if game.asked > 1 else "")
+            f"{game.swap} swapped{game.apart}"
         )
 
     def trials(self) -> int:
@@ -240,13 +251,18 @@ class SystemQuestion:
         count = self.effort.most if self.is_refutable else self.effort.few
         if self.trained:
             count = min(count, self.effort.trained)
-        return count if self.figures else count // 2
+        return count if self.figures and not self.is_coarse else count // 2
 
     @property
     def explore(self) -> int:
         """How many to choose by."""
-        weak = self.trained or not self.is_refutable
+        weak = self.trained or not self.is_refutable or self.is_coarse
         return self.effort.explore // (2 if weak else 1)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether what it is to find is no small mistake: a round, or a number, that goes astray."""
+        return self.game.rounds[0] > 1 or self.game.factor != 1
 
     @property
     def figures(self) -> list[float]:
@@ -279,7 +295,7 @@ class SystemQuestion:
                 lower=each.lower,
                 confidence=confidence,
                 trials=each.trials,
-                attack=each.attack + (", asked again" if game.asked > 1 else ""),
+                attack=each.attack + game.apart,
                 verdict=verdict_of(claimed, proven, each.lower),
                 note=note_of(proven, each.lower),
             )
