@@ -261,7 +261,7 @@ class SystemQuestion:
 
     @property
     def is_coarse(self) -> bool:
-        """Whether what it is to find is no small mistake: a round, or a number, that goes astray."""
+        """Whether it looks for no small mistake, but for a round or a number that goes astray."""
         return self.game.rounds[0] > 1 or self.game.factor != 1
 
     @property
