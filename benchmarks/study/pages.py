@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -207,9 +208,52 @@ def _progress(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_TRUSTS = {
+    "nobody: no noise": None,
+    "who sees the model; the server is trusted": "downlink",
+    "a server that sees only sums": "summing-server",
+    "any server": "server",
+}
+_INPUTS = {"mnist": "pixels", "mnist-gradients": "oriented gradients"}
+_FEW = (1.0, 4.0, 16.0)
+_JUDGED = 4.0
+_MANY = 1_000
+
+
+def _summary(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
+    """Return what the best system against each adversary comes to, of those that were measured."""
+    text = ", ".join(f"{epsilon:g}" for epsilon in _FEW)
+    columns = [f"{words}: ε {text}" for words in _INPUTS.values()]
+    lines = ["| hidden from | by | " + " | ".join(columns) + " |"]
+    lines.append("|---" * (2 + len(columns)) + "|")
+    for words, adversary in _TRUSTS.items():
+        rivals = [
+            each for each in CONTESTANTS if adversary == (each.against if each.noisy else None)
+        ]
+        best = max(rivals, key=lambda each: _mean(_cell("mnist", each, _JUDGED), found))
+        own = [[_cell(task, best, epsilon) for epsilon in _FEW] for task in _INPUTS]
+        shown = [", ".join(dict.fromkeys(_percent(cell, found) for cell in each)) for each in own]
+        name = _name(best, itertools.chain(*own), found)
+        lines.append(f"| {words} | {name} | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(task: str, contestant: Contestant, epsilon: float) -> Cell:
+    return Cell(task, _MANY, contestant.name, epsilon if contestant.noisy else 0.0)
+
+
+def _mean(cell: Cell, found: dict[Cell, list[Row]]) -> float:
+    return mean([row["accuracy"] for row in found.get(cell, [])] or [0.0])
+
+
+def _percent(cell: Cell, found: dict[Cell, list[Row]]) -> str:
+    return f"{100 * _mean(cell, found):.1f}" if found.get(cell) else "-"
+
+
 _OTHERS: dict[str, Callable[[dict[Cell, list[Row]], Sequence[Row]], str]] = {
     "unprotected": _unprotected,
     "progress": _progress,
+    "summary": _summary,
 }
 
 

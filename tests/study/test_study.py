@@ -319,11 +319,18 @@ def test_the_chart_is_the_same_each_time(tmp_path: Path) -> None:
     assert chart.read_text() == first
 
 
+def test_a_summary_has_the_best_under_each_trust() -> None:
+    rows = [*lines([0.5, 0.6, 0.7]), *lines([0.7, 0.8, 0.9], epsilon=16.0)]
+    page = updated("<!-- study summary -->\n<!-- end -->\n", rows)
+    assert "| any server | ldp_fl, privunit * | -, 60.0, 80.0 | - |" in page
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/study.md"])
 def test_the_committed_page_is_made_of_the_committed_results(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.delitem(TASKS, "digits")  # it is no task of the study
-    page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    page = (ROOT / name).read_text(encoding="utf-8")
     rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
     assert updated(page, rows) == page
     assert pages.standing(rows)
