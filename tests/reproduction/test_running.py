@@ -181,6 +181,28 @@ def test_a_longer_run_begins_with_the_shorter(config: SystemConfig, tmp_path: Pa
     assert [short.rounds[0].accuracy] == [record.accuracy for record in long.rounds[:1]]
 
 
+def test_a_cell_may_show_another_figure_of_the_same_run(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = find_recipe("ldpfl-digits").config.changed(rounds=1, encoder_epochs=1, local_epochs=1)
+    whole = cell("whole", config)
+    source = Source(paper="Nobody 2026", place="Table 9", row="own", metric="local_accuracy")
+    own = replace(whole, name="own", source=source)
+    target = Target(name="tiny", paper="Nobody 2026", place="Table 9", cells=(whole, own))
+    keep(store, whole, 0, 0.5)  # without that figure
+    (made,) = run(target, store, tmp_path, seeds=1)
+    result = simulate(config)
+    rows = rows_of(target, store, tmp_path)
+    assert rows["whole"].ours.mean == made.accuracies[0] == result.rounds[0].accuracy  # type: ignore[union-attr]
+    assert rows["own"].ours.mean == result.rounds[0].metrics["local_accuracy"]  # type: ignore[union-attr]
+    committed = document([target], store, tmp_path)["cells"]
+    monkeypatch.setattr(results, "_published", lambda: {"cells": committed, "gains": []})
+    kept = rows_of(target, Store(tmp_path / "nothing"), tmp_path)
+    for name in ("whole", "own"):
+        assert kept[name].ours.mean == pytest.approx(rows[name].ours.mean, abs=1e-6)  # type: ignore[union-attr]
+        assert kept[name].ours.published  # type: ignore[union-attr]
+
+
 def test_most_information_comes_first(store: Store, tmp_path: Path) -> None:
     quick, slow = BASE.changed(rounds=1), BASE.changed(rounds=400, learning_rate=0.2)
     cells = (

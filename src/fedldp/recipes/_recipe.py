@@ -20,12 +20,14 @@ class Source:
         place: its table, figure or section: "Table 1", "Fig. 5".
         row: of that table; or a curve, with the panel where there are several: "MNIST, fixed".
         column: of that table; or a point of the curve: "epsilon 5".
+        metric: which figure of a round it shows: "accuracy", or one that the system adds.
     """
 
     paper: str
     place: str
     row: str
     column: str = "accuracy"
+    metric: str = "accuracy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,7 @@ def grid(
                     place=source.place,
                     row=source.row.format(**settings),
                     column=source.column.format(**settings),
+                    metric=source.metric,
                 ),
                 expected=(expected or {}).get(values),
             )

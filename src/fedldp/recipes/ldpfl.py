@@ -101,6 +101,18 @@ def _svhn(figure: int, clients: int) -> Recipe:
     )
 
 
+def _own(name: str, config: LdpflConfig, place: str, row: str) -> Recipe:
+    """Return the recipe of a run as it shows the clients' own networks, before any federation."""
+    return Recipe(
+        name=name,
+        config=config,
+        summary=f"LDPFL on {row}: the clients' own networks on their own tests; {place}",
+        source=Source(
+            paper=PAPER, place=place, row=row, column="own networks", metric="local_accuracy"
+        ),
+    )
+
+
 RECIPES = (
     _mnist("ldpfl-mnist"),
     _mnist("ldpfl-mnist-fig3"),
@@ -178,6 +190,29 @@ RECIPES = (
         _MNIST,
         source=_source("Fig. 12", "MNIST", "alpha {alpha:g}"),
         alpha=(4.0, 6.0, 8.0, 10.0),
+    ),
+    *grid(
+        "ldpfl-mnist-fig12-alpha{alpha:g}-short",
+        f"LDPFL on MNIST, shorter: alpha {{alpha:g}}, {_IN_SHORT}; Fig. 12",
+        _MNIST_SHORT,
+        source=_source("Fig. 12", "MNIST, shorter", "alpha {alpha:g}"),
+        alpha=(4.0, 6.0, 8.0, 10.0),
+    ),
+    _own("ldpfl-mnist-fig2", _MNIST, "Fig. 2", "MNIST"),
+    _own("ldpfl-mnist-fig2-short", _MNIST_SHORT, "Fig. 2", "MNIST, shorter"),
+    _own("ldpfl-cifar10-fig4", _CIFAR10, "Fig. 4", "CIFAR-10"),
+    _own("ldpfl-fmnist-fig6a", _NINE, "Fig. 6", "Fashion-MNIST"),
+    _own(
+        "ldpfl-fmnist-fig6a-short",
+        _short(_NINE, encoder_epochs=8),
+        "Fig. 6",
+        "Fashion-MNIST, shorter",
+    ),
+    _own(
+        "ldpfl-svhn-fig8",
+        _SVHN.changed(num_clients=50, num_examples=50 * _OF_SVHN),
+        "Fig. 8",
+        "SVHN",
     ),
     *(_svhn(figure, clients) for figure in (9, 10, 11) for clients in (10, 20, 30, 40, 50)),
 )

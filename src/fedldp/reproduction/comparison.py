@@ -36,7 +36,7 @@ class Ours:
     """What is measured of a cell, on one kind of device.
 
     Attributes:
-        mean: accuracy, or gain, 0 to 1.
+        mean: accuracy, another metric, or a gain, 0 to 1.
         deviation: sample standard deviation over seeds; None for one seed.
         seeds: of the runs.
         after: mean accuracy after rounds, with its deviation, by round.
@@ -171,9 +171,10 @@ def compare(
 def ours_of(recipe: Recipe, store: Store, root: Path, device: Device | None) -> Ours | None:
     """Return what is measured of a recipe: the user's runs, or the committed ones if more."""
     config, data = recipe.config, data_digests(recipe.config, root)[0]
-    found, whole = store.find(config, data), data_digests(config)[0]
+    metric = source_of(recipe).metric
+    found, whole = store.find(config, data, metric), data_digests(config)[0]
     own = [
-        replace(_together(_of_device(found, kind), config), stand_in=data != whole)
+        replace(_together(_of_device(found, kind), config, metric), stand_in=data != whole)
         for kind in sorted({one.device for one in found})
     ]
     row = _published_of(recipe)
@@ -233,14 +234,15 @@ def _of_device(found: Sequence[Measured], device: Device) -> list[Measured]:
     return sorted((one for one in found if one.device == device), key=lambda one: one.seed)
 
 
-def _together(runs: Sequence[Measured], config: SystemConfig) -> Ours:
-    finals = [run.accuracies[config.rounds - 1] for run in runs]
+def _together(runs: Sequence[Measured], config: SystemConfig, metric: str) -> Ours:
+    curves = [run.values(metric) for run in runs]
+    finals = [curve[config.rounds - 1] for curve in curves]
     rounds = range(1, config.rounds + 1)
     return Ours(
         mean=statistics.fmean(finals),
         deviation=_deviation(finals),
         seeds=[run.seed for run in runs],
-        after={n: _both([run.accuracies[n - 1] for run in runs]) for n in rounds},
+        after={n: _both([curve[n - 1] for curve in curves]) for n in rounds},
         device=runs[0].device,
         hardware=runs[-1].hardware,
         date=max(run.date for run in runs),
@@ -258,11 +260,11 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 def _published_of(recipe: Recipe) -> Ours | None:
     """Return the committed result of a recipe, under any of its names, if it is still valid."""
-    config = recipe.config
+    config, metric = recipe.config, source_of(recipe).metric
     valid = [digest(config, data) for data in data_digests(config)]
     for row in published().values():
         # Its rounds beyond the last one told are not known, so it serves no other length.
-        if row.digest in valid and row.rounds == config.rounds:
+        if row.digest in valid and (row.rounds, row.metric) == (config.rounds, metric):
             return Ours(
                 mean=row.mean,
                 deviation=row.deviation,

@@ -17,7 +17,7 @@ from fedldp.reproduction.results import (
     published,
     published_gains,
 )
-from fedldp.reproduction.targets import Target
+from fedldp.reproduction.targets import Target, source_of
 
 
 def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, list[dict[str, Any]]]:
@@ -32,9 +32,11 @@ def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, lis
         for recipe, row in zip(target.cells, rows, strict=False):
             if row.ours is not None and not row.ours.published:
                 config = recipe.config
-                name = recipe.same_as or recipe.name
+                metric = source_of(recipe).metric
+                own = metric != "accuracy"  # no other name of the run stands for it
+                name = recipe.name if own else recipe.same_as or recipe.name
                 found_digest = digest(config, data_digests(config, root)[0])
-                cells[name] = asdict(_row(name, found_digest, config.rounds, row.ours))
+                cells[name] = asdict(_row(name, found_digest, config.rounds, row.ours, metric))
         for gain, row in zip(target.gains, rows[len(target.cells) :], strict=True):
             if row.ours is not None and not row.ours.published:
                 gains[target.name, gain.row] = {
@@ -55,7 +57,7 @@ def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
     return "{" + ", ".join(parts) + "}\n"
 
 
-def _row(name: str, found: str, rounds: int, ours: Ours) -> Published:
+def _row(name: str, found: str, rounds: int, ours: Ours, metric: str) -> Published:
     return Published(
         recipe=name,
         digest=found,
@@ -70,6 +72,7 @@ def _row(name: str, found: str, rounds: int, ours: Ours) -> Published:
         device=ours.device,
         hardware=ours.hardware,
         date=ours.date,
+        metric=metric,
     )
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -45,6 +45,7 @@ class Measured:
         hardware: for people.
         date: ISO.
         seconds: of all rounds.
+        metrics: what the system adds to accuracy, each after every round.
     """
 
     digest: str
@@ -56,6 +57,11 @@ class Measured:
     hardware: str
     date: str
     seconds: float
+    metrics: dict[str, list[float]] = field(default_factory=dict)
+
+    def values(self, metric: str) -> list[float]:
+        """Return a figure after every round; nothing where it was not kept."""
+        return self.accuracies if metric == "accuracy" else self.metrics.get(metric, [])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +73,13 @@ class Published:
         digest: of what it is valid for.
         rounds: how many its runs had.
         seeds: of its runs.
-        mean: accuracy after the last round, 0 to 1.
+        mean: accuracy after the last round, or another metric, 0 to 1.
         deviation: sample standard deviation over the seeds; None for one seed.
         after: mean and deviation after other rounds, by round.
         device: what trained.
         hardware: for people.
         date: ISO.
+        metric: which figure of a round it is.
     """
 
     recipe: str
@@ -85,6 +92,7 @@ class Published:
     device: Device
     hardware: str
     date: str
+    metric: str = "accuracy"
 
 
 def digest(config: SystemConfig, data: str) -> str:
@@ -158,8 +166,8 @@ class Store:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}; a measurement is kept there") from error
 
-    def find(self, config: SystemConfig, data: str) -> list[Measured]:
-        """Return the measurements of a configuration, cut to its rounds: one for device and seed.
+    def find(self, config: SystemConfig, data: str, metric: str = "accuracy") -> list[Measured]:
+        """Return the measurements of a configuration that have a metric: one for device and seed.
 
         What cannot be read is as if it were not there: it is measured again.
         """
@@ -169,7 +177,7 @@ class Store:
                 read = Measured(**json.loads(path.read_text()))
             except (OSError, ValueError, TypeError):
                 continue
-            if len(read.accuracies) >= config.rounds:
+            if len(read.values(metric)) >= config.rounds:
                 found[read.device, read.seed] = read
         return list(found.values())
 

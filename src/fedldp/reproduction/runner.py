@@ -17,6 +17,7 @@ from fedldp.reproduction.results import (
     digest,
     hardware,
 )
+from fedldp.reproduction.targets import source_of
 from fedldp.simulation.plan import problem_of
 from fedldp.systems import SystemConfig
 
@@ -58,7 +59,8 @@ def jobs(
     made: dict[tuple[str, int, int], tuple[float, Job]] = {}
     for recipe in cells:
         config, data = recipe.config, data_digests(recipe.config, root)[0]
-        kept = [run for run in store.find(config, data) if run.device == device]
+        known = store.find(config, data, source_of(recipe).metric)
+        kept = [run for run in known if run.device == device]
         seconds = estimate(config, root, [run.seconds / run.rounds for run in kept])
         missing = [seed for seed in seeds if seed not in {run.seed for run in kept}]
         for count, seed in enumerate(missing, start=len(kept) + 1):
@@ -133,6 +135,9 @@ def _run(job: Job, data_dir: Path | None, device: Device, workers: int) -> Measu
         workers=workers if job.seconds > _SHORT else 1,
     )
     accuracies = [record.accuracy for record in result.rounds]
+    names = [
+        name for name in result.rounds[0].metrics if all(name in r.metrics for r in result.rounds)
+    ]
     return Measured(
         digest=job.digest,
         recipe=job.recipe.name,
@@ -143,4 +148,5 @@ def _run(job: Job, data_dir: Path | None, device: Device, workers: int) -> Measu
         hardware=hardware(device),
         date=datetime.date.today().isoformat(),
         seconds=result.seconds,
+        metrics={name: [record.metrics[name] for record in result.rounds] for name in names},
     )
