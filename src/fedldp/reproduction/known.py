@@ -41,8 +41,8 @@ KNOWN = {
         "with --set local_epochs=2 the noise-free run has 97.5, and LDP-FL 94.7 (seed 0)"
     ),
     "central-dp-mnist": (
-        "not known: the quoted source has another model, learning rate and accountant; not a larger "
-        "rate: with --set learning_rate=0.1 it is 55.7, with 0.3 it diverges (seed 0)"
+        "not known: the quoted source has another model, learning rate and accountant; not larger "
+        "rates: with --set learning_rate=0.1 it is 55.7, with 0.3 it diverges (seed 0)"
     ),
     "cldp-fed-fmnist-table1": (
         "at alpha 1 its noise is some steps of 1e-10, and costs nothing: fedavg-fmnist-table1 "
