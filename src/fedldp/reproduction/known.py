@@ -53,6 +53,9 @@ KNOWN = {
         "not known: the quoted source has another model, learning rate and accountant; not larger "
         "rates: with --set learning_rate=0.1 it is 55.7, with 0.3 it diverges (seed 0)"
     ),
+    "ldpfl-mnist-short": (
+        "not known: it trains less, by design; the paper's length is fedldp run ldpfl-mnist"
+    ),
     "cldp-fed-fmnist-table1": (
         "at alpha 1 its noise is some steps of 1e-10, and costs nothing: fedavg-fmnist-table1 "
         "with the same settings has the same 89.8; why the paper's costs 3 points is not known"
