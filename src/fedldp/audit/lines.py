@@ -240,7 +240,7 @@ def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
             games += _dishonest(games) if setting.host.side.exchanges == 1 else []
         proven = tuple(_proven(own, delta) for delta in deltas)
         for game in games:
-            if game.apart and not any(proven):
+            if game.apart and all(figure is None for figure in proven):
                 continue  # there is nothing to refute
             last = slice(-1, None) if game.apart else slice(None)
             yield SystemQuestion(
