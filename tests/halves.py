@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from samples import one_of_a_kind
 
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import Event, InClear, PerRecord, is_idealised
@@ -55,7 +56,7 @@ COUNT = 12
 
 
 def configs() -> dict[str, SystemConfig]:
-    """Return a short configuration of every recipe on digits, then of variants that deploy."""
+    """Return short configurations: a recipe on digits of every kind, then variants that deploy."""
     made = {name: recipe.config for name, recipe in sorted(recipes().items())}
     found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
     ldp_fl, sound = found["quickstart"], found["ldpfl-sound-digits"]
@@ -65,8 +66,7 @@ def configs() -> dict[str, SystemConfig]:
     found["ldpfl-sound, laplace"] = sound.changed(mechanism="laplace")
     found["ldpfl-sound, deep model"] = sound.changed(mechanism="laplace", model="halves:deep")
     found["personalized-sound, sign"] = found["personalized-sound-digits"].changed(report="sign")
-    once = {to_toml(config): name for name, config in reversed(found.items())}
-    return {name: found[name] for name in sorted(once.values(), key=lambda n: (", " in n, n))}
+    return one_of_a_kind(dict(sorted(found.items(), key=lambda item: (", " in item[0], item[0]))))
 
 
 def deep(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:

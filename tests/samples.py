@@ -32,6 +32,22 @@ def first_of_each(cases: Mapping[str, Any], kind: Callable[[Any], object]) -> li
     return found
 
 
+def one_of_a_kind(cases: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first of each kind: numbers make none, but for 0 and 1, which turn things off."""
+    kinds = {
+        repr({key: _kind(value) for key, value in config.model_dump().items()}): name
+        for name, config in reversed(cases.items())
+    }
+    return {name: config for name, config in cases.items() if name in set(kinds.values())}
+
+
+def _kind(value: object) -> object:
+    if isinstance(value, list):
+        return sorted({repr(_kind(each)) for each in value})
+    plain = isinstance(value, int | float) and value not in (0, 1)
+    return type(value).__name__ if plain else value
+
+
 def leave_out(items: Sequence[pytest.Item]) -> None:
     """Mark as slow all but N cases of each test that is marked ``sampled(N)``: always the same.
 

@@ -155,9 +155,12 @@ def _against(contestant: Contestant) -> str:
 
 
 def _name(contestant: Contestant, own: Iterable[Cell], found: dict[Cell, list[Row]]) -> str:
+    return contestant.name + (" *" if _is_idealised(own, found) else "")
+
+
+def _is_idealised(own: Iterable[Cell], found: dict[Cell, list[Row]]) -> bool:
     runs = [row for cell in own for row in found.get(cell, [])]
-    idealised = any(row.get("proven", {}).get("idealised") for row in runs)
-    return contestant.name + (" *" if idealised else "")
+    return any(row.get("proven", {}).get("idealised") for row in runs)
 
 
 def _accuracy(cell: Cell | None, found: dict[Cell, list[Row]], refused: dict[Cell, str]) -> str:
@@ -208,38 +211,48 @@ def _progress(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-_TRUSTS = {
-    "nobody: no noise": None,
-    "who sees the model; the server is trusted": "downlink",
-    "a server that sees only sums": "summing-server",
-    "any server": "server",
+_TRUSTS: dict[str, tuple[str | None, bool]] = {
+    "nobody: no noise": (None, True),
+    "who sees the model; the server is trusted": ("downlink", True),
+    "a server that sees only sums": ("summing-server", True),
+    "any server": ("server", True),
+    "any server, in a deployment too": ("server", False),
 }
-_INPUTS = {"mnist": "pixels", "mnist-gradients": "oriented gradients"}
+"""By a row's words its adversary, and whether what is proven for real numbers only will do."""
+_SUMMARY = {
+    ("mnist", 100): "100 clients, pixels",
+    ("mnist", 1_000): "1,000 clients, pixels",
+    ("mnist-gradients", 1_000): "1,000 clients, oriented gradients",
+}
 _FEW = (1.0, 4.0, 16.0)
-_JUDGED = 4.0
-_MANY = 1_000
+_JUDGED = ("mnist", 1_000), 4.0
+"""By whose accuracy the system of a row is the best."""
 
 
 def _summary(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
     """Return what the best system against each adversary comes to, of those that were measured."""
     text = ", ".join(f"{epsilon:g}" for epsilon in _FEW)
-    columns = [f"{words}: ε {text}" for words in _INPUTS.values()]
+    columns = [f"{words}: ε {text}" for words in _SUMMARY.values()]
     lines = ["| hidden from | by | " + " | ".join(columns) + " |"]
     lines.append("|---" * (2 + len(columns)) + "|")
-    for words, adversary in _TRUSTS.items():
+    at, judged = _JUDGED
+    for words, (adversary, idealised) in _TRUSTS.items():
         rivals = [
-            each for each in CONTESTANTS if adversary == (each.against if each.noisy else None)
+            each
+            for each in CONTESTANTS
+            if adversary == (each.against if each.noisy else None)
+            and (idealised or not _is_idealised([_cell(at, each, judged)], found))
         ]
-        best = max(rivals, key=lambda each: _mean(_cell("mnist", each, _JUDGED), found))
-        own = [[_cell(task, best, epsilon) for epsilon in _FEW] for task in _INPUTS]
+        best = max(rivals, key=lambda each: _mean(_cell(at, each, judged), found))
+        own = [[_cell(place, best, epsilon) for epsilon in _FEW] for place in _SUMMARY]
         shown = [", ".join(dict.fromkeys(_percent(cell, found) for cell in each)) for each in own]
         name = _name(best, itertools.chain(*own), found)
         lines.append(f"| {words} | {name} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(task: str, contestant: Contestant, epsilon: float) -> Cell:
-    return Cell(task, _MANY, contestant.name, epsilon if contestant.noisy else 0.0)
+def _cell(place: tuple[str, int], contestant: Contestant, epsilon: float) -> Cell:
+    return Cell(*place, contestant.name, epsilon if contestant.noisy else 0.0)
 
 
 def _mean(cell: Cell, found: dict[Cell, list[Row]]) -> float:

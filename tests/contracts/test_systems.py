@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from clients import Halves, sender_of
 from pydantic import ValidationError
-from samples import first_of_each
+from samples import first_of_each, one_of_a_kind
 from tables import table_of
 from workers import forked_workers
 
@@ -33,7 +33,9 @@ from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import Broadcast, Report, Vector
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
-ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
+ON_DIGITS = one_of_a_kind(
+    {n: config for n, config in CONFIGS.items() if config.dataset == "digits"}
+)
 every_system = pytest.mark.parametrize("cls", systems().values(), ids=systems())
 every_recipe = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 every_digits_recipe = pytest.mark.parametrize(

@@ -59,8 +59,9 @@ def test_it_is_not_under_another_nor_by_another_authority(tmp_path: Path) -> Non
 
 def test_an_old_one_is_not_either(tmp_path: Path) -> None:
     signer = authority("test", 1)
+    yesterdays = server_certificate(signer, ["localhost"], -1)  # one of 0 days may last this second
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        shake_hands(tmp_path, signer, server_certificate(signer, ["localhost"], 0), "localhost")
+        shake_hands(tmp_path, signer, yesterdays, "localhost")
 
 
 def test_a_server_cannot_sign(tmp_path: Path) -> None:

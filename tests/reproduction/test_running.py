@@ -11,9 +11,10 @@ import pytest
 
 from fedldp.errors import ConfigError, RunError
 from fedldp.recipes import Expected, Recipe, Source, find_recipe, recipes
+from fedldp.reporting.record import RunFolder
 from fedldp.reproduction import comparison, results, targets
 from fedldp.reproduction.comparison import Row, compare, proven
-from fedldp.reproduction.pages import markdown, updated
+from fedldp.reproduction.pages import markdown, remaining, updated
 from fedldp.reproduction.publishing import document, text_of
 from fedldp.reproduction.results import Measured, Store, data_digests, digest
 from fedldp.reproduction.runner import Job, jobs, run_all
@@ -228,6 +229,51 @@ def test_a_budget_begins_nothing_that_would_outlast_it(store: Store, tmp_path: P
     assert len(run(apart, store, tmp_path, 1)) == 1  # what was left
 
 
+def cut_short(job: Job, store: Store, root: Path) -> None:
+    def stop(record: Any) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds) as place,
+    ):
+        simulate(job.config, data_dir=root, out=place, after_round=stop)
+
+
+@pytest.mark.parametrize("damage", ["", "checkpoint", "config.json"])
+def test_a_run_that_was_cut_short_goes_on(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
+    cut_short(job, store, tmp_path)
+    [place] = (tmp_path / "kept" / job.digest).glob("*/")
+    if damage == "checkpoint":
+        (place / damage).write_bytes(b"?")
+    elif damage:  # of settings as they were once
+        (place / damage).write_text('{"recipe": null, "own_data": null, "config": {}}')
+    kept: list[int] = []
+    write = RunFolder.write_round
+
+    def count(folder: RunFolder, state: Any, rounds: Any, ledger: Any) -> None:
+        kept.append(len(rounds))
+        write(folder, state, rounds, ledger)
+
+    monkeypatch.setattr(RunFolder, "write_round", count)
+    [measured] = run_all([job], store, data_dir=tmp_path, device="cpu", workers=1)
+    assert kept == ([1, 2] if damage else [2])
+    whole = simulate(job.config, data_dir=tmp_path)
+    assert measured.accuracies == [record.accuracy for record in whole.rounds]
+    assert not place.exists()
+    assert jobs((LONG,), range(1), store, tmp_path, "cpu") == []
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(store: Store, tmp_path: Path) -> None:
+    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
+    with store.under_way(job.digest, "cpu", job.config.seed, job.config.rounds):
+        assert run(replace(TINY, cells=(LONG,)), store, tmp_path, 1) == []
+    assert len(run(replace(TINY, cells=(LONG,)), store, tmp_path, 1)) == 1
+
+
 def test_a_damaged_measurement_is_made_anew(store: Store, tmp_path: Path) -> None:
     keep(store, LONG, 0, 0.1, 0.5)
     [path] = (tmp_path / "kept").rglob("*.json")
@@ -390,6 +436,31 @@ def test_the_tables_of_the_page_are_those_of_the_committed_results() -> None:
     page = Path(__file__).parents[2] / "docs" / "reproduction.md"
     text = page.read_text(encoding="utf-8")
     assert text == updated(text), "run: python -m fedldp.reproduction docs/reproduction.md"
+
+
+def test_the_page_lists_what_is_left_with_its_cost(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = cell("other", BASE.changed(local_epochs=100_000, model="mlp"))
+    apart = replace(TINY, cells=(LONG, other), gains=())
+
+    def row() -> list[str]:
+        lines = remaining([apart]).splitlines()[2:]
+        return [] if not lines else [each.strip() for each in lines[0].strip("|").split("|")]
+
+    name, cells, *counts, one, all_three = row()
+    assert (name, cells, counts) == ("`tiny`", "2", ["0", "0"])
+    assert 0 < float(one) == pytest.approx(float(all_three) / 3, abs=0.1)
+    for seed in range(3):
+        keep(store, LONG, seed, 0.1, 0.5)
+    first = document([apart], store, tmp_path)
+    monkeypatch.setattr(results, "_published", lambda: first)
+    assert row()[:4] == ["`tiny`", "2", "1", "1"]
+    for seed in range(3):
+        keep(store, other, seed, *[0.5] * other.config.rounds)
+    second = document([apart], store, tmp_path)
+    monkeypatch.setattr(results, "_published", lambda: second)
+    assert row() == []
 
 
 def test_a_page_without_tables_is_refused() -> None:

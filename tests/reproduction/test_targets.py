@@ -27,6 +27,8 @@ def test_every_table_and_figure_with_results_is_a_target() -> None:
         *(f"ldpfl-fig{number}" for number in (2, 4, 8, 9, 10, 11, 12)),
         *(f"priority-fig{number}" for number in (5, 6, 7, 8)),
         *(f"personalized-fig{number}" for number in range(2, 8)),
+        *(f"{paper}-sound" for paper in ("ldpfl", "priority", "personalized")),
+        *(f"{paper}-tried" for paper in ("priority", "personalized")),
     }
 
 

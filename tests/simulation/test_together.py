@@ -16,6 +16,7 @@ import fedldp
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.errors import PrivacyError, RunError
+from fedldp.parts.bit_training import TrainOnBits
 from fedldp.parts.sides import ManyEncoder, ManyStep, Senders
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
@@ -104,6 +105,30 @@ def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path)
         alone = step(broadcast, client).open()
         np.testing.assert_allclose(row, alone, atol=2e-5 * max(1.0, np.abs(alone).max()))
         assert np.abs(alone - broadcast.weights).max() > 1e-3
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp_64"])
+def test_the_fused_adam_is_adam(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A fused optimizer that is given a gradient of other strides steps in a wrong direction.
+    settings = {"optimizer": "adam", "learning_rate": 0.001, "model": model}
+    population = population_of("ldpfl-digits-public", tmp_path, **settings)
+    step = population.step
+    assert isinstance(step, TrainOnBits)
+    _, broadcast = question(population)
+    clients = population.block([0, 1, 4], 1)
+    together = step.many(broadcast, clients).open()
+    alone = [step(broadcast, client).open() for client in clients]
+
+    def plain(self: TrainOnBits, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=self.learning_rate, foreach=False)
+
+    monkeypatch.setattr(TrainOnBits, "_optimizer", plain)
+    expected = [step(broadcast, client).open() for client in clients]
+    for found in (together, alone):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.abs(expected - broadcast.weights).max() > 3e-3
 
 
 @pytest.mark.sampled(3)

@@ -98,7 +98,7 @@ def list_(
     """Show what there is to run."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
@@ -107,7 +107,8 @@ def list_(
         print_json(found if kind is None else found[kind])
         return
     for name, rows in found.items():
-        table = Table("name", "", title=name, title_justify="left", show_header=False)
+        names = Column("name", no_wrap=True)  # they are copied from here
+        table = Table(names, "", title=name, title_justify="left", show_header=False)
         for group, members in groupby(rows, key=lambda row: row.get("system")):
             if group is not None:
                 table.add_section()

@@ -24,6 +24,7 @@ from fedldp.models._layers import (
     Relu,
     layout,
     module,
+    multiplications,
     output,
 )
 from fedldp.randomness import Stream, torch_seeded
@@ -47,6 +48,7 @@ __all__ = [
     "layout_of",
     "layout_of_module",
     "models",
+    "multiplications_of",
     "name_of",
 ]
 
@@ -99,6 +101,23 @@ def layout_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> Layo
         if isinstance(made, list):
             return _described(made, name, input_shape, num_classes)
         return layout_of_module(_checked(made, name, input_shape, num_classes))
+
+
+def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
+    """Return how often a model multiplies by a weight for the logits of one example.
+
+    Of a model that is a torch module this is its number of weights: too few where kernels slide.
+
+    Raises:
+        ConfigError: the model cannot be built.
+
+    >>> multiplications_of("cnn", (1, 28, 28), 10)
+    480500
+    """
+    made = _call(name, input_shape, num_classes)
+    if isinstance(made, list):
+        return multiplications(made, input_shape)
+    return layout_of(name, input_shape, num_classes).size
 
 
 def layout_of_module(model: nn.Module) -> Layout:

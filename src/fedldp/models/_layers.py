@@ -147,6 +147,16 @@ def output(layers: Sequence[Layer], input_shape: Shape) -> Shape:
     return shape
 
 
+def multiplications(layers: Sequence[Layer], input_shape: Shape) -> int:
+    """Return how often a weight is multiplied for the logits of one example; biases only add."""
+    return sum(
+        prod(of) * prod(layer.output(shape)[1:])  # a kernel's weights: once for each of its places
+        for _, layer, shape in _walk(layers, input_shape)
+        for of in layer.parameters(shape).values()
+        if len(of) > 1
+    )
+
+
 def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
     """Return the layers as a torch module; initial weights come from torch's global generator."""
     from torch import nn

@@ -27,7 +27,7 @@ from fedldp.errors import ConfigError
 from fedldp.models import layout_of_module
 from fedldp.parts.column_stack import is_changed
 from fedldp.parts.sides import Rows
-from fedldp.parts.tensors import as_tensors, writable
+from fedldp.parts.tensors import as_tensors, laid_as, writable
 from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Sensitive
 
@@ -213,7 +213,7 @@ def follow(optimizer: torch.optim.Optimizer) -> Advance:
 
     def advance(number: int, weights: Weights, gradients: Weights) -> None:
         for name, own in weights.items():
-            own.grad = gradients[name]
+            own.grad = laid_as(gradients[name], own)
         optimizer.step()
 
     return advance

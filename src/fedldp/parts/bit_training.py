@@ -19,7 +19,7 @@ from fedldp.parts import batched_sgd
 from fedldp.parts.codes import PIECE, Codes
 from fedldp.parts.local_sgd import batches, evaluate, gradients
 from fedldp.parts.sides import Client, Clients, Rows, Score
-from fedldp.parts.tensors import load_weights, read_weights
+from fedldp.parts.tensors import laid_as, load_weights, read_weights
 from fedldp.randomness import torch_seeded
 from fedldp.wire import Broadcast, Sensitive, Vector
 
@@ -62,7 +62,7 @@ class TrainOnBits:
                 answers = labels[torch.from_numpy(indices)].to(self.device)
                 found = gradients(model, inputs, answers, parameters)
                 for parameter, gradient in zip(parameters, found, strict=True):
-                    parameter.grad = gradient
+                    parameter.grad = laid_as(gradient, parameter)
                 optimizer.step()
         return Sensitive(read_weights(model))
 
@@ -99,8 +99,10 @@ class TrainOnBits:
         )
 
     def _optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
-        method = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
-        return method(parameters, lr=self.learning_rate)
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(parameters, lr=self.learning_rate)
+        # Unfused, its passes over the weights take as long as the gradients.
+        return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,3 +56,10 @@ def to_device(features: Tensor, device: torch.device) -> Tensor:
     """Return examples on ``device``; images channels-last, which convolutions are faster on."""
     moved = features.to(device)
     return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved
+
+
+def laid_as(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """Return ``gradient`` in memory as ``parameter`` is: fused optimizers look at no strides."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)

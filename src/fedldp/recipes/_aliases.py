@@ -14,6 +14,7 @@ ALIASES = {
     "ldp-fl-fmnist-fig5b-eps10": "ldp-fl-fmnist-table1-fixed-eps10",
     "ldp-fl-fmnist-gap-base": "ldp-fl-fmnist-table1-adaptive-eps5",
     "fedavg-fmnist-gap-base": "fedavg-fmnist",
+    "fedavg-mnist-fig3-n100": "fedavg-mnist",
     "ldp-fl-cifar10-fig3-n500": "ldp-fl-cifar10",
     "ldp-fl-cifar10-fig5c-eps10": "ldp-fl-cifar10",
     "ldp-fl-cifar10-table1-adaptive-eps10": "ldp-fl-cifar10",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedldp.recipes import Expected, Recipe, Source, ldp_fl, ldpfl, nbafl, shared_settings
+from fedldp.recipes import Expected, Recipe, Source, grid, ldp_fl, ldpfl, nbafl, shared_settings
 from fedldp.recipes.dp_sgd import TABLE1
 from fedldp.recipes.quickstart import DIGITS as NOISY_DIGITS
 from fedldp.systems import SystemConfig
@@ -45,6 +45,18 @@ RECIPES = (
             expected=Expected(accuracy=0.8758, tolerance=ldp_fl.TOLERANCE),
         )
         for name, (what, changes) in ldp_fl.LOCAL_WORK.items()
+    ),
+    *grid(
+        "fedavg-mnist-fig3-n{num_clients}",
+        "FedAvg on MNIST, {num_clients} clients: the noise-free twin of Fig. 3",
+        MNIST,
+        source=Source(
+            paper=ldp_fl.PAPER,
+            place="Fig. 3",
+            row="MNIST, no noise",
+            column="{num_clients} clients",
+        ),
+        num_clients=(50, 100, 200, 500),
     ),
     Recipe(
         name="fedavg-mnist-fig5",

@@ -6,7 +6,7 @@ statement charges for such a choice: on private data it would have to be made wi
 
 from __future__ import annotations
 
-from fedldp.recipes import Recipe
+from fedldp.recipes import Recipe, Source, ldpfl
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
 
 _TUNED = {0.5: (20, 2.0), 1.0: (20, 4.0), 2.0: (40, 6.0), 4.0: (40, 10.0), 8.0: (40, 20.0)}
@@ -14,6 +14,9 @@ _TUNED = {0.5: (20, 2.0), 1.0: (20, 4.0), 2.0: (40, 6.0), 4.0: (40, 10.0), 8.0: 
 
 _TASKS = {"fmnist": ("Fashion-MNIST", 10), "mnist": ("MNIST", 2)}
 """Title and number of clients by data set."""
+
+_MECHANISMS = {"privunit": "", "nearest_direction": "-nearest"}
+"""What each adds to a recipe's name."""
 
 RECIPES = (
     Recipe(
@@ -26,17 +29,26 @@ RECIPES = (
     ),
     *(
         Recipe(
-            name=f"ldpfl-sound-{dataset}-eps{epsilon:g}",
+            name=f"ldpfl-sound-{dataset}{added}-eps{epsilon:g}",
             config=LdpflSoundConfig(
                 dataset=dataset,
                 num_clients=clients,
                 rounds=rounds,
                 learning_rate=rate,
+                mechanism=mechanism,
                 epsilon=epsilon,
             ),
-            summary=f"LDPFL with a budget that holds, {title}: eps {{epsilon:g}} per example",
+            summary=f"LDPFL with a budget that holds, {title}: eps {{epsilon:g}} per example, "
+            "by {mechanism}",
+            source=Source(
+                paper=ldpfl.PAPER,
+                place="Sound",
+                row=f"{title}, {clients} clients, {mechanism}",
+                column=f"epsilon {epsilon:g}",
+            ),
         )
         for dataset, (title, clients) in _TASKS.items()
+        for mechanism, added in _MECHANISMS.items()
         for epsilon, (rounds, rate) in _TUNED.items()
     ),
 )

@@ -36,6 +36,24 @@ RECIPES = (
         epsilon=(0.5, 1.0, 5.0, 10.0),
     ),
     Recipe(name="nbafl-mnist", config=MNIST, summary=_FIG5),
+    *grid(
+        "nbafl-mnist-tried-exposures1-eps{epsilon:g}",
+        "NbAFL on MNIST: eps {epsilon:g} of one upload, of the 25 that each client makes",
+        MNIST.changed(exposures=1),
+        source=Source(
+            paper=PAPER, place="Tried", row="Fig. 5, L = 1", column="epsilon {epsilon:g}"
+        ),
+        epsilon=(0.5, 1.0),
+    ),
+    *grid(
+        "nbafl-mnist-tried-weights-eps{epsilon:g}",
+        "NbAFL on MNIST: eps {epsilon:g}, weights clipped and sent, as published",
+        MNIST.changed(send="weights"),
+        source=Source(
+            paper=PAPER, place="Tried", row="Fig. 5, weights are sent", column="epsilon {epsilon:g}"
+        ),
+        epsilon=(0.5, 10.0),
+    ),
     Recipe(
         name="nbafl-digits",
         config=NbaflConfig(

@@ -195,14 +195,100 @@ _FIGURES = (
 )
 
 _CURVES = {recipe.name: recipe for figure in _FIGURES for recipe in figure.recipes()}
-_SOUND: dict[str, Any] = {
-    "standardise": True, "rounds": 1, "local_epochs": 5, "batch_size": _WHOLE_PORTION,
-    "learning_rate": 0.1, "clip": 1.0,
-}  # fmt: skip
-_SOUND_SUMMARY = (
-    "Personalised LDP, budgets kept, on {title}: {{num_clients:,}} clients, eps 1, 5 or 10 for a "
-    "whole run"
+
+
+def _tried() -> Iterator[Recipe]:
+    """Yield curves of the figures with what the paper does not state, or prints, varied."""
+    for figure, label, what, changes, curves in _VARIED:
+        for curve in curves:
+            plain = _CURVES[f"personalized-{figure}-{curve}"]
+            assert plain.source is not None
+            at, column = plain.source.row, plain.source.column
+            yield Recipe(
+                name=f"personalized-{figure}-{label}-{curve}",
+                config=plain.config.changed(**changes),
+                summary=f"{plain.summary}; {what}",
+                source=Source(
+                    paper=PAPER,
+                    place="Tried",
+                    row=f"{plain.source.place}, {what}",
+                    column=at if column == "accuracy" else f"{at} {column}",
+                ),
+            )
+
+
+_LMH = ("lmh-a", "lmh-b", "lmh-c")
+_VARIED: tuple[tuple[str, str, str, dict[str, Any], tuple[str, ...]], ...] = (
+    ("mnist-fig2", "bytes", "images in bytes", {"feature_scale": 255.0},
+     ("none", "low", "high", *_LMH)),
+    ("digits-fig2", "rate0.3", "alpha 0.3", {"learning_rate": 0.3}, _LMH),
+    ("digits-fig2", "rate3", "alpha 3", {"learning_rate": 3.0}, _LMH),
+    ("digits-fig2", "keep", "the last model where nobody is selected", {"empty_selection": "keep"},
+     ("lmh-c",)),
+    ("fmnist-fig3", "clip200", "c = 200", {"clip": 200.0}, ("low", "middle", "high", *_LMH)),
+    ("fmnist-fig3", "budgets10", "ten times the budgets", {"epsilon": [0.5, 5.0, 10.0]}, _LMH),
+    ("covertype-fig4", "clip200", "c = 200", {"clip": 200.0}, _LMH),
+    *(
+        (figure, label, what, changes, ("none",))
+        for figure in ("mnist-fig5", "fmnist-fig6", "covertype-fig7")
+        for label, what, changes in (
+            ("dirichlet0.2", "Dirichlet concentration 0.2", {"partition": "dirichlet:0.2"}),
+            ("dirichlet1", "Dirichlet concentration 1", {"partition": "dirichlet:1"}),
+            ("steps20", "U = 20", {"local_epochs": 20}),
+        )
+    ),
+    ("mnist-fig5", "steps20", "U = 20", {"local_epochs": 20}, ("high",)),
+)  # fmt: skip
+"""Figure, a name's part, what is varied, the settings, and the curves."""
+
+_SOUND_MNIST, _SOUND_DIGITS = (
+    PersonalizedSoundConfig(
+        dataset=dataset, num_clients=clients, epsilon=epsilons, standardise=True, rounds=1,
+        local_epochs=5, batch_size=_WHOLE_PORTION, learning_rate=0.1, clip=1.0,
+    )
+    for dataset, clients, epsilons in (
+        ("mnist", 3000, [1.0, 5.0, 10.0] * 1000), ("digits", 100, [1.0, 5.0, 10.0, 10.0] * 25),
+    )
+)  # fmt: skip
+_SOUND_FIG2 = PersonalizedSoundConfig(
+    **_settings("mnist", 3, 10, 50, local_epochs=20),
+    delta=1 / 500,
+    sampling_probability=0.8,
+    epsilon=[1.0, 5.0, 10.0],
+    clip=20.0,
 )
+_BY_DEVIATION = ("-deviation", "weights 1/sigma, the paper's", {"weighting": "deviation"})
+_ALIKE = ("-uniform", "equal weights", {"weighting": "uniform"})
+_SOUND: tuple[tuple[PersonalizedSoundConfig, str, str, dict[str, Any]], ...] = (
+    (_SOUND_FIG2, "-fig2-llh", "Fig. 2: LLH", {"epsilon": [1.0, 1.0, 10.0]}),
+    (_SOUND_FIG2, "-fig2", "Fig. 2: LMH", {}),
+    (_SOUND_FIG2, "-fig2-lhh", "Fig. 2: LHH", {"epsilon": [1.0, 10.0, 10.0]}),
+    (_SOUND_MNIST, "", "one round", {}),
+    (_SOUND_MNIST, *_BY_DEVIATION),
+    (_SOUND_MNIST, *_ALIKE),
+    (_SOUND_MNIST, "-signs", "signs alone, 1 bit a weight", {"report": "sign"}),
+    (_SOUND_MNIST, "-rounds5", "five rounds", {"rounds": 5}),
+    (_SOUND_MNIST, "-rounds5-selected", "five rounds, selected first",
+     {"rounds": 5, "selects_first": True}),
+    (_SOUND_DIGITS, "", "one round", {}),
+    (_SOUND_DIGITS, *_BY_DEVIATION),
+    (_SOUND_DIGITS, *_ALIKE),
+)  # fmt: skip
+"""What is changed, a name's part, what for, and the settings."""
+
+
+def _sound(base: PersonalizedSoundConfig, part: str, what: str, changes: dict[str, Any]) -> Recipe:
+    title = {"mnist": "MNIST", "digits": "digits"}[base.dataset]
+    return Recipe(
+        name=f"personalized-sound-{base.dataset}{part}",
+        config=base.changed(**changes),
+        summary=f"Personalised LDP, budgets kept, on {title}: {base.num_clients:,} clients, "
+        f"eps 1, 5 or 10 for a whole run; {what}",
+        source=Source(
+            paper=PAPER, place="Sound", row=f"{title}, {base.num_clients:,} clients", column=what
+        ),
+    )
+
 
 RECIPES = (
     *_CURVES.values(),
@@ -230,29 +316,6 @@ RECIPES = (
         summary="Personalised LDP on digits at the settings of Fig. 2: eps 1, 5, 10, "
         "{aggregation} (C)",
     ),
-    Recipe(
-        name="personalized-sound-digits",
-        config=PersonalizedSoundConfig(
-            **_SOUND, dataset="digits", num_clients=100, epsilon=[1.0, 5.0, 10.0, 10.0] * 25
-        ),
-        summary=_SOUND_SUMMARY.format(title="digits"),
-    ),
-    Recipe(
-        name="personalized-sound-mnist",
-        config=PersonalizedSoundConfig(
-            **_SOUND, dataset="mnist", num_clients=3000, epsilon=[1.0, 5.0, 10.0] * 1000
-        ),
-        summary=_SOUND_SUMMARY.format(title="MNIST"),
-    ),
-    Recipe(
-        name="personalized-sound-mnist-fig2",
-        config=PersonalizedSoundConfig(
-            **_settings("mnist", 3, 10, 50, local_epochs=20),
-            delta=1 / 500,
-            sampling_probability=0.8,
-            epsilon=[1.0, 5.0, 10.0],
-            clip=20.0,
-        ),
-        summary="The budgets of Fig. 2 kept for whole runs: MNIST, three clients, eps 1, 5, 10",
-    ),
+    *_tried(),
+    *(_sound(*row) for row in _SOUND),
 )

@@ -49,6 +49,10 @@ def _curve(figure: int, importance: str, noisier: str, percent: int) -> Recipe:
     )
 
 
+def _sound(row: str) -> Source:
+    return Source(paper=nbafl.PAPER, place="Sound", row=row)
+
+
 RECIPES = (
     *(
         _curve(figure, importance, noisier, percent)
@@ -57,12 +61,33 @@ RECIPES = (
     ),
     *(
         Recipe(
+            name=f"priority-mnist-tried-weights-{noisier}20",
+            config=_LEAST20.changed(noisier=noisier, send="weights"),
+            summary="Priority on MNIST: eps {epsilon_low:g} on the {noisier_share:.0%} {noisier} "
+            "important features, weights clipped and sent, as published",
+            source=Source(
+                paper=nbafl.PAPER, place="Tried", row="Fig. 6, weights are sent",
+                column=f"20 % {noisier} important",
+            ),
+        )
+        for noisier in ("least", "most")
+    ),
+    *(
+        Recipe(
             name=f"priority-public-mnist-{noisier}{percent}",
             config=_PUBLIC_LEAST20.changed(noisier=noisier, noisier_share=percent / 100),
             summary="Sound variant on MNIST: eps {epsilon:,.0f} for a run, {noise_ratio:g} times "
             "the noise on the {noisier_share:.0%} {noisier} important features",
+            source=_sound(f"{percent} % {noisier} important"),
         )
         for noisier, percent in (("least", 20), ("least", 40), ("most", 20))
+    ),
+    Recipe(
+        name="priority-public-mnist-alike",
+        config=_PUBLIC_LEAST20.changed(noise_ratio=1.0),
+        summary="Sound variant on MNIST: eps {epsilon:,.0f} for a run, the same noise on all "
+        "features",
+        source=_sound("no feature has more"),
     ),
     Recipe(
         name="priority-digits",

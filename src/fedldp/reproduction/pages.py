@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedldp.errors import ConfigError
 from fedldp.reporting.text import number
 from fedldp.reproduction.comparison import Row, compare
 from fedldp.reproduction.results import Store
-from fedldp.reproduction.targets import find_target, targets
+from fedldp.reproduction.runner import jobs
+from fedldp.reproduction.targets import Target, find_target, targets
 
 _BLOCK = re.compile(r"(<!-- target (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_REST = re.compile(r"(<!-- unmeasured -->\n).*?(<!-- end -->)", re.DOTALL)
+_SEEDS = 3
+_CORES = 2
+"""What the guessed time of a run is for."""
+_WHOLE = 10
+"""Hours from which on a guess has no tenths."""
 _MOST = 7
 """Rounds of a run that a page shows."""
 
@@ -35,7 +43,38 @@ def updated(page: str) -> str:
     made, count = _BLOCK.subn(table, page)
     if not count:
         raise ConfigError("page: it has no table between `<!-- target NAME -->` and `<!-- end -->`")
-    return made
+    return _REST.sub(lambda match: f"{match[1]}{remaining(known.values())}{match[2]}", made)
+
+
+def remaining(found: Iterable[Target]) -> str:
+    """Return a table of what is committed with fewer than three seeds, and about what it costs."""
+    lines = [
+        "| target | cells | measured | with three seeds | CPU hours, one seed of what is not "
+        "measured | three seeds of all |",
+        "|---|---|---|---|---|---|",
+    ]
+    for target in found:
+        rows = compare(replace(target, gains=()), Store(_NOWHERE), _NOWHERE)
+        seeds = [len(row.ours.seeds) if row.ours else 0 for row in rows]
+        if min(seeds) >= _SEEDS:
+            continue
+        one, all_three = (_hours(target, seeds, most) for most in (1, _SEEDS))
+        measured, whole = (sum(count >= most for count in seeds) for most in (1, _SEEDS))
+        lines.append(
+            f"| `{target.name}` | {len(seeds)} | {measured} | {whole} | {one} | {all_three} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _hours(target: Target, seeds: Sequence[int], most: int) -> str:
+    """Return about how many hours of a core the runs take that are left to ``most`` seeds."""
+    seconds = 0.0
+    for count in range(most):
+        cells = [cell for cell, known in zip(target.cells, seeds, strict=True) if known == count]
+        todo = jobs(cells, range(count, most), Store(_NOWHERE), _NOWHERE, "cpu")
+        seconds += sum(job.seconds for job in todo)
+    hours = _CORES * seconds / 3600
+    return f"{hours:.1f}" if hours < _WHOLE else f"{hours:.0f}"
 
 
 def markdown(rows: Sequence[Row]) -> str:

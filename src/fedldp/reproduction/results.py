@@ -6,11 +6,15 @@ version of what the system does with them, the data, and what the test is.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import platform
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -143,6 +147,8 @@ def default_cache() -> Path:
 class Store:
     """The user's own measurements: a file for each run, written whole or not at all.
 
+    A run under way has its folder beside it, so that it goes on where it was cut short.
+
     Args:
         folder: where; made when the first measurement is written.
     """
@@ -156,8 +162,8 @@ class Store:
         Raises:
             RunError: the folder cannot be written to.
         """
-        name = f"{measured.device}-seed{measured.seed}-rounds{measured.rounds}.json"
-        path = self._folder / measured.digest / name
+        name = _name(measured.device, measured.seed, measured.rounds)
+        path = self._folder / measured.digest / f"{name}.json"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
@@ -165,6 +171,33 @@ class Store:
             os.replace(file.name, path)
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}; a measurement is kept there") from error
+
+    @contextmanager
+    def under_way(
+        self, digest: str, device: Device, seed: int, rounds: int
+    ) -> Iterator[Path | None]:
+        """Hold the place of a run's folder while it is measured: empty, or as it was cut short.
+
+        What is there at the end of the block is removed, and kept where the block is left early.
+        Gives None where another process measures the same.
+
+        Raises:
+            RunError: the place cannot be written to.
+        """
+        path = self._folder / digest / _name(device, seed, rounds)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.with_suffix(".lock").open("w")
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}; a measurement is kept there") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield None
+                return
+            yield path
+            shutil.rmtree(path, ignore_errors=True)
 
     def find(self, config: SystemConfig, data: str, metric: str = "accuracy") -> list[Measured]:
         """Return the measurements of a configuration that have a metric: one for device and seed.
@@ -180,6 +213,10 @@ class Store:
             if len(read.values(metric)) >= config.rounds:
                 found[read.device, read.seed] = read
         return list(found.values())
+
+
+def _name(device: Device, seed: int, rounds: int) -> str:
+    return f"{device}-seed{seed}-rounds{rounds}"
 
 
 @cache

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from fedldp.errors import RunError
+from fedldp.models import multiplications_of
 from fedldp.recipes import Recipe
 from fedldp.reproduction.results import (
     Device,
@@ -21,8 +27,12 @@ from fedldp.reproduction.targets import source_of
 from fedldp.simulation.plan import problem_of
 from fedldp.systems import SystemConfig
 
-_PER_SECOND = 5e8
-"""Examples visited times weights in one second: by which a run is guessed that has no like yet."""
+if TYPE_CHECKING:
+    from fedldp.simulation.result import Result
+
+_PER_SECOND = 2e10
+"""Examples visited, times the multiplications that each takes forwards, in one second of two cores:
+by which a run is guessed that has no like yet."""
 
 _SHORT = 20.0
 """Seconds of a run below which one process is enough."""
@@ -77,7 +87,10 @@ def jobs(
 
 
 def estimate(config: SystemConfig, root: Path, per_round: Sequence[float] = ()) -> float:
-    """Return about how many seconds a run takes: as others like it took, else a guess."""
+    """Return about how many seconds a run takes: as others like it took, else a guess.
+
+    What clients train but the model is not counted: their encoders, say.
+    """
     if per_round:
         return _OVERHEAD + config.rounds * sum(per_round) / len(per_round)
     problem = problem_of(config, root)
@@ -85,7 +98,9 @@ def estimate(config: SystemConfig, root: Path, per_round: Sequence[float] = ()) 
     if getattr(config, "sampling_probability", None) is not None:
         examples /= config.rounds  # a portion of them in each round
     visits = config.rounds * config.local_epochs * examples
-    return _OVERHEAD + visits * config.layout(problem).size / _PER_SECOND
+    shape = config.model_input(problem)
+    each = multiplications_of(config.model, shape, problem.num_classes)
+    return _OVERHEAD + visits * each / _PER_SECOND
 
 
 def run_all(
@@ -100,6 +115,9 @@ def run_all(
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Measured]:
     """Run jobs in their order, and keep and yield each measurement as soon as it is there.
+
+    A run that was cut short goes on after its last whole round; one that another process is at is
+    left to it.
 
     Args:
         todo: the jobs.
@@ -118,22 +136,17 @@ def run_all(
     for job in todo:
         if end is not None and clock() + job.seconds > end:
             continue
-        before(job)
-        measured = _run(job, data_dir, device, workers)
-        store.write(measured)
+        with store.under_way(job.digest, device, job.config.seed, job.config.rounds) as place:
+            if place is None:
+                continue
+            before(job)
+            measured = _run(job, data_dir, device, workers, place)
+            store.write(measured)
         yield measured
 
 
-def _run(job: Job, data_dir: Path | None, device: Device, workers: int) -> Measured:
-    from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
-
-    result = simulate(
-        job.config,
-        recipe=job.recipe.name,
-        data_dir=data_dir,
-        device=device,
-        workers=workers if job.seconds > _SHORT else 1,
-    )
+def _run(job: Job, data_dir: Path | None, device: Device, workers: int, place: Path) -> Measured:
+    result = _simulated(job, data_dir, device, workers if job.seconds > _SHORT else 1, place)
     accuracies = [record.accuracy for record in result.rounds]
     names = [
         name for name in result.rounds[0].metrics if all(name in r.metrics for r in result.rounds)
@@ -150,3 +163,22 @@ def _run(job: Job, data_dir: Path | None, device: Device, workers: int) -> Measu
         seconds=result.seconds,
         metrics={name: [record.metrics[name] for record in result.rounds] for name in names},
     )
+
+
+def _simulated(
+    job: Job, data_dir: Path | None, device: Device, workers: int, place: Path
+) -> Result:
+    """Run a job in the folder ``place``, or go on with the run that was cut short in it."""
+    # Both import what only a run needs; torch takes seconds.
+    from fedldp.reporting.record import RunFolder
+    from fedldp.simulation.engine import simulate
+
+    run = partial(
+        simulate, job.config, recipe=job.recipe.name, data_dir=data_dir, device=device,
+        workers=workers,
+    )  # fmt: skip
+    if (place / "checkpoint").exists():
+        with suppress(RunError):  # it is damaged, or some default was another one
+            return run(resume=RunFolder(place))
+    shutil.rmtree(place, ignore_errors=True)  # killed before its first round was complete
+    return run(out=place)
