@@ -38,7 +38,8 @@ def one_of_a_kind(cases: Mapping[str, Any]) -> dict[str, Any]:
         repr({key: _kind(value) for key, value in config.model_dump().items()}): name
         for name, config in reversed(cases.items())
     }
-    return {name: config for name, config in cases.items() if name in set(kinds.values())}
+    kept = set(kinds.values())
+    return {name: config for name, config in cases.items() if name in kept}
 
 
 def _kind(value: object) -> object:

@@ -1,0 +1,227 @@
+"""What the README and pages say of measurements in words is what the committed results have.
+
+Their tables are generated, and have tests of their own; here are the sentences around them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.study.measuring import Results, is_current
+from benchmarks.study.pages import standing
+from benchmarks.study.proving import Cell
+from fedldp.recipes import find_recipe
+from fedldp.reproduction.comparison import proven
+from fedldp.reproduction.results import published
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+README, REPRODUCTION, STUDY = "README.md", "docs/reproduction.md", "docs/study.md"
+
+FAR = ("table1-fixed-eps5", "fig5b-eps3", "fig5b-eps4", "table1-fixed-eps10")
+GAPS = ("", "epochs10", "channels32", "channels32-epochs10", "momentum-epochs10")
+BOTH = "gap-channels32-epochs10"
+CURVES = ("none", "low", "high", "lmh-a", "lmh-b", "lmh-c")
+
+
+@functools.cache
+def text(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def of(recipe: str) -> float:
+    """Return the percent of a committed result of the reproduction."""
+    return 100 * published()[recipe].mean
+
+
+def after(recipe: str, rounds: int) -> float:
+    mean, _ = published()[recipe].after[str(rounds)]
+    assert mean is not None
+    return 100 * mean
+
+
+def span(values: Iterable[float]) -> list[float]:
+    found = sorted(values)
+    return [found[0], found[-1]]
+
+
+def noise_on_fmnist(changed: str) -> float:
+    """Return what LDP-FL's noise costs in a pair of rows of the gap."""
+    twin, noisy = (f"gap-{changed}",) * 2 if changed else ("", "table1-adaptive-eps5")
+    return of(f"fedavg-fmnist-{twin}".rstrip("-")) - of(f"ldp-fl-fmnist-{noisy}")
+
+
+@functools.cache
+def cells() -> dict[Cell, float]:
+    """Return the percent of every measured cell of the study."""
+    rows = [row for row in Results(RESULTS / "2026-11-22-study.jsonl").rows if is_current(row)]
+    return {
+        cell: 100 * statistics.mean(row["accuracy"] for row in runs)
+        for cell, runs in standing(rows).items()
+        if runs
+    }
+
+
+def at(epsilon: float, contestant: str, clients: int = 1_000, task: str = "mnist") -> float:
+    return cells()[Cell(task, clients, contestant, epsilon)]
+
+
+def without_noise(clients: int = 1_000, task: str = "mnist") -> float:
+    return at(0.0, "FedAvg, no noise", clients, task)
+
+
+SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
+    (
+        REPRODUCTION,
+        "the noise costs {:.1f}, {:.1f}, {:.1f} and {:.1f} points with 50, 100, 200 and 500",
+        lambda: [
+            of(f"fedavg-mnist{clients}") - of(f"ldp-fl-mnist{clients}")
+            for clients in ("-fig3-n50", "", "-fig3-n200", "-fig3-n500")
+        ],
+    ),
+    (
+        REPRODUCTION,
+        "nothing changes from ε 3 on ({:.1f} to {:.1f} in four runs",
+        lambda: span(of(f"ldp-fl-fmnist-{row}") for row in FAR),
+    ),
+    (
+        REPRODUCTION,
+        "twin from {:.2f} points below the paper's to {:.2f}, and LDP-FL from {:.2f} to {:.2f}.",
+        lambda: [
+            87.58 - of("fedavg-fmnist"),
+            87.58 - of(f"fedavg-fmnist-{BOTH}"),
+            87.54 - of("ldp-fl-fmnist-table1-adaptive-eps5"),
+            87.54 - of(f"ldp-fl-fmnist-{BOTH}"),
+        ],
+    ),
+    (
+        REPRODUCTION,
+        "noise, which costs {:.1f} to {:.1f} points in these rows",
+        lambda: span(noise_on_fmnist(changed) for changed in GAPS),
+    ),
+    (
+        REPRODUCTION,
+        "With c = 200, as for MNIST, (A) of LMH is, too, and (B) {:.0f} points above it",
+        lambda: [
+            of("personalized-fmnist-fig3-clip200-lmh-b")
+            - of("personalized-fmnist-fig3-clip200-lmh-a")
+        ],
+    ),
+    (
+        REPRODUCTION,
+        "is not better than (A) on MNIST ({:.1f} points worse)",
+        lambda: [
+            statistics.mean(
+                of(f"personalized-mnist-fig5-{mix}-a") - of(f"personalized-mnist-fig5-{mix}-c")
+                for mix in ("lmh", "lh")
+            )
+        ],
+    ),
+    (
+        REPRODUCTION,
+        "{:.0f} to {:.0f} % whatever the budget",
+        lambda: span(of(f"personalized-mnist-fig2-bytes-{curve}") for curve in CURVES),
+    ),
+    (
+        REPRODUCTION,
+        "with 3,000, one round has {:.0f} %, and five rounds have {:.0f} %",
+        lambda: [of("personalized-sound-mnist"), of("personalized-sound-mnist-rounds5")],
+    ),
+    (
+        REPRODUCTION,
+        "here 10 and 5 are {:.1f} and {:.1f} points below no noise, 1 and 0.5 {:.1f} and {:.1f}.",
+        lambda: [
+            of("fedavg-mnist-fig5") - of(f"nbafl-mnist-fig5-eps{epsilon}")
+            for epsilon in ("10", "5", "1", "0.5")
+        ],
+    ),
+    (
+        REPRODUCTION,
+        "clipped to C = 5, {:.0f} points are lost at ε 10",
+        lambda: [of("fedavg-mnist-fig5") - of("nbafl-mnist-tried-weights-eps10")],
+    ),
+    (
+        REPRODUCTION,
+        "From round 20 on Fashion-MNIST's row gains {:.1f} points.",
+        lambda: [after("ldpfl-fmnist-short", 80) - after("ldpfl-fmnist-short", 20)],
+    ),
+    (
+        REPRODUCTION,
+        "{:.1f} and {:.1f} against {:.1f} and {:.1f} on MNIST, {:.1f} against 81.6",
+        lambda: [
+            *(of(f"ldpfl-mnist-{run}") for run in ("fig2", "fig2-short")),
+            *(of(f"ldpfl-{run}") for run in ("mnist", "mnist-short", "fmnist-fig6a-short")),
+        ],
+    ),
+    (
+        REPRODUCTION,
+        "better here than where clients are alike ({:.1f}), and than FedAvg",
+        lambda: [of("ldpfl-fmnist-short")],
+    ),
+    (
+        REPRODUCTION,
+        "the sound variant has about {:.0f} %, and at 8 about {:.1f} % (idealised) or {:.0f} %",
+        lambda: [
+            of(f"ldpfl-sound-fmnist-{row}") for row in ("nearest-eps0.5", "eps8", "nearest-eps8")
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "template", "values"), SAID, ids=[template[:40] for _, template, _ in SAID]
+)
+def test_a_sentence_has_the_numbers_of_the_results(
+    page: str, template: str, values: Callable[[], list[float]]
+) -> None:
+    assert template.format(*values()) in text(page)
+
+
+def test_what_ldp_fl_has_on_mnist_and_what_is_proven(tmp_path: Path) -> None:
+    epsilon, *_ = proven(find_recipe("ldp-fl-mnist").config, tmp_path)
+    assert epsilon is not None
+    assert f"{of('ldp-fl-mnist'):.0f} % accuracy" in text(README)
+    assert text(README).count(f"{math.ceil(epsilon):,}") == 2
+
+
+@pytest.mark.parametrize(
+    ("peer", "clients", "cores", "said"),
+    [
+        ("plain", 10_000, 1, r"10,000 clients takes \*\*([\d.]+) times\*\* less CPU time"),
+        ("pfl", 10_000, 1, r"and ([\d.]+) times less than pfl-research"),
+        ("flower", 1_000, 2, r"1,000 clients \*\*([\d.]+) times\*\* less than Flower's"),
+    ],
+)
+def test_how_many_times_faster_a_round_is(peer: str, clients: int, cores: int, said: str) -> None:
+    rows = [
+        json.loads(line)
+        for line in (RESULTS / "peers-2026-11-22.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+
+    def seconds(framework: str, cores: int) -> float:
+        wanted = (framework, f"many-{clients}", cores)
+        return statistics.median(
+            row["cpu_seconds_per_round"]
+            for row in rows
+            if (row["framework"], row["workload"], row["cores"]) == wanted
+        )
+
+    ratio = seconds(peer, cores) / seconds("fedldp", 1)
+    found = re.search(said, text(README))
+    assert found is not None
+    assert found[1] == (f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}")
+
+
+def test_the_memory_of_a_million_clients() -> None:
+    speed = (RESULTS / "2026-11-22-speed.md").read_text(encoding="utf-8")
+    measured = re.search(r"^\| 1,000,000 \| (\d+) \|", speed, re.M)
+    assert measured is not None
+    assert f"A million clients fit into {measured[1]} MiB" in text(README)
