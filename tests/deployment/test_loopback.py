@@ -164,9 +164,11 @@ def test_bytes_go_through_and_what_is_killed_comes_back(tmp_path: Path, echoes: 
 
 
 BEGIN = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from fedldp.deployment.loopback import Loopback
+# Ctrl-C is heeded also where whoever started the tests ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 folder = Path(sys.argv[1])
 with Loopback(folder / "flower", [folder / "a"], folder / "b") as loop:
     loop.start()
