@@ -74,7 +74,7 @@ def test_what_is_varied_for_the_gap_has_its_noise_free_twin() -> None:
         (source_of(cell).row, source_of(cell).column): cell
         for cell in TARGETS["ldp-fl-fmnist-gap"].cells
     }
-    assert len(cells) == 10
+    assert len(cells) == 11  # and half the range of Table 1, once
     rows = {row for row, _ in cells}
     assert len(rows) == 5
     for row in rows:
