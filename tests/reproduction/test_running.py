@@ -240,6 +240,19 @@ def cut_short(job: Job, store: Store, root: Path) -> None:
         simulate(job.config, data_dir=root, out=place, after_round=stop)
 
 
+def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that will have the number of rounds at each time that they are kept."""
+    kept: list[int] = []
+    write = RunFolder.write_round
+
+    def count(folder: RunFolder, state: Any, rounds: Any, ledger: Any) -> None:
+        kept.append(len(rounds))
+        write(folder, state, rounds, ledger)
+
+    monkeypatch.setattr(RunFolder, "write_round", count)
+    return kept
+
+
 @pytest.mark.parametrize("damage", ["", "checkpoint", "config.json"])
 def test_a_run_that_was_cut_short_goes_on(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
@@ -251,20 +264,31 @@ def test_a_run_that_was_cut_short_goes_on(
         (place / damage).write_bytes(b"?")
     elif damage:  # of settings as they were once
         (place / damage).write_text('{"recipe": null, "own_data": null, "config": {}}')
-    kept: list[int] = []
-    write = RunFolder.write_round
-
-    def count(folder: RunFolder, state: Any, rounds: Any, ledger: Any) -> None:
-        kept.append(len(rounds))
-        write(folder, state, rounds, ledger)
-
-    monkeypatch.setattr(RunFolder, "write_round", count)
+    kept = rounds_kept(monkeypatch)
     [measured] = run_all([job], store, data_dir=tmp_path, device="cpu", workers=1)
     assert kept == ([1, 2] if damage else [2])
     whole = simulate(job.config, data_dir=tmp_path)
     assert measured.accuracies == [record.accuracy for record in whole.rounds]
     assert not place.exists()
     assert jobs((LONG,), range(1), store, tmp_path, "cpu") == []
+
+
+def test_a_run_that_goes_on_and_fails_keeps_its_rounds(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [job] = jobs((LONG,), range(1), store, tmp_path, "cpu")
+    cut_short(job, store, tmp_path)
+
+    def full(folder: RunFolder, *others: Any) -> None:
+        raise RunError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_round", full)
+        with pytest.raises(RunError, match="the disk is full"):
+            list(run_all([job], store, data_dir=tmp_path, device="cpu", workers=1))
+    kept = rounds_kept(monkeypatch)
+    assert len(list(run_all([job], store, data_dir=tmp_path, device="cpu", workers=1))) == 1
+    assert kept == [2]
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(store: Store, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import datetime
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from fedldp.simulation.plan import problem_of
 from fedldp.systems import SystemConfig
 
 if TYPE_CHECKING:
+    from fedldp.server.loop import Round
     from fedldp.simulation.result import Result
 
 _PER_SECOND = 2e10
@@ -178,7 +178,11 @@ def _simulated(
         workers=workers,
     )  # fmt: skip
     if (place / "checkpoint").exists():
-        with suppress(RunError):  # it is damaged, or some default was another one
-            return run(resume=RunFolder(place))
+        begun: list[Round] = []
+        try:
+            return run(resume=RunFolder(place), after_round=begun.append)
+        except RunError:  # it is damaged, or some default was another one
+            if begun:  # no: it went on, and something else ended it
+                raise
     shutil.rmtree(place, ignore_errors=True)  # killed before its first round was complete
     return run(out=place)
