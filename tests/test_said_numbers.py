@@ -109,6 +109,11 @@ SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
     ),
     (
         REPRODUCTION,
+        "with half of it, as on MNIST, LDP-FL has {:.1f} points less",
+        lambda: [of("ldp-fl-fmnist-table1-fixed-eps5") - of("ldp-fl-fmnist-gap-half-range")],
+    ),
+    (
+        REPRODUCTION,
         "With c = 200, as for MNIST, (A) of LMH is, too, and (B) {:.0f} points above it",
         lambda: [
             of("personalized-fmnist-fig3-clip200-lmh-b")
