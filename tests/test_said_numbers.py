@@ -29,6 +29,16 @@ README, REPRODUCTION, STUDY = "README.md", "docs/reproduction.md", "docs/study.m
 FAR = ("table1-fixed-eps5", "fig5b-eps3", "fig5b-eps4", "table1-fixed-eps10")
 GAPS = ("", "epochs10", "channels32", "channels32-epochs10", "momentum-epochs10")
 BOTH = "gap-channels32-epochs10"
+PRIVUNIT, NEAREST = "ldp_fl, privunit", "ldp_fl, nearest_direction"
+TRUSTED = ("central_dp", "distributed_gaussian")
+IN_A_SUM = "ldp_fl, two_point, bits in a secure sum"
+BITS = (
+    "ldp_fl, two_point",
+    "ldp_fl, two_point_l1",
+    "ldp_fl, sign",
+    "personalized_sound, signs",
+    "personalized, dp-sign",
+)
 CURVES = ("none", "low", "high", "lmh-a", "lmh-b", "lmh-c")
 
 
@@ -76,6 +86,15 @@ def at(epsilon: float, contestant: str, clients: int = 1_000, task: str = "mnist
 
 def without_noise(clients: int = 1_000, task: str = "mnist") -> float:
     return at(0.0, "FedAvg, no noise", clients, task)
+
+
+def lost(epsilon: float, clients: int = 1_000, task: str = "mnist") -> float:
+    """Return what is lost against the better of the two who see no single report."""
+    return without_noise(clients, task) - max(at(epsilon, each, clients, task) for each in TRUSTED)
+
+
+def of_bits(epsilon: float, task: str) -> list[float]:
+    return span(at(epsilon, each, task=task) for each in BITS)
 
 
 SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
@@ -176,6 +195,94 @@ SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
         "the sound variant has about {:.0f} %, and at 8 about {:.1f} % (idealised) or {:.0f} %",
         lambda: [
             of(f"ldpfl-sound-fmnist-{row}") for row in ("nearest-eps0.5", "eps8", "nearest-eps8")
+        ],
+    ),
+    (
+        README,
+        "With 100 it costs {:.0f} to {:.0f} at ε 4, and half of the accuracy at ε 1.",
+        lambda: span(without_noise(100) - at(4.0, each, 100) for each in TRUSTED),
+    ),
+    (
+        STUDY,
+        "it costs {:.1f} points on MNIST's pixels at ε 1 and {:.1f} at ε 4, {:.1f} and {:.1f} on "
+        "oriented gradients, and {:.1f} and {:.1f} on Covertype.",
+        lambda: [
+            lost(epsilon, task=task)
+            for task in ("mnist", "mnist-gradients", "covertype")
+            for epsilon in (1.0, 4.0)
+        ],
+    ),
+    (
+        STUDY,
+        "with 100, 1,000 and 10,000 it is {:.0f}, {:.0f} and {:.0f} % on MNIST, and {:.0f}, "
+        "{:.0f} and {:.0f} % on Covertype.",
+        lambda: [
+            without_noise(clients, task)
+            for task in ("mnist", "covertype")
+            for clients in (100, 1_000, 10_000)
+        ],
+    ),
+    (
+        STUDY,
+        "at ε 1, 4 and 16, {:.0f}, {:.0f} and {:.0f} % are left on pixels with 1,000 clients, "
+        "where {:.0f} are had without noise, and {:.0f}, {:.0f} and {:.0f} with 100.",
+        lambda: [
+            *(at(epsilon, PRIVUNIT) for epsilon in (1.0, 4.0, 16.0)),
+            without_noise(),
+            *(at(epsilon, PRIVUNIT, 100) for epsilon in (1.0, 4.0, 16.0)),
+        ],
+    ),
+    (
+        STUDY,
+        "{:.0f}, {:.0f} and {:.0f} % of {:.0f} with 100 clients, and {:.0f}, {:.0f} and {:.0f} % "
+        "of {:.0f} with 1,000",
+        lambda: [
+            value
+            for clients in (100, 1_000)
+            for value in (
+                *(at(epsilon, PRIVUNIT, clients, "covertype") for epsilon in (1.0, 4.0, 16.0)),
+                without_noise(clients, "covertype"),
+            )
+        ],
+    ),
+    (
+        STUDY,
+        "at ε 4, 10,000 clients have {:.0f} % on MNIST's pixels.",
+        lambda: [at(4.0, PRIVUNIT, 10_000)],
+    ),
+    (
+        STUDY,
+        "at ε 4 it is {:.0f} to {:.0f} points behind PrivUnit;",
+        lambda: span(
+            at(4.0, PRIVUNIT, clients, task) - at(4.0, NEAREST, clients, task)
+            for task in ("mnist", "covertype")
+            for clients in (100, 1_000)
+        ),
+    ),
+    (
+        STUDY,
+        "bring {:.0f} points at ε 4, more than four times the ε does without them, and leave "
+        "{:.0f} % at ε 16, {:.0f} below what they have without noise.",
+        lambda: [
+            at(4.0, PRIVUNIT, task="mnist-gradients") - at(4.0, PRIVUNIT),
+            at(16.0, PRIVUNIT, task="mnist-gradients"),
+            without_noise(task="mnist-gradients") - at(16.0, PRIVUNIT, task="mnist-gradients"),
+        ],
+    ),
+    (
+        STUDY,
+        "with 1,000 clients {:.0f} to {:.0f} % on MNIST's pixels, {:.0f} to {:.0f} % on oriented "
+        "gradients, and {:.0f} to {:.0f} % on Covertype, below its most frequent class; at ε 16 "
+        "they have {:.0f} to {:.0f} %, {:.0f} to {:.0f} %, and {:.0f} to {:.0f} %. The same bits "
+        "in a secure sum have {:.1f} % and {:.1f} % at ε 4",
+        lambda: [
+            *(
+                value
+                for epsilon in (4.0, 16.0)
+                for task in ("mnist", "mnist-gradients", "covertype")
+                for value in of_bits(epsilon, task)
+            ),
+            *(at(4.0, IN_A_SUM, task=task) for task in ("mnist", "covertype")),
         ],
     ),
 ]
