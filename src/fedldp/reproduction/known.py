@@ -31,6 +31,11 @@ _HALF = (
     "a clip that cuts more: it is the row of Table 1 with epsilon 5 and half of its range, and has "
     "3.6 points less (ldp-fl-fmnist-table1-fixed-eps5)"
 )
+_CIFAR = (
+    "not known: local work and the network's shape are not stated, as on Fashion-MNIST; whether it "
+    "is the noise, the noise-free twin would tell (fedldp reproduce ldp-fl-text52 --only "
+    "fedavg-cifar10 --run)"
+)
 _LDPFL_MNIST = (
     "not known: not the length, for at the paper's it is 95.6 and short 96.0; nor the encoders, "
     "for the clients' own networks have 98.9 and 98.7 (ldpfl-fig2)"
@@ -65,6 +70,9 @@ KNOWN = {
     "ldp-fl-fmnist-table1-fixed-eps10": _TWIN_AND_NOISE,
     "ldp-fl-fmnist-fig5b-eps4": _TWIN_AND_NOISE,
     "ldp-fl-fmnist": _PRINTED,
+    "ldp-fl-cifar10": _CIFAR,
+    "ldp-fl-cifar10-fig5c-eps10": _CIFAR,
+    "ldp-fl-cifar10-table1-adaptive-eps10": _CIFAR,
     "ldp-fl-text52: Fashion-MNIST, LDP-FL against FedAvg": _PRINTED,
     "ldp-fl-text52: MNIST, LDP-FL against FedAvg": (
         "not known: batch size and local epochs are not stated; not fewer epochs, which cost more: "
