@@ -303,6 +303,19 @@ SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
             *(at(4.0, IN_A_SUM, task=task) for task in ("mnist", "covertype")),
         ],
     ),
+    (
+        STUDY,
+        "with 100 they are {:.0f} to {:.0f} points behind Gaussian noise in the sum on pixels, "
+        "and {:.0f} to {:.0f} on oriented gradients.",
+        lambda: [
+            value
+            for task in ("mnist", "mnist-gradients")
+            for value in span(
+                at(epsilon, "distributed_gaussian", 100, task) - at(epsilon, IN_A_SUM, 100, task)
+                for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0)
+            )
+        ],
+    ),
 ]
 
 
