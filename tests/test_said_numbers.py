@@ -14,24 +14,27 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from study_results import (
+    IN_A_SUM,
+    NEAREST,
+    PRIVUNIT,
+    RESULTS,
+    TRUSTED,
+    at,
+    lost,
+    without_noise,
+)
 
-from benchmarks.study.measuring import Results, is_current
-from benchmarks.study.pages import standing
-from benchmarks.study.proving import Cell
 from fedldp.recipes import find_recipe
 from fedldp.reproduction.comparison import proven
 from fedldp.reproduction.results import published
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 README, REPRODUCTION, STUDY = "README.md", "docs/reproduction.md", "docs/study.md"
 
 FAR = ("table1-fixed-eps5", "fig5b-eps3", "fig5b-eps4", "table1-fixed-eps10")
 GAPS = ("", "epochs10", "channels32", "channels32-epochs10", "momentum-epochs10")
 BOTH = "gap-channels32-epochs10"
-PRIVUNIT, NEAREST = "ldp_fl, privunit", "ldp_fl, nearest_direction"
-TRUSTED = ("central_dp", "distributed_gaussian")
-IN_A_SUM = "ldp_fl, two_point, bits in a secure sum"
 BITS = (
     "ldp_fl, two_point",
     "ldp_fl, two_point_l1",
@@ -67,30 +70,6 @@ def noise_on_fmnist(changed: str) -> float:
     """Return what LDP-FL's noise costs in a pair of rows of the gap."""
     twin, noisy = (f"gap-{changed}",) * 2 if changed else ("", "table1-adaptive-eps5")
     return of(f"fedavg-fmnist-{twin}".rstrip("-")) - of(f"ldp-fl-fmnist-{noisy}")
-
-
-@functools.cache
-def cells() -> dict[Cell, float]:
-    """Return the percent of every measured cell of the study."""
-    rows = [row for row in Results(RESULTS / "2026-11-22-study.jsonl").rows if is_current(row)]
-    return {
-        cell: 100 * statistics.mean(row["accuracy"] for row in runs)
-        for cell, runs in standing(rows).items()
-        if runs
-    }
-
-
-def at(epsilon: float, contestant: str, clients: int = 1_000, task: str = "mnist") -> float:
-    return cells()[Cell(task, clients, contestant, epsilon)]
-
-
-def without_noise(clients: int = 1_000, task: str = "mnist") -> float:
-    return at(0.0, "FedAvg, no noise", clients, task)
-
-
-def lost(epsilon: float, clients: int = 1_000, task: str = "mnist") -> float:
-    """Return what is lost against the better of the two who see no single report."""
-    return without_noise(clients, task) - max(at(epsilon, each, clients, task) for each in TRUSTED)
 
 
 def of_bits(epsilon: float, task: str) -> list[float]:

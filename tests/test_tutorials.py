@@ -200,17 +200,12 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
             del sys.modules[name]
 
 
+# Those that train for long are followed in a shell only.
 LONG = {"choosing_a_system.md", "first_run.md", "own_data.md"}
-IN_ONE_PROCESS = [page for page in TUTORIALS if page.name not in WITH_PROCESSES]
+IN_ONE_PROCESS = [page for page in TUTORIALS if page.name not in WITH_PROCESSES | LONG]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.name in LONG else [])
-        for page in IN_ONE_PROCESS
-    ],
-)
+@pytest.mark.parametrize("page", IN_ONE_PROCESS, ids=lambda page: page.stem)
 def test_a_tutorial_does_what_it_says(page: Path, reader: Reader) -> None:
     reader.follow(page)
 

@@ -1,0 +1,62 @@
+"""What the committed results of the study say, for tests of the sentences about them."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.study.contestants import CONTESTANTS
+from benchmarks.study.measuring import Results, Row, is_current
+from benchmarks.study.pages import standing
+from benchmarks.study.proving import Cell
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+
+PRIVUNIT, NEAREST = "ldp_fl, privunit", "ldp_fl, nearest_direction"
+GAUSSIAN = "ldp_fl, gaussian"
+TRUSTED = ("central_dp", "distributed_gaussian")
+IN_A_SUM = "ldp_fl, two_point, bits in a secure sum"
+EVERYWHERE = tuple(each.name for each in CONTESTANTS if each.against == "server" and each.noisy)
+"""Those whose guarantee holds against a server that sees every report."""
+
+
+@functools.cache
+def runs() -> dict[Cell, list[Row]]:
+    """Return the measured runs of every cell."""
+    rows = [row for row in Results(RESULTS / "2026-11-22-study.jsonl").rows if is_current(row)]
+    return {cell: found for cell, found in standing(rows).items() if found}
+
+
+def measured(task: str, clients: int, epsilon: float) -> Iterator[str]:
+    """Yield the contestants that are measured there and need no trust in the server."""
+    for cell in runs():
+        at_it = (cell.task, cell.clients, cell.epsilon) == (task, clients, epsilon)
+        if at_it and cell.contestant in EVERYWHERE:
+            yield cell.contestant
+
+
+def _percent(epsilon: float, contestant: str, clients: int, task: str) -> list[float]:
+    found = runs()[Cell(task, clients, contestant, epsilon)]
+    return [100 * row["accuracy"] for row in found]
+
+
+def at(epsilon: float, contestant: str, clients: int = 1_000, task: str = "mnist") -> float:
+    """Return the mean of a cell in percent."""
+    return statistics.mean(_percent(epsilon, contestant, clients, task))
+
+
+def scatter(epsilon: float, contestant: str, clients: int, task: str) -> float:
+    """Return the sample standard deviation of a cell in points."""
+    return statistics.stdev(_percent(epsilon, contestant, clients, task))
+
+
+def without_noise(clients: int = 1_000, task: str = "mnist") -> float:
+    """Return what the reference has."""
+    return at(0.0, "FedAvg, no noise", clients, task)
+
+
+def lost(epsilon: float, clients: int = 1_000, task: str = "mnist") -> float:
+    """Return what is lost against the better of the two who see no single report."""
+    return without_noise(clients, task) - max(at(epsilon, each, clients, task) for each in TRUSTED)
