@@ -15,7 +15,7 @@ from fedldp.reporting.record import RunFolder
 from fedldp.reproduction import comparison, results, targets
 from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.pages import markdown, remaining, updated
-from fedldp.reproduction.publishing import document, text_of
+from fedldp.reproduction.publishing import document, runs, text_of
 from fedldp.reproduction.results import Measured, Store, data_digests, digest
 from fedldp.reproduction.runner import Job, jobs, run_all
 from fedldp.reproduction.targets import Gain, Target
@@ -454,6 +454,34 @@ def test_what_has_more_seeds_is_published(
         assert other.published
         assert (one.seeds, one.mean) == (other.seeds, pytest.approx(other.mean))
         assert one.deviation == pytest.approx(other.deviation, abs=1e-6)
+
+
+def test_further_seeds_join_a_committed_one(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(store, LONG, 0, 0.1, 0.5)
+    made = document([TINY], store, tmp_path)
+    monkeypatch.setattr(results, "_published", lambda: made)
+    other = Store(tmp_path / "another machine")
+    for run in runs():
+        other.write(run)
+    todo = jobs([LONG], (0, 1), other, tmp_path, "cpu")
+    assert [job.config.seed for job in todo] == [1]
+    keep(other, LONG, 1, 0.3, 0.7)
+    [row] = [row for row in document([TINY], other, tmp_path)["cells"] if row["recipe"] == "long"]
+    assert (row["seeds"], row["mean"]) == ([0, 1], 0.6)
+    assert row["after"]["1"][0] == pytest.approx(0.2)
+
+
+def test_what_is_committed_of_several_seeds_is_no_run(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(2):
+        keep(store, LONG, seed, 0.1, 0.5)
+    made = document([TINY], store, tmp_path)
+    monkeypatch.setattr(results, "_published", lambda: made)
+    assert "long" in results.published()
+    assert "long" not in {run.recipe for run in runs()}
 
 
 def test_the_tables_of_the_page_are_those_of_the_committed_results() -> None:

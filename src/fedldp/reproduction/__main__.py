@@ -1,7 +1,8 @@
-"""What a maintainer runs: python -m fedldp.reproduction [PAGE | --publish].
+"""What a maintainer runs: python -m fedldp.reproduction [PAGE | --publish | --restore].
 
 PAGE, docs/reproduction.md, gets its tables anew from the committed results; with --publish, those
-get the user's own measurements where they have more seeds.
+get the user's own measurements where they have more seeds. With --restore, committed results of one
+seed become the user's own, so that further seeds join them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from fedldp.data import resolve_data_dir
 from fedldp.reproduction.pages import updated
-from fedldp.reproduction.publishing import document, text_of
+from fedldp.reproduction.publishing import document, runs, text_of
 from fedldp.reproduction.results import Store, default_cache
 from fedldp.reproduction.targets import targets
 
@@ -23,6 +24,9 @@ def main(argument: str) -> None:
         path = Path(str(files("fedldp.reproduction").joinpath("published.json")))
         found = document(targets().values(), Store(default_cache()), resolve_data_dir(None))
         path.write_text(text_of(found), encoding="utf-8")
+    elif argument == "--restore":
+        for run in runs():
+            Store(default_cache()).write(run)
     else:
         page = Path(argument)
         page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""From the user's measurements to the committed ones: what a maintainer does after long runs."""
+"""From the user's measurements to the committed ones, and back: what a maintainer does."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from fedldp.reproduction.comparison import Ours, compare
 from fedldp.reproduction.results import (
+    Measured,
     Published,
     Store,
     data_digests,
@@ -46,6 +47,39 @@ def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, lis
                     "deviation": row.ours.deviation,
                 }
     return {"cells": list(cells.values()), "gains": list(gains.values())}
+
+
+def runs() -> list[Measured]:
+    """Return the committed results of one seed as the runs that they are of.
+
+    In a store of the user's own, further seeds join them. Those of more seeds are means alone, and
+    how long a run took is not committed.
+    """
+    found: dict[tuple[str, int], list[Published]] = {}
+    for row in published().values():
+        if len(row.seeds) == 1 and len(row.after) == row.rounds:
+            found.setdefault((row.digest, row.rounds), []).append(row)
+    return [_run(rows) for rows in found.values()]
+
+
+def _run(rows: list[Published]) -> Measured:
+    """Return the run of which ``rows`` are the metrics."""
+    first = rows[0]
+    curves = {
+        row.metric: [mean for mean, _ in row.after.values() if mean is not None] for row in rows
+    }
+    return Measured(
+        digest=first.digest,
+        recipe=first.recipe,
+        seed=first.seeds[0],
+        rounds=first.rounds,
+        accuracies=curves.pop("accuracy", []),
+        device=first.device,
+        hardware=first.hardware,
+        date=first.date,
+        seconds=0.0,
+        metrics=curves,
+    )
 
 
 def text_of(results: dict[str, list[dict[str, Any]]]) -> str:

@@ -48,7 +48,7 @@ class Measured:
         device: what trained.
         hardware: for people.
         date: ISO.
-        seconds: of all rounds.
+        seconds: of all rounds; 0 where it is not known.
         metrics: what the system adds to accuracy, each after every round.
     """
 

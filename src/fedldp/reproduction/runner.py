@@ -71,7 +71,7 @@ def jobs(
         config, data = recipe.config, data_digests(recipe.config, root)[0]
         known = store.find(config, data, source_of(recipe).metric)
         kept = [run for run in known if run.device == device]
-        seconds = estimate(config, root, [run.seconds / run.rounds for run in kept])
+        seconds = estimate(config, root, [run.seconds / run.rounds for run in kept if run.seconds])
         missing = [seed for seed in seeds if seed not in {run.seed for run in kept}]
         for count, seed in enumerate(missing, start=len(kept) + 1):
             worth = (1 if recipe.expected is None else 2) / count
