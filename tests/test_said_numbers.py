@@ -79,6 +79,16 @@ def of_bits(epsilon: float, task: str) -> list[float]:
 SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
     (
         REPRODUCTION,
+        "the noise-free twin is {:.1f} points below the paper's, and the noise costs {:.1f} more",
+        lambda: [62.55 - of("fedavg-cifar10"), of("fedavg-cifar10") - of("ldp-fl-cifar10")],
+    ),
+    (
+        REPRODUCTION,
+        "LDP-FL stands still from round 8 on, the twin gains {:.1f} points from there.",
+        lambda: [after("fedavg-cifar10", 15) - after("fedavg-cifar10", 8)],
+    ),
+    (
+        REPRODUCTION,
         "the noise costs {:.1f}, {:.1f}, {:.1f} and {:.1f} points with 50, 100, 200 and 500",
         lambda: [
             of(f"fedavg-mnist{clients}") - of(f"ldp-fl-mnist{clients}")
