@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.study.contestants import CONTESTANTS
+from benchmarks.study.measuring import EPSILONS as EPSILONS
 from benchmarks.study.measuring import Results, Row, is_current
 from benchmarks.study.pages import standing
 from benchmarks.study.proving import Cell

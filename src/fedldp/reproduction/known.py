@@ -20,7 +20,7 @@ _TWIN = (
 )
 _NOISE_FREE = (
     "local work and the model's width, which the paper does not state: 10 local epochs with 16 and "
-    "32 channels have 86.6, with momentum 0.5 and this width 86.5 (ldp-fl-fmnist-gap)"
+    "32 channels have 86.6, with momentum 0.5 in place of the width 86.5 (ldp-fl-fmnist-gap)"
 )
 _TWIN_AND_NOISE = (
     "not known in full: local work and width are 3.4 points (ldp-fl-fmnist-gap), but the noise "
@@ -28,17 +28,18 @@ _TWIN_AND_NOISE = (
     "wide a range: half of it has 78.2 (ldp-fl-fmnist-gap)"
 )
 _HALF = (
-    "a clip that cuts more: it is the row of Table 1 with epsilon 5 and half of its range, and has "
-    "3.6 points less (ldp-fl-fmnist-table1-fixed-eps5)"
+    "not known in full: 3.6 of the points are a clip that cuts more, for with twice the range it "
+    "has 81.8 (ldp-fl-fmnist-table1-fixed-eps5)"
 )
 _CIFAR_TWIN = (
     "not known: local epochs, batch size and the network's shape are not stated; it gains 0.3 "
     "points in its last round; try fedldp run fedavg-cifar10 --set local_epochs=10"
 )
-_CIFAR = (
+_CIFAR_OF = (
     "not known in full: the noise-free twin, fedavg-cifar10 with the same settings, has 44.6, "
-    "where the paper's has 62.6; and the noise costs 7 points here, and 1 there"
+    "where the paper's has 62.6; and the noise costs 7 points here, and {} there"
 )
+_CIFAR, _CIFAR_TABLE1 = _CIFAR_OF.format("1"), _CIFAR_OF.format("2")
 _LDPFL_MNIST = (
     "not known: not the length, for at the paper's it is 95.6 and short 96.0; nor the encoders, "
     "for the clients' own networks have 98.9 and 98.7 (ldpfl-fig2)"
@@ -49,7 +50,8 @@ _FIG3 = (
     "theirs as in ours; gains over what is near chance say little, {}"
 )
 _SCATTER = (
-    "chance, if the paper's is a single run, which it does not say: ours scatter by {} points "
+    "not known; chance, if the paper's is a single run, which it does not say: ours scatter by {} "
+    "points "
     "(personalized-fig{})"
 )
 
@@ -76,7 +78,7 @@ KNOWN = {
     "fedavg-cifar10": _CIFAR_TWIN,
     "ldp-fl-cifar10": _CIFAR,
     "ldp-fl-cifar10-fig5c-eps10": _CIFAR,
-    "ldp-fl-cifar10-table1-adaptive-eps10": _CIFAR,
+    "ldp-fl-cifar10-table1-adaptive-eps10": _CIFAR_TABLE1,
     "ldp-fl-text52: Fashion-MNIST, LDP-FL against FedAvg": _PRINTED,
     "ldp-fl-text52: CIFAR-10, LDP-FL against FedAvg": (
         "not known: LDP-FL stands between 36 and 39 from round 8 on, while the noise-free twin "
@@ -104,7 +106,7 @@ KNOWN = {
     "personalized-fig2: mean gain of (B) over (A)": _SCATTER.format("3", "2"),
     "personalized-fig2: mean gain of (C) over (A)": _DATA.format("it is +11.3"),
     "personalized-digits-fig2-none": (
-        "chance, or U, which is not stated: single runs scatter by 3 points, and with "
+        "not known; chance, or U, which is not stated: single runs scatter by 3 points, and with "
         "--set local_epochs=2 it is 86.4 (seeds 0 to 5)"
     ),
     "personalized-fig2-digits: mean gain of (B) over (A)": (
