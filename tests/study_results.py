@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.study.contestants import CONTESTANTS
@@ -61,3 +61,9 @@ def without_noise(clients: int = 1_000, task: str = "mnist") -> float:
 def lost(epsilon: float, clients: int = 1_000, task: str = "mnist") -> float:
     """Return what is lost against the better of the two who see no single report."""
     return without_noise(clients, task) - max(at(epsilon, each, clients, task) for each in TRUSTED)
+
+
+def span(values: Iterable[float]) -> list[float]:
+    """Return the least and the largest."""
+    found = sorted(values)
+    return [found[0], found[-1]]

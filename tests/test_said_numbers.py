@@ -1,6 +1,7 @@
 """What the README and pages say of measurements in words is what the committed results have.
 
-Their tables are generated, and have tests of their own; here are the sentences around them.
+Their tables are generated, and have tests of their own; here are the sentences around them. Those
+of the study's conclusion are in ``tests/study/test_conclusion_numbers.py``.
 """
 
 from __future__ import annotations
@@ -10,40 +11,22 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from study_results import (
-    EPSILONS,
-    GAUSSIAN,
-    IN_A_SUM,
-    NEAREST,
-    PRIVUNIT,
-    RESULTS,
-    TRUSTED,
-    at,
-    lost,
-    without_noise,
-)
+from study_results import RESULTS, TRUSTED, at, span, without_noise
 
 from fedldp.recipes import find_recipe
 from fedldp.reproduction.comparison import proven
 from fedldp.reproduction.results import published
 
 ROOT = Path(__file__).parents[1]
-README, REPRODUCTION, STUDY = "README.md", "docs/reproduction.md", "docs/study.md"
+README, REPRODUCTION = "README.md", "docs/reproduction.md"
 
 FAR = ("table1-fixed-eps5", "fig5b-eps3", "fig5b-eps4", "table1-fixed-eps10")
 GAPS = ("", "epochs10", "channels32", "channels32-epochs10", "momentum-epochs10")
 BOTH = "gap-channels32-epochs10"
-BITS = (
-    "ldp_fl, two_point",
-    "ldp_fl, two_point_l1",
-    "ldp_fl, sign",
-    "personalized_sound, signs",
-    "personalized, dp-sign",
-)
 CURVES = ("none", "low", "high", "lmh-a", "lmh-b", "lmh-c")
 
 
@@ -63,29 +46,10 @@ def after(recipe: str, rounds: int) -> float:
     return 100 * mean
 
 
-def span(values: Iterable[float]) -> list[float]:
-    found = sorted(values)
-    return [found[0], found[-1]]
-
-
 def noise_on_fmnist(changed: str) -> float:
     """Return what LDP-FL's noise costs in a pair of rows of the gap."""
     twin, noisy = (f"gap-{changed}",) * 2 if changed else ("", "table1-adaptive-eps5")
     return of(f"fedavg-fmnist-{twin}".rstrip("-")) - of(f"ldp-fl-fmnist-{noisy}")
-
-
-def behind(epsilon: float, clients: int, task: str) -> float:
-    return at(epsilon, PRIVUNIT, clients, task) - at(epsilon, NEAREST, clients, task)
-
-
-def ten_times(epsilon: float) -> float:
-    """Return what PrivUnit loses on Covertype with ten times the clients."""
-    of = (at(epsilon, PRIVUNIT, clients, "covertype") for clients in (1_000, 10_000))
-    return next(of) - next(of)
-
-
-def of_bits(epsilon: float, task: str) -> list[float]:
-    return span(at(epsilon, each, task=task) for each in BITS)
 
 
 SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
@@ -202,142 +166,6 @@ SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
         README,
         "With 100 it costs {:.0f} to {:.0f} at ε 4, and half of the accuracy at ε 1, on pixels.",
         lambda: span(without_noise(100) - at(4.0, each, 100) for each in TRUSTED),
-    ),
-    (
-        STUDY,
-        "it costs {:.1f} points on MNIST's pixels at ε 1 and {:.1f} at ε 4, {:.1f} and {:.1f} on "
-        "oriented gradients, and {:.1f} and {:.1f} on Covertype.",
-        lambda: [
-            lost(epsilon, task=task)
-            for task in ("mnist", "mnist-gradients", "covertype")
-            for epsilon in (1.0, 4.0)
-        ],
-    ),
-    (
-        STUDY,
-        "with 100, 1,000 and 10,000 it is {:.0f}, {:.0f} and {:.0f} % on MNIST, and {:.0f}, "
-        "{:.0f} and {:.0f} % on Covertype.",
-        lambda: [
-            without_noise(clients, task)
-            for task in ("mnist", "covertype")
-            for clients in (100, 1_000, 10_000)
-        ],
-    ),
-    (
-        STUDY,
-        "at ε 1, 4 and 16, {:.0f}, {:.0f} and {:.0f} % are left on pixels with 1,000 clients, "
-        "where {:.0f} are had without noise, and {:.0f}, {:.0f} and {:.0f} with 100.",
-        lambda: [
-            *(at(epsilon, PRIVUNIT) for epsilon in (1.0, 4.0, 16.0)),
-            without_noise(),
-            *(at(epsilon, PRIVUNIT, 100) for epsilon in (1.0, 4.0, 16.0)),
-        ],
-    ),
-    (
-        STUDY,
-        "{:.0f}, {:.0f} and {:.0f} % of {:.0f} with 100 clients, and {:.0f}, {:.0f} and {:.0f} % "
-        "of {:.0f} with 1,000",
-        lambda: [
-            value
-            for clients in (100, 1_000)
-            for value in (
-                *(at(epsilon, PRIVUNIT, clients, "covertype") for epsilon in (1.0, 4.0, 16.0)),
-                without_noise(clients, "covertype"),
-            )
-        ],
-    ),
-    (
-        STUDY,
-        "at ε 4, 10,000 clients have {:.0f} % on MNIST's pixels and {:.0f} % on oriented "
-        "gradients, where 1,000 have {:.0f} and {:.0f}.",
-        lambda: [
-            at(4.0, PRIVUNIT, clients, task)
-            for clients in (10_000, 1_000)
-            for task in ("mnist", "mnist-gradients")
-        ],
-    ),
-    (
-        STUDY,
-        "On Covertype they have {:.0f} to {:.0f} points less up to ε 4",
-        lambda: span(ten_times(epsilon) for epsilon in (1.0, 2.0, 4.0)),
-    ),
-    (
-        STUDY,
-        "behind PrivUnit by {:.0f} to {:.0f} points at ε 4 on pixels and on Covertype with up to "
-        "1,000 clients, by up to {:.0f} with 100 clients on pixels",
-        lambda: [
-            *span(
-                behind(4.0, clients, task)
-                for task in ("mnist", "covertype")
-                for clients in (100, 1_000)
-            ),
-            max(behind(epsilon, 100, "mnist") for epsilon in EPSILONS),
-        ],
-    ),
-    (
-        STUDY,
-        "at ε 1 on Covertype with 100 ({:.0f} to {:.0f})",
-        lambda: [at(1.0, each, 100, "covertype") for each in (NEAREST, PRIVUNIT)],
-    ),
-    (
-        STUDY,
-        "on oriented gradients it has {:.0f} % at ε 4 with 10,000, for {:.0f} with 1,000.",
-        lambda: [at(4.0, GAUSSIAN, clients, "mnist-gradients") for clients in (10_000, 1_000)],
-    ),
-    (
-        STUDY,
-        "bring {:.0f} points at ε 4 with 1,000 clients, more than four times the ε does without "
-        "them, and leave {:.0f} % at ε 16, {:.0f} below what they have without noise; with 100 "
-        "clients they bring {:.0f} points at ε 4, where four times the ε brings {:.0f}.",
-        lambda: [
-            at(4.0, PRIVUNIT, task="mnist-gradients") - at(4.0, PRIVUNIT),
-            at(16.0, PRIVUNIT, task="mnist-gradients"),
-            without_noise(task="mnist-gradients") - at(16.0, PRIVUNIT, task="mnist-gradients"),
-            at(4.0, PRIVUNIT, 100, "mnist-gradients") - at(4.0, PRIVUNIT, 100),
-            at(16.0, PRIVUNIT, 100) - at(4.0, PRIVUNIT, 100),
-        ],
-    ),
-    (
-        STUDY,
-        "bring it none at ε 4 ({:.0f} %) and cost it {:.0f} at ε 1, and bring `nearest_direction` "
-        "{:.0f} at ε 4, nothing clear elsewhere, and Gaussian noise {:.0f} at ε 4.",
-        lambda: [
-            at(4.0, PRIVUNIT, task="mnist-convolutions"),
-            at(1.0, PRIVUNIT) - at(1.0, PRIVUNIT, task="mnist-convolutions"),
-            *(
-                at(4.0, each, task="mnist-convolutions") - at(4.0, each)
-                for each in (NEAREST, GAUSSIAN)
-            ),
-        ],
-    ),
-    (
-        STUDY,
-        "with 1,000 clients {:.0f} to {:.0f} % on MNIST's pixels, {:.0f} to {:.0f} % on oriented "
-        "gradients, and {:.0f} to {:.0f} % on Covertype, below its most frequent class; at ε 16 "
-        "they have {:.0f} to {:.0f} %, {:.0f} to {:.0f} %, and {:.0f} to {:.0f} %. The same bits "
-        "in a secure sum have {:.1f} % and {:.1f} % at ε 4",
-        lambda: [
-            *(
-                value
-                for epsilon in (4.0, 16.0)
-                for task in ("mnist", "mnist-gradients", "covertype")
-                for value in of_bits(epsilon, task)
-            ),
-            *(at(4.0, IN_A_SUM, task=task) for task in ("mnist", "covertype")),
-        ],
-    ),
-    (
-        STUDY,
-        "with 100 they are {:.0f} to {:.0f} points behind Gaussian noise in the sum on pixels, "
-        "and {:.0f} to {:.0f} on oriented gradients.",
-        lambda: [
-            value
-            for task in ("mnist", "mnist-gradients")
-            for value in span(
-                at(epsilon, "distributed_gaussian", 100, task) - at(epsilon, IN_A_SUM, 100, task)
-                for epsilon in EPSILONS
-            )
-        ],
     ),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,33 @@ def test_the_order_of_answers_is_no_matter(
 ) -> None:
     world = make_world(tmp_path, channel=channel)
     assert bits(world.serve(Reordered(world.pipe().agents))) == expected
+
+
+class OneBehind(FakePipe):
+    """One node hands an answer over when the next message comes, if it is good until then."""
+
+    kept: tuple[int, Body, float] | None = None
+
+    def ask(self, node: int, body: bytes, ttl: int) -> int:
+        tag = super().ask(node, body, ttl)
+        if node == 100:
+            before, self.kept = self.kept, (*self._ready.pop(), time.monotonic() + ttl)
+            if before is not None:
+                tag_before, answer, until = before
+                self._ready.append((tag_before, answer if time.monotonic() < until else None))
+        return tag
+
+
+@pytest.mark.parametrize("channel", ["named", pytest.param("sum", marks=pytest.mark.slow)])
+def test_a_node_that_answers_one_message_late_is_found_and_counted(
+    tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes]
+) -> None:
+    monkeypatch.setattr(sites, "_AGAIN", 1.0)
+    monkeypatch.setattr(sites, "_GREET_AGAIN", 0.2)
+    world = make_world(tmp_path, channel=channel)
+    pipe = OneBehind(world.pipe().agents)
+    assert bits(world.serve(pipe)) == expected
+    assert_each_once(world, pipe)
 
 
 # The server

@@ -43,6 +43,10 @@ _AGAIN = 60.0
 """Seconds after which a question that is not answered is asked again, beside the first."""
 _LOOK = 2.0
 """Seconds between looks for nodes."""
+_GREET_AGAIN = 15.0
+"""Seconds after which a node that did not say who it is is greeted again, beside the first time,
+whose answer is good for ``_AGAIN``. A SuperNode of flwr 1.41 that took a message as its run ended
+hands each later answer over only when the next message comes."""
 
 RELEASED_TWICE = "it may have released twice"
 """What a log says of a site that gave two different answers to one question."""
@@ -120,6 +124,8 @@ class Sites:
         """The node of each site."""
         self._greeted: dict[int, tuple[int, bytes]] = {}
         """Node and challenge of each greeting that is under way, by tag."""
+        self._greet_again: dict[int, float] = {}
+        """When each node is greeted again that has not answered."""
         self._looked = -_LOOK
         self._silenced = Silenced(log)
         self._late: dict[int, int] = {}
@@ -190,19 +196,23 @@ class Sites:
         if now - self._looked < _LOOK or waiting.open <= self._nodes.keys():
             return
         self._looked = now
-        under_way = {node for node, _ in self._greeted.values()}
         try:
             there = self._pipe.nodes(timeout=5.0)
         except WireError:
             return  # the pipe is gone, which the round waits out
         for node in there:
-            if node not in self._nodes.values() and node not in under_way:
-                challenge = os.urandom(CHALLENGE_BYTES)
-                hello = pack(Hello(self._agreement.digest, challenge))
-                self._greeted[self._pipe.ask(node, hello, int(_AGAIN))] = node, challenge
+            if node in self._nodes.values() or now < self._greet_again.get(node, now):
+                continue
+            if node in self._greet_again:
+                self._silenced(f"node {node} does not say whose it is; it is greeted again")
+            self._greet_again[node] = now + _GREET_AGAIN
+            challenge = os.urandom(CHALLENGE_BYTES)
+            hello = pack(Hello(self._agreement.digest, challenge))
+            self._greeted[self._pipe.ask(node, hello, int(_AGAIN))] = node, challenge
 
     def _met(self, tag: int, body: bytes | None) -> None:
         node, challenge = self._greeted.pop(tag)
+        self._greet_again.pop(node, None)
         try:
             present = read_by_server(body) if body else None
         except WireError:
@@ -216,9 +226,10 @@ class Sites:
         if not is_signed(site.key, present.signature, signed):
             self._silenced(f"node {node}: says it is {site.name}, and did not sign for that")
             return
-        self._nodes[present.index] = node
+        if self._nodes.get(present.index) != node:
+            self._nodes[present.index] = node
+            log.info("site %s is there", site.name)
         self._receipts.setdefault(present.index, present.receipt)
-        log.info("site %s is there", site.name)
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
         for client in sorted(waiting.open & self._nodes.keys()):

@@ -16,7 +16,7 @@ _PRINTED = (
 )
 _TWIN = (
     "not known in full: the noise-free twin, fedavg-mnist with the same settings, has 98.05, where "
-    "the paper's has 97.21; and the noise costs 0.4 or 0.5 here, and 1.1 there"
+    "the paper's has 97.21; and the noise costs 0.3 or 0.5 here, and 1.1 there"
 )
 _NOISE_FREE = (
     "local work and the model's width, which the paper does not state: 10 local epochs with 16 and "

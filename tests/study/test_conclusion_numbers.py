@@ -1,0 +1,198 @@
+"""What the study's conclusion says in numbers is what the committed results have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from study_results import (
+    EPSILONS,
+    GAUSSIAN,
+    IN_A_SUM,
+    NEAREST,
+    PRIVUNIT,
+    TRUSTED,
+    at,
+    lost,
+    span,
+    without_noise,
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "study.md"
+BITS = (
+    "ldp_fl, two_point",
+    "ldp_fl, two_point_l1",
+    "ldp_fl, sign",
+    "personalized_sound, signs",
+    "personalized, dp-sign",
+)
+
+
+def behind(epsilon: float, clients: int, task: str) -> float:
+    return at(epsilon, PRIVUNIT, clients, task) - at(epsilon, NEAREST, clients, task)
+
+
+def ten_times(epsilon: float) -> float:
+    """Return what PrivUnit loses on Covertype with ten times the clients."""
+    of = (at(epsilon, PRIVUNIT, clients, "covertype") for clients in (1_000, 10_000))
+    return next(of) - next(of)
+
+
+def of_bits(epsilon: float, task: str) -> list[float]:
+    return span(at(epsilon, each, task=task) for each in BITS)
+
+
+SAID: list[tuple[str, Callable[[], list[float]]]] = [
+    (
+        "it costs {:.1f} points on MNIST's pixels at ε 1 and {:.1f} at ε 4, {:.1f} and {:.1f} on "
+        "oriented gradients, and {:.1f} and {:.1f} on Covertype.",
+        lambda: [
+            lost(epsilon, task=task)
+            for task in ("mnist", "mnist-gradients", "covertype")
+            for epsilon in (1.0, 4.0)
+        ],
+    ),
+    (
+        "with 100, 1,000 and 10,000 it is {:.0f}, {:.0f} and {:.0f} % on MNIST, and {:.0f}, "
+        "{:.0f} and {:.0f} % on Covertype.",
+        lambda: [
+            without_noise(clients, task)
+            for task in ("mnist", "covertype")
+            for clients in (100, 1_000, 10_000)
+        ],
+    ),
+    (
+        "at ε 1, 4 and 16, {:.0f}, {:.0f} and {:.0f} % are left on pixels with 1,000 clients, "
+        "where {:.0f} are had without noise, and {:.0f}, {:.0f} and {:.0f} with 100.",
+        lambda: [
+            *(at(epsilon, PRIVUNIT) for epsilon in (1.0, 4.0, 16.0)),
+            without_noise(),
+            *(at(epsilon, PRIVUNIT, 100) for epsilon in (1.0, 4.0, 16.0)),
+        ],
+    ),
+    (
+        "{:.0f}, {:.0f} and {:.0f} % of {:.0f} with 100 clients, and {:.0f}, {:.0f} and {:.0f} % "
+        "of {:.0f} with 1,000",
+        lambda: [
+            value
+            for clients in (100, 1_000)
+            for value in (
+                *(at(epsilon, PRIVUNIT, clients, "covertype") for epsilon in (1.0, 4.0, 16.0)),
+                without_noise(clients, "covertype"),
+            )
+        ],
+    ),
+    (
+        "at ε 4, 10,000 clients have {:.0f} % on MNIST's pixels and {:.0f} % on oriented "
+        "gradients, where 1,000 have {:.0f} and {:.0f}.",
+        lambda: [
+            at(4.0, PRIVUNIT, clients, task)
+            for clients in (10_000, 1_000)
+            for task in ("mnist", "mnist-gradients")
+        ],
+    ),
+    (
+        "On Covertype they have {:.0f} to {:.0f} points less up to ε 4",
+        lambda: span(ten_times(epsilon) for epsilon in (1.0, 2.0, 4.0)),
+    ),
+    (
+        "behind PrivUnit by {:.0f} to {:.0f} points at ε 4 on pixels and on Covertype with up to "
+        "1,000 clients, by up to {:.0f} with 100 clients on pixels",
+        lambda: [
+            *span(
+                behind(4.0, clients, task)
+                for task in ("mnist", "covertype")
+                for clients in (100, 1_000)
+            ),
+            max(behind(epsilon, 100, "mnist") for epsilon in EPSILONS),
+        ],
+    ),
+    (
+        "at ε 1 on Covertype with 100 ({:.0f} to {:.0f})",
+        lambda: [at(1.0, each, 100, "covertype") for each in (NEAREST, PRIVUNIT)],
+    ),
+    (
+        "on oriented gradients it has {:.0f} % at ε 4 with 10,000, for {:.0f} with 1,000.",
+        lambda: [at(4.0, GAUSSIAN, clients, "mnist-gradients") for clients in (10_000, 1_000)],
+    ),
+    (
+        "bring {:.0f} points at ε 4 with 1,000 clients, more than four times the ε does without "
+        "them, and leave {:.0f} % at ε 16, {:.0f} below what they have without noise; with 100 "
+        "clients they bring {:.0f} points at ε 4, where four times the ε brings {:.0f}.",
+        lambda: [
+            at(4.0, PRIVUNIT, task="mnist-gradients") - at(4.0, PRIVUNIT),
+            at(16.0, PRIVUNIT, task="mnist-gradients"),
+            without_noise(task="mnist-gradients") - at(16.0, PRIVUNIT, task="mnist-gradients"),
+            at(4.0, PRIVUNIT, 100, "mnist-gradients") - at(4.0, PRIVUNIT, 100),
+            at(16.0, PRIVUNIT, 100) - at(4.0, PRIVUNIT, 100),
+        ],
+    ),
+    (
+        "bring it none at ε 4 ({:.0f} %) and cost it {:.0f} at ε 1, and bring `nearest_direction` "
+        "{:.0f} at ε 4, nothing clear elsewhere, and Gaussian noise {:.0f} at ε 4, all with "
+        "1,000 clients",
+        lambda: [
+            at(4.0, PRIVUNIT, task="mnist-convolutions"),
+            at(1.0, PRIVUNIT) - at(1.0, PRIVUNIT, task="mnist-convolutions"),
+            *(
+                at(4.0, each, task="mnist-convolutions") - at(4.0, each)
+                for each in (NEAREST, GAUSSIAN)
+            ),
+        ],
+    ),
+    (
+        "with 1,000 clients {:.0f} to {:.0f} % on MNIST's pixels, {:.0f} to {:.0f} % on oriented "
+        "gradients, and {:.0f} to {:.0f} % on Covertype, below its most frequent class; at ε 16 "
+        "they have {:.0f} to {:.0f} %, {:.0f} to {:.0f} %, and {:.0f} to {:.0f} %. The same bits "
+        "in a secure sum have {:.1f} % and {:.1f} % at ε 4",
+        lambda: [
+            *(
+                value
+                for epsilon in (4.0, 16.0)
+                for task in ("mnist", "mnist-gradients", "covertype")
+                for value in of_bits(epsilon, task)
+            ),
+            *(at(4.0, IN_A_SUM, task=task) for task in ("mnist", "covertype")),
+        ],
+    ),
+    (
+        "with 100 they are {:.0f} to {:.0f} points behind Gaussian noise in the sum on pixels, "
+        "and {:.0f} to {:.0f} on oriented gradients.",
+        lambda: [
+            value
+            for task in ("mnist", "mnist-gradients")
+            for value in span(
+                at(epsilon, "distributed_gaussian", 100, task) - at(epsilon, IN_A_SUM, 100, task)
+                for epsilon in EPSILONS
+            )
+        ],
+    ),
+    (
+        "on random convolutions with 100 clients at ε 2, {:.0f} and {:.0f} %, and seeds",
+        lambda: [at(2.0, each, 100, "mnist-convolutions") for each in TRUSTED],
+    ),
+    (
+        "with 100 it is {:.0f} behind at ε 2 and {:.0f} at ε 8, and level elsewhere.",
+        lambda: [behind(epsilon, 100, "mnist-convolutions") for epsilon in (2.0, 8.0)],
+    ),
+    (
+        "at ε 4 with 100, Gaussian noise in a sum has {:.0f} % on pixels, {:.0f} on oriented "
+        "gradients, and {:.0f} on random convolutions.",
+        lambda: [
+            at(4.0, "distributed_gaussian", 100, task)
+            for task in ("mnist", "mnist-gradients", "mnist-convolutions")
+        ],
+    ),
+    (
+        "with 100 nothing is clear but {:.0f} for `nearest_direction` at ε 8.",
+        lambda: [at(8.0, NEAREST, 100, "mnist-convolutions") - at(8.0, NEAREST, 100)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("template", "values"), SAID, ids=[template[:40] for template, _ in SAID])
+def test_a_sentence_has_the_numbers_of_the_results(
+    template: str, values: Callable[[], list[float]]
+) -> None:
+    assert template.format(*values()) in " ".join(PAGE.read_text(encoding="utf-8").split())
