@@ -15,7 +15,7 @@ from fedldp.reporting.record import RunFolder
 from fedldp.reproduction import comparison, results, targets
 from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.pages import markdown, remaining, updated
-from fedldp.reproduction.publishing import document, runs, text_of
+from fedldp.reproduction.publishing import document, restore, text_of
 from fedldp.reproduction.results import Measured, Store, data_digests, digest
 from fedldp.reproduction.runner import Job, jobs, run_all
 from fedldp.reproduction.targets import Gain, Target
@@ -463,14 +463,28 @@ def test_further_seeds_join_a_committed_one(
     made = document([TINY], store, tmp_path)
     monkeypatch.setattr(results, "_published", lambda: made)
     other = Store(tmp_path / "another machine")
-    for run in runs():
-        other.write(run)
+    restore(other)
     todo = jobs([LONG], (0, 1), other, tmp_path, "cpu")
     assert [job.config.seed for job in todo] == [1]
     keep(other, LONG, 1, 0.3, 0.7)
     [row] = [row for row in document([TINY], other, tmp_path)["cells"] if row["recipe"] == "long"]
     assert (row["seeds"], row["mean"]) == ([0, 1], 0.6)
     assert row["after"]["1"][0] == pytest.approx(0.2)
+
+
+def test_a_run_that_is_there_is_not_restored_over(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(store, LONG, 0, 0.1, 0.5)
+    made = document([TINY], store, tmp_path)
+    monkeypatch.setattr(results, "_published", lambda: made)
+    before = kept(store)
+    restore(store)
+    assert kept(store) == before
+
+
+def kept(store: Store) -> list[Measured]:
+    return store.find(LONG.config, data_digests(LONG.config)[0])
 
 
 def test_what_is_committed_of_several_seeds_is_no_run(
@@ -481,7 +495,9 @@ def test_what_is_committed_of_several_seeds_is_no_run(
     made = document([TINY], store, tmp_path)
     monkeypatch.setattr(results, "_published", lambda: made)
     assert "long" in results.published()
-    assert "long" not in {run.recipe for run in runs()}
+    other = Store(tmp_path / "another machine")
+    restore(other)
+    assert kept(other) == []
 
 
 def test_the_tables_of_the_page_are_those_of_the_committed_results() -> None:

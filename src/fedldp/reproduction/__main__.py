@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedldp.data import resolve_data_dir
 from fedldp.reproduction.pages import updated
-from fedldp.reproduction.publishing import document, runs, text_of
+from fedldp.reproduction.publishing import document, restore, text_of
 from fedldp.reproduction.results import Store, default_cache
 from fedldp.reproduction.targets import targets
 
@@ -25,8 +25,7 @@ def main(argument: str) -> None:
         found = document(targets().values(), Store(default_cache()), resolve_data_dir(None))
         path.write_text(text_of(found), encoding="utf-8")
     elif argument == "--restore":
-        for run in runs():
-            Store(default_cache()).write(run)
+        restore(Store(default_cache()))
     else:
         page = Path(argument)
         page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -49,12 +49,18 @@ def document(found: Iterable[Target], store: Store, root: Path) -> dict[str, lis
     return {"cells": list(cells.values()), "gains": list(gains.values())}
 
 
-def runs() -> list[Measured]:
-    """Return the committed results of one seed as the runs that they are of.
+def restore(store: Store) -> None:
+    """Write the committed results of one seed to ``store`` as runs: further seeds join them.
 
-    In a store of the user's own, further seeds join them. Those of more seeds are means alone, and
-    how long a run took is not committed.
+    A run that is there already stays. Results of more seeds are means alone, and no runs.
     """
+    for run in _runs():
+        if not store.has(run):
+            store.write(run)
+
+
+def _runs() -> list[Measured]:
+    """Return the runs that committed results are of, without how long they took."""
     found: dict[tuple[str, int], list[Published]] = {}
     for row in published().values():
         if len(row.seeds) == 1 and len(row.after) == row.rounds:

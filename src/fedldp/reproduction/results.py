@@ -162,8 +162,7 @@ class Store:
         Raises:
             RunError: the folder cannot be written to.
         """
-        name = _name(measured.device, measured.seed, measured.rounds)
-        path = self._folder / measured.digest / f"{name}.json"
+        path = self._path(measured)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
@@ -171,6 +170,10 @@ class Store:
             os.replace(file.name, path)
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}; a measurement is kept there") from error
+
+    def has(self, measured: Measured) -> bool:
+        """Return whether there is a measurement of the same, which ``write`` would replace."""
+        return self._path(measured).exists()
 
     @contextmanager
     def under_way(
@@ -213,6 +216,10 @@ class Store:
             if len(read.values(metric)) >= config.rounds:
                 found[read.device, read.seed] = read
         return list(found.values())
+
+    def _path(self, measured: Measured) -> Path:
+        name = _name(measured.device, measured.seed, measured.rounds)
+        return self._folder / measured.digest / f"{name}.json"
 
 
 def _name(device: Device, seed: int, rounds: int) -> str:
