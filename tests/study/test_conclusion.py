@@ -154,8 +154,8 @@ SAID: dict[str, Callable[[], bool]] = {
     "and is the best, or level with the best, at ε 4 and below in most cells.": (
         best_or_level_in_most
     ),
-    "`nearest_direction` is the best on MNIST's pixels and oriented gradients from ε 2 on, and on "
-    "Covertype with 100 and 1,000 clients up to ε 8": nearest_is_the_best_to_deploy,
+    "`nearest_direction` is the best** on MNIST's pixels and oriented gradients from ε 2 on, and "
+    "on Covertype with 100 and 1,000 clients up to ε 8": nearest_is_the_best_to_deploy,
     "and level or ahead with 1,000 and 10,000 on pixels from ε 8 and ε 4 on, with 1,000 on "
     "oriented gradients up to ε 2, and at ε 1 on Covertype with 100": level_or_ahead,
     "and are level or ahead from ε 8 on": lambda: all(
