@@ -5,26 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import FakePipe, World, asks, bits, make_world
+from worlds import FakePipe, World, asks, assert_each_once, bits, make_world
 
 from fedldp.deployment import sites
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import (
-    Answered,
     Ask,
-    read_by_server,
     read_by_site,
 )
 from fedldp.errors import RunError
 from fedldp.reporting import record
 from fedldp.simulation.engine import simulate
-from fedldp.wire import Report, read_answer
 
 CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
 Body = bytes | None
@@ -44,26 +40,6 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
-
-
-def whole(world: World) -> list[tuple[int, int]]:
-    exchanges = range(1 if world.agreement.channel == "named" else 4)
-    return [(round, exchange) for round in (1, 2) for exchange in exchanges]
-
-
-def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
-    """Check the ledgers, and that no site ever gave two reports in one place."""
-    for index in range(len(world.policies)):
-        assert world.releases(index) == whole(world)
-    given: dict[tuple[int, int, int], set[bytes]] = {}
-    for node, _asked, answer in [] if pipe is None else pipe.seen:
-        message = read_by_server(answer) if answer else None
-        if isinstance(message, Answered):
-            _run, exchange, content = read_answer(message.answer)
-            if isinstance(content, Report):
-                place = node, content.round, exchange
-                given.setdefault(place, set()).add(message.answer)
-    assert all(len(each) == 1 for each in given.values())
 
 
 # Agents
@@ -224,33 +200,6 @@ def test_the_order_of_answers_is_no_matter(
 ) -> None:
     world = make_world(tmp_path, channel=channel)
     assert bits(world.serve(Reordered(world.pipe().agents))) == expected
-
-
-class OneBehind(FakePipe):
-    """One node hands an answer over when the next message comes, if it is good until then."""
-
-    kept: tuple[int, Body, float] | None = None
-
-    def ask(self, node: int, body: bytes, ttl: int) -> int:
-        tag = super().ask(node, body, ttl)
-        if node == 100:
-            before, self.kept = self.kept, (*self._ready.pop(), time.monotonic() + ttl)
-            if before is not None:
-                tag_before, answer, until = before
-                self._ready.append((tag_before, answer if time.monotonic() < until else None))
-        return tag
-
-
-@pytest.mark.parametrize("channel", ["named", pytest.param("sum", marks=pytest.mark.slow)])
-def test_a_node_that_answers_one_message_late_is_found_and_counted(
-    tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes]
-) -> None:
-    monkeypatch.setattr(sites, "_AGAIN", 1.0)
-    monkeypatch.setattr(sites, "_GREET_AGAIN", 0.2)
-    world = make_world(tmp_path, channel=channel)
-    pipe = OneBehind(world.pipe().agents)
-    assert bits(world.serve(pipe)) == expected
-    assert_each_once(world, pipe)
 
 
 # The server

@@ -17,14 +17,14 @@ from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import make_identity, read_public
-from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
 from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
 from fedldp.settings import resolve
 from fedldp.simulation.inputs import Inputs
 from fedldp.systems.base import SystemConfig
-from fedldp.wire import read_question
+from fedldp.wire import Report, read_answer, read_question
 
 Body = bytes | None
 
@@ -106,6 +106,26 @@ def asks(asked: bytes, round: int = 1, exchange: int = 0) -> bool:
         return False
     question = read_question(message.question)
     return (question.broadcast.round, question.exchange) == (round, exchange)
+
+
+def whole(world: World) -> list[tuple[int, int]]:
+    exchanges = range(1 if world.agreement.channel == "named" else 4)
+    return [(round, exchange) for round in (1, 2) for exchange in exchanges]
+
+
+def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
+    """Check the ledgers, and that no site ever gave two reports in one place."""
+    for index in range(len(world.policies)):
+        assert world.releases(index) == whole(world)
+    given: dict[tuple[int, int, int], set[bytes]] = {}
+    for node, _asked, answer in [] if pipe is None else pipe.seen:
+        message = read_by_server(answer) if answer else None
+        if isinstance(message, Answered):
+            _run, exchange, content = read_answer(message.answer)
+            if isinstance(content, Report):
+                place = node, content.round, exchange
+                given.setdefault(place, set()).add(message.answer)
+    assert all(len(each) == 1 for each in given.values())
 
 
 def bits(served: Any) -> dict[str, bytes]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -40,13 +41,16 @@ log = logging.getLogger("fedldp.server")
 _PAUSE = 2.0
 """Seconds before a site is asked again that could not be reached."""
 _AGAIN = 60.0
-"""Seconds after which a question that is not answered is asked again, beside the first."""
+"""Seconds after which a question that is not answered is asked again, beside the first; where the
+deadline is short, a third of it."""
 _LOOK = 2.0
 """Seconds between looks for nodes."""
 _GREET_AGAIN = 15.0
-"""Seconds after which a node that did not say who it is is greeted again, beside the first time,
-whose answer is good for ``_AGAIN``. A SuperNode of flwr 1.41 that took a message as its run ended
-hands each later answer over only when the next message comes."""
+"""Seconds after which a node that did not say who it is is greeted again, beside the first time: a
+SuperNode of flwr 1.41 whose run ended just before it confirmed a message hands each later answer
+over only when the next message comes."""
+_GREETED_AGAIN_AT_ONCE = 32
+"""So many nodes in one look: with thousands, an answer may only be slow to come."""
 
 RELEASED_TWICE = "it may have released twice"
 """What a log says of a site that gave two different answers to one question."""
@@ -124,8 +128,12 @@ class Sites:
         """The node of each site."""
         self._greeted: dict[int, tuple[int, bytes]] = {}
         """Node and challenge of each greeting that is under way, by tag."""
+        self._greetings: Counter[int] = Counter()
+        """How many greetings of each node are under way."""
         self._greet_again: dict[int, float] = {}
         """When each node is greeted again that has not answered."""
+        self._known_by: dict[int, int] = {}
+        """The tag of the greeting that told where each site is: no earlier one tells better."""
         self._looked = -_LOOK
         self._silenced = Silenced(log)
         self._late: dict[int, int] = {}
@@ -200,11 +208,14 @@ class Sites:
             there = self._pipe.nodes(timeout=5.0)
         except WireError:
             return  # the pipe is gone, which the round waits out
-        for node in there:
-            if node in self._nodes.values() or now < self._greet_again.get(node, now):
-                continue
-            if node in self._greet_again:
-                self._silenced(f"node {node} does not say whose it is; it is greeted again")
+        known = set(self._nodes.values())
+        due = [n for n in there if n not in known and now >= self._greet_again.get(n, now)]
+        silent = [node for node in due if self._greetings[node] == 1][:_GREETED_AGAIN_AT_ONCE]
+        if silent:
+            many = f"node {silent[0]}" + (f" and {len(silent) - 1} more" if len(silent) > 1 else "")
+            self._silenced(f"{many}: no answer to a greeting; greeted again", "greeted again")
+        for node in [*(node for node in due if not self._greetings[node]), *silent]:
+            self._greetings[node] += 1
             self._greet_again[node] = now + _GREET_AGAIN
             challenge = os.urandom(CHALLENGE_BYTES)
             hello = pack(Hello(self._agreement.digest, challenge))
@@ -212,7 +223,10 @@ class Sites:
 
     def _met(self, tag: int, body: bytes | None) -> None:
         node, challenge = self._greeted.pop(tag)
-        self._greet_again.pop(node, None)
+        self._greetings[node] -= 1
+        if not self._greetings[node]:
+            del self._greetings[node]
+            self._greet_again.pop(node, None)
         try:
             present = read_by_server(body) if body else None
         except WireError:
@@ -226,10 +240,13 @@ class Sites:
         if not is_signed(site.key, present.signature, signed):
             self._silenced(f"node {node}: says it is {site.name}, and did not sign for that")
             return
+        self._receipts.setdefault(present.index, present.receipt)
+        if tag < self._known_by.get(present.index, tag):
+            return
+        self._known_by[present.index] = tag
         if self._nodes.get(present.index) != node:
             self._nodes[present.index] = node
             log.info("site %s is there", site.name)
-        self._receipts.setdefault(present.index, present.receipt)
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
         for client in sorted(waiting.open & self._nodes.keys()):
@@ -240,7 +257,7 @@ class Sites:
             self._released[waiting.question.exchange].add(client)
             tag = self._pipe.ask(self._nodes[client], body, max(1, int(left) + 1))
             waiting.tags[tag] = client
-            waiting.due[client] = now + _AGAIN
+            waiting.due[client] = now + min(_AGAIN, self._agreement.deadline_seconds / 3)
 
     def _read(self, waiting: _Waiting, client: int, body: bytes | None) -> Content:
         """Return what a site answered, or None where it is to be asked again."""

@@ -1,0 +1,105 @@
+"""Nodes that say late, or never, whose they are."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from worlds import FakePipe, assert_each_once, bits, make_world
+
+from fedldp.deployment import sites
+from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.simulation.engine import simulate
+
+Body = bytes | None
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "_PAUSE", 0.0)
+    monkeypatch.setattr(sites, "_LOOK", 0.0)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return bits(simulate(make_world(tmp_path_factory.mktemp("simulated")).config))
+
+
+class OneBehind(FakePipe):
+    """One node hands an answer over when the next message comes, if it is good until then."""
+
+    kept: tuple[int, Body, float] | None = None
+
+    def ask(self, node: int, body: bytes, ttl: int) -> int:
+        tag = super().ask(node, body, ttl)
+        if node == 100:
+            before, self.kept = self.kept, (*self._ready.pop(), time.monotonic() + ttl)
+            if before is not None:
+                tag_before, answer, until = before
+                self._ready.append((tag_before, answer if time.monotonic() < until else None))
+        return tag
+
+
+@pytest.mark.parametrize("channel", ["named", pytest.param("sum", marks=pytest.mark.slow)])
+def test_a_node_that_answers_one_message_late_is_found_and_counted(
+    tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes]
+) -> None:
+    monkeypatch.setattr(sites, "_GREET_AGAIN", 0.2)
+    world = make_world(tmp_path, channel=channel)
+    pipe = OneBehind(world.pipe().agents)
+    assert bits(world.serve(pipe)) == expected
+    assert_each_once(world, pipe)
+
+
+class Silent(FakePipe):
+    """One more node than agents, which answers nothing: greetings of it stay under way."""
+
+    def nodes(self, timeout: float) -> list[int]:
+        return [*super().nodes(timeout), 7]
+
+    def ask(self, node: int, body: bytes, ttl: int) -> int:
+        tag = super().ask(node, body, ttl)
+        if node == 7:
+            self._ready.pop()
+        return tag
+
+
+def test_a_silent_node_has_two_greetings_at_most_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sites, "_GREET_AGAIN", 0.0)
+    world = make_world(tmp_path, quorum=2, deadline=1.0)
+    pipe = Silent({**world.pipe().agents, 100: None})
+    world.serve(pipe)
+    assert sum(node == 7 for node, _asked, _answer in pipe.seen) == 2
+    assert caplog.text.count("node 7: no answer to a greeting; greeted again") == 1
+
+
+class TwoNodes(FakePipe):
+    """A site's old node, which answers a greeting once its new one has, and nothing else."""
+
+    def nodes(self, timeout: float) -> list[int]:
+        return [7, *super().nodes(timeout)]
+
+    def ask(self, node: int, body: bytes, ttl: int) -> int:
+        agent = self.agents[100]
+        assert agent is not None
+        if node != 7:
+            tag = super().ask(node, body, ttl)
+            if node == 100 and not isinstance(read_by_site(body), Ask):
+                self._ready.append(self.old)
+            return tag
+        self._tag += 1
+        self.seen.append((node, body, None))
+        self.old = self._tag, agent(body)
+        return self._tag
+
+
+def test_an_old_node_that_answers_last_does_not_take_its_sites_place(
+    tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    world = make_world(tmp_path)
+    pipe = TwoNodes(world.pipe().agents)
+    assert bits(world.serve(pipe)) == expected
+    assert not any(node == 7 and isinstance(read_by_site(b), Ask) for node, b, _ in pipe.seen)
