@@ -79,3 +79,18 @@ def test_it_is_started_again_once_it_waited_in_vain_for_long(
         running._mend_flower(float(now))
     assert flower.restarted == ["supernode-1"]
     assert told == ["supernode-1 waits for a ClientApp that is gone: started it again"]
+
+
+def test_one_after_the_other_is_started_again_and_waits_no_second_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parties, "_GONE", 10.0)
+    flower: Any = Flower()
+    nobody: Any = None
+    running = Running(nobody, lambda what: None, flower)
+    flower.lost = ["supernode-0", "supernode-2"]
+    for now in (0, 6, 12):
+        running._mend_flower(float(now))
+    flower.lost = ["supernode-2"]
+    running._mend_flower(18.0)
+    assert flower.restarted == ["supernode-0", "supernode-2"]

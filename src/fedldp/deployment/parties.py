@@ -216,8 +216,8 @@ class Running:
             if now - since > _GONE:
                 self._tell(f"{name} waits for a ClientApp that is gone: started it again")
                 self.flower.restart(name)
-                self._lost = {}
-                return
+                del self._lost[name]
+                return  # a restart takes a minute: who else is lost is looked at anew
 
     def check_answers(self) -> None:
         """Check that no site gave two answers to one question, as far as the server saw them."""
