@@ -12,7 +12,7 @@ from torch import nn
 
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError, RunError
-from fedldp.parts.architecture import Architecture
+from fedldp.parts.architecture import Architecture, Layers
 from fedldp.parts.feature_net import FeatureNet, build, restore, state_of, train
 from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
 from fedldp.parts.sides import Draw
@@ -50,6 +50,23 @@ def test_the_features_are_as_many_as_in_the_paper(
     assert architecture.num_features == features
     assert net.features(np.zeros((2, *shape), np.float32), CPU).shape == (2, features)
     assert net(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("layers", ["deep", "mnist"])
+def test_multiplications_are_those_of_the_convolutions(padding: bool, layers: Layers) -> None:
+    architecture = Architecture((3, 19, 16), 10, (4, 6), padding, layers)
+    net, counted = build(architecture, draw("weights")).eval(), 0
+
+    def count(module: nn.Conv2d, inputs: Any, output: torch.Tensor) -> None:
+        nonlocal counted
+        counted += module.weight.numel() * output[0, 0].numel()
+
+    for layer in net.body:
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(count)
+    net(torch.zeros(1, 3, 19, 16))
+    assert architecture.multiplications == counted
 
 
 def test_an_activation_and_a_norm_follow_every_convolution() -> None:

@@ -17,7 +17,7 @@ from fedldp.reproduction.comparison import Row, compare, proven
 from fedldp.reproduction.pages import markdown, remaining, updated
 from fedldp.reproduction.publishing import document, restore, text_of
 from fedldp.reproduction.results import Measured, Store, data_digests, digest
-from fedldp.reproduction.runner import Job, jobs, run_all
+from fedldp.reproduction.runner import Job, estimate, jobs, run_all
 from fedldp.reproduction.targets import Gain, Target
 from fedldp.settings import resolve
 from fedldp.simulation.engine import simulate
@@ -57,7 +57,10 @@ def rows_of(target: Target, store: Store, root: Path) -> dict[str, Row]:
     return {row.row: row for row in compare(target, store, root)}
 
 
-def keep(store: Store, recipe: Recipe, seed: int, *accuracies: float, device: Any = "cpu") -> None:
+def keep(
+    store: Store, recipe: Recipe, seed: int, *accuracies: float, device: Any = "cpu",
+    seconds: float = 1.0,
+) -> None:  # fmt: skip
     config = recipe.config
     store.write(
         Measured(
@@ -69,7 +72,7 @@ def keep(store: Store, recipe: Recipe, seed: int, *accuracies: float, device: An
             device=device,
             hardware="a machine",
             date="2026-11-22",
-            seconds=1.0,
+            seconds=seconds,
         )
     )
 
@@ -216,6 +219,23 @@ def test_most_information_comes_first(store: Store, tmp_path: Path) -> None:
     names = [job.recipe.name for job in todo]
     assert names.index("quick") < names.index("slow")
     assert len(todo) == 6
+
+
+def test_a_guess_counts_what_clients_train_before_the_rounds(store: Store, tmp_path: Path) -> None:
+    one = find_recipe("ldpfl-mnist").config.changed(rounds=1)
+    without, ten = one.changed(encoder="public"), one.changed(rounds=10)
+    encoders = estimate(one, tmp_path) - estimate(without, tmp_path)
+    assert encoders > 2 * estimate(without, tmp_path)
+    assert estimate(ten, tmp_path) < 2 * estimate(one, tmp_path)  # they are trained once
+
+    def job(recipe: Recipe) -> Job:
+        (found,) = jobs([recipe], [1], store, tmp_path, "cpu")
+        return found
+
+    own = cell("own networks", one)
+    guessed = job(own).seconds
+    keep(store, cell("ten rounds", ten), 0, *[0.5] * 10, seconds=3 * estimate(ten, tmp_path))
+    assert job(own).seconds == pytest.approx(3 * guessed, rel=0.02)
 
 
 def test_a_budget_begins_nothing_that_would_outlast_it(store: Store, tmp_path: Path) -> None:

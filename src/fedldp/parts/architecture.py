@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,10 +11,13 @@ from fedldp.parts.images import check_images
 
 Layers = Literal["deep", "mnist"]
 
+KERNEL = 3
+"""The height and the width of every convolution."""
+
 
 @dataclass(frozen=True)
 class Architecture:
-    """Blocks of two 3x3 convolutions, each with ELU, and a 2x2 max-pool; and a classifier.
+    """Blocks of two convolutions, each with ELU, and a 2x2 max-pool; and a classifier.
 
     Chamikara et al. 2022, Appendix A, numbers the layers of its two networks. In the "deep" one
     (CIFAR-10, Fashion-MNIST, SVHN) batch norm follows every convolution's ELU, and dropout every
@@ -51,6 +55,18 @@ class Architecture:
         """The length of a feature vector, r_f."""
         height, width = self._sides()
         return self.channels[-1] * height * width
+
+    @property
+    def multiplications(self) -> int:
+        """How often its convolutions multiply by a weight for the features of one example."""
+        inward, *sides = self.input_shape
+        count = 0
+        for outward in self.channels:
+            for each in (inward, outward):
+                sides = [side if self.padding else side - 2 for side in sides]
+                count += each * outward * KERNEL**2 * math.prod(sides)
+            inward, sides = outward, [side // 2 for side in sides]
+        return count
 
     def _sides(self) -> tuple[int, ...]:
         sides = self.input_shape[1:]

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from fedldp.data.examples import Examples
 from fedldp.errors import RunError
-from fedldp.parts.architecture import Architecture
+from fedldp.parts.architecture import KERNEL, Architecture
 from fedldp.parts.local_sgd import batches
 from fedldp.parts.tensors import as_tensors, to_device
 from fedldp.randomness import Stream, torch_seeded
@@ -88,16 +88,16 @@ class FeatureNet(nn.Module):
 
 def _deep_block(block: int, inward: int, outward: int, padding: int) -> list[nn.Module]:
     return [
-        *(nn.Conv2d(inward, outward, 3, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
-        *(nn.Conv2d(outward, outward, 3, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
+        *(nn.Conv2d(inward, outward, KERNEL, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
+        *(nn.Conv2d(outward, outward, KERNEL, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
         *(nn.MaxPool2d(2), nn.Dropout(_DROPOUT[min(block, len(_DROPOUT) - 1)])),
     ]
 
 
 def _mnist_block(block: int, inward: int, outward: int, padding: int) -> list[nn.Module]:
     return [
-        *(nn.Conv2d(inward, outward, 3, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
-        *(nn.Conv2d(outward, outward, 3, padding=padding), nn.ELU()),
+        *(nn.Conv2d(inward, outward, KERNEL, padding=padding), nn.ELU(), nn.BatchNorm2d(outward)),
+        *(nn.Conv2d(outward, outward, KERNEL, padding=padding), nn.ELU()),
         *(nn.MaxPool2d(2), nn.BatchNorm2d(outward)),
     ]
 

@@ -24,13 +24,6 @@ ALIASES = {
     "ldpfl-mnist-fig12-alpha10": "ldpfl-mnist",
     "ldpfl-mnist-fig12-alpha10-short": "ldpfl-mnist-short",
     "ldpfl-cifar10-fig5": "ldpfl-cifar10",
-    # Figs. 2, 4, 6a and 8 are the clients' own networks in the same runs.
-    "ldpfl-mnist-fig2": "ldpfl-mnist",
-    "ldpfl-mnist-fig2-short": "ldpfl-mnist-short",
-    "ldpfl-cifar10-fig4": "ldpfl-cifar10",
-    "ldpfl-fmnist-fig6a": "ldpfl-fmnist",
-    "ldpfl-fmnist-fig6a-short": "ldpfl-fmnist-short",
-    "ldpfl-svhn-fig8": "ldpfl-svhn-fig9-clients50",
     "ldpfl-fmnist-fig6": "ldpfl-fmnist",
     "ldpfl-fmnist-table1": "ldpfl-fmnist",
     # Figs. 9 to 11 are the loss and the accuracy of the same runs.

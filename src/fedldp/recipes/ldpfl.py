@@ -102,10 +102,10 @@ def _svhn(figure: int, clients: int) -> Recipe:
 
 
 def _own(name: str, config: LdpflConfig, place: str, row: str) -> Recipe:
-    """Return the recipe of a run as it shows the clients' own networks, before any federation."""
+    """Return the recipe of the clients' own networks, which are final in a run's first round."""
     return Recipe(
         name=name,
-        config=config,
+        config=config.changed(rounds=1),
         summary=f"LDPFL on {row}: the clients' own networks on their own tests; {place}",
         source=Source(
             paper=PAPER, place=place, row=row, column="own networks", metric="local_accuracy"

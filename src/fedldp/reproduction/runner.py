@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def jobs(
         config, data = recipe.config, data_digests(recipe.config, root)[0]
         known = store.find(config, data, source_of(recipe).metric)
         kept = [run for run in known if run.device == device]
-        seconds = estimate(config, root, [run.seconds / run.rounds for run in kept if run.seconds])
+        seconds = estimate(config, root, kept)
         missing = [seed for seed in seeds if seed not in {run.seed for run in kept}]
         for count, seed in enumerate(missing, start=len(kept) + 1):
             worth = (1 if recipe.expected is None else 2) / count
@@ -86,13 +87,23 @@ def jobs(
     return [job for _, job in sorted(made.values(), key=lambda each: -each[0])]
 
 
-def estimate(config: SystemConfig, root: Path, per_round: Sequence[float] = ()) -> float:
+def estimate(config: SystemConfig, root: Path, known: Iterable[Measured] = ()) -> float:
     """Return about how many seconds a run takes: as others like it took, else a guess.
 
-    What clients train but the model is not counted: their encoders, say.
+    Args:
+        config: the run's.
+        root: the data folder.
+        known: runs that differ from it in their seed and their rounds alone.
     """
-    if per_round:
-        return _OVERHEAD + config.rounds * sum(per_round) / len(per_round)
+    guess = partial(_guessed, root=root)
+    longer = [
+        run.seconds / guess(config.changed(rounds=run.rounds)) for run in known if run.seconds
+    ]
+    return _OVERHEAD + guess(config) * (statistics.fmean(longer) if longer else 1.0)
+
+
+def _guessed(config: SystemConfig, root: Path) -> float:
+    """Return the seconds that training takes, by its multiplications."""
     problem = problem_of(config, root)
     examples = config.round_size * problem.num_examples / config.num_clients
     if getattr(config, "sampling_probability", None) is not None:
@@ -100,7 +111,7 @@ def estimate(config: SystemConfig, root: Path, per_round: Sequence[float] = ()) 
     visits = config.rounds * config.local_epochs * examples
     shape = config.model_input(problem)
     each = multiplications_of(config.model, shape, problem.num_classes)
-    return _OVERHEAD + visits * each / _PER_SECOND
+    return (config.work_before_training(problem) + visits * each) / _PER_SECOND
 
 
 def run_all(

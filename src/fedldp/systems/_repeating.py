@@ -1,12 +1,12 @@
-"""What a system says of measurements that were made with it: for how long they hold."""
+"""What a system says of measurements made with it: for how long they hold, and what they cost."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Repeating:
-    """The part of a system's configuration that says what repeats an earlier run."""
+    """The part of a configuration that is about measuring its runs; a problem is ``Problem``."""
 
     semantics: ClassVar[int] = 1
     """Rises whenever the same settings give another result: what was measured before is void."""
@@ -20,3 +20,7 @@ class Repeating:
     def longer_begins_with_shorter(self) -> bool:
         """Whether a run of more rounds has the same results in those of a shorter one."""
         return self.rounds_only_add and self.target is None  # a target is solved for all rounds
+
+    def work_before_training(self, problem: Any) -> int:
+        """Return how often clients multiply by a weight, forwards, before they train the model."""
+        return 0

@@ -213,6 +213,13 @@ class LdpflConfig(SystemConfig):
         """Return the shape of one example's vector of bits."""
         return (self.num_bits(problem),)
 
+    def work_before_training(self, problem: Problem) -> int:
+        """Return what training the clients' own encoders takes."""
+        if self.encoder == "public":
+            return 0
+        visits = self.encoder_epochs * num_trained(problem.num_examples, self.test_share)
+        return visits * self.architecture(problem).multiplications
+
     def client_encoder(self, problem: Problem, client: int) -> SendPlain:
         """Return what sends the weights, which follow from bits and labels that are drawn once."""
         if problem.num_examples <= self.num_clients and self.evaluation == "clients":
