@@ -10,7 +10,7 @@ import hashlib
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -247,7 +247,10 @@ class Case:
     def of(cls, config: SystemConfig) -> Case:
         train = load_dataset("digits", standardise=config.standardise).train
         few = Examples(train.features[: 5 * COUNT], train.labels[: 5 * COUNT])
-        return cls(config.settled(draws_of_seed(SEED)), problem_of(config, None), few)
+        problem = problem_of(config, None)
+        if config.most_examples(problem) is not None:  # then a client has an equal share
+            problem = replace(problem, num_examples=COUNT * config.num_clients)
+        return cls(config.settled(draws_of_seed(SEED)), problem, few)
 
     def places(self, client: int) -> NDArray[np.int64]:
         """Return which examples a client has; some have the same, which is nothing to it."""

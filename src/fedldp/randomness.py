@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,20 @@ class Stream:
         """
         label = f"fedldp simulation/{seed}/{round}/{client}/{purpose}"
         return cls(hashlib.blake2b(label.encode(), digest_size=KEY_BYTES).digest(), simulated=True)
+
+    def bound_to(self, digest: Callable[[], bytes]) -> Stream:
+        """Return the stream for what is drawn once for an input: for another one, another stream.
+
+        Read before anything else is. Whoever begins anew from a copy of its disk may draw for
+        another input; from the same stream, both draws together would tell more than two do. A
+        simulation begins anew with its inputs, and keeps its stream.
+
+        Args:
+            digest: gives that of the input.
+        """
+        if self.simulated:
+            return self
+        return Stream.derived(self.bytes(KEY_BYTES).tobytes(), "bound", digest().hex())
 
     def bytes(self, count: int) -> NDArray[np.uint8]:
         """Return the next ``count`` bytes of the keystream, shape (count,)."""

@@ -7,6 +7,7 @@ whatever the server learns of the data comes through the mechanism that the stat
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from neighbours import PROBLEM, SMALL, halves, images
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
+from fedldp.client.keys import SecretKeys
 from fedldp.data import load_dataset, partition
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.k_rr import KRR
@@ -78,6 +80,38 @@ def test_bits_are_drawn_once_whatever_encoder_a_later_broadcast_carries(
     assert np.array_equal(kept["bits"], again["bits"])
     assert np.array_equal(kept["labels"], again["labels"])
     assert drawn == [num_trained(20, config.test_share)]
+
+
+@pytest.mark.parametrize("what", ["bits", "labels"])
+def test_what_is_drawn_anew_after_a_loss_is_the_same_or_independent(
+    what: str, tmp_path: Path
+) -> None:
+    config = ldpfl(encoder="public", epsilon=1e-6, label_epsilon=1e-3, randomisation="symmetric")
+    codes, first = config.codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    net = build(config.architecture(PROBLEM), Stream(bytes(32), simulated=True))
+    other = Broadcast(round=1, weights=first.weights, public=to_public(net))
+    keys = SecretKeys(bytes(32), "run")
+
+    def drawn(told: Broadcast, life: str, seed: int = 0) -> NDArray[np.uint8]:
+        client = replace(client_of(images(200, seed=seed), folder=tmp_path / life), kept=keys.kept)
+        found = codes.for_training(told, client)[what]
+        return np.unpackbits(found) if what == "bits" else found
+
+    one = drawn(first, "one")
+    assert np.array_equal(one, drawn(first, "two"))
+    classes = 2 if what == "bits" else PROBLEM.num_classes
+    for again in (drawn(other, "three"), drawn(first, "four", seed=1)):
+        # As two coins: with one stream for both, all but those that differ within would be alike.
+        alike = np.mean(one == again)
+        assert alike == pytest.approx(1 / classes, abs=5 / math.sqrt(len(one)))
+
+
+def test_where_data_say_whose_they_are_a_client_has_no_line() -> None:
+    config = ldpfl(encoder="public", evaluation="common")
+    event = config.client_encoder(replace(PROBLEM, num_clients=3), 0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.record, DrawnOnce)
+    assert isinstance(event.client, InClear)
 
 
 @pytest.mark.parametrize("num_clients", [1, 3, 7, 9, 11])

@@ -6,17 +6,18 @@ whatever the server learns of the data comes through the mechanism that the stat
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from clients import client_of
-from neighbours import SMALL, halves, images, lines, with_another
+from neighbours import PROBLEM, SMALL, halves, images, lines, with_another
 from numpy.typing import NDArray
 
 from fedldp.accounting.budget import cost
-from fedldp.accounting.events import DrawnOnce, PerRecord, PureReport, Several
+from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureReport, Several
 from fedldp.accounting.guarantees import IDEALISED, ONCE
 from fedldp.data import Dataset, Examples, partition
 from fedldp.errors import ConfigError, RunError
@@ -123,6 +124,13 @@ def test_where_the_number_of_examples_is_private_only_examples_have_a_line(
     assert {line["kind"] for line in lines(config, "client-run")} == {"none"}
     assert {line["kind"] for line in lines(config, "client-round")} == {"none"}
     assert [line["epsilon"] <= 8 for line in lines(config, "record")] == [True, True]
+
+
+def test_where_data_say_whose_they_are_only_examples_have_a_line() -> None:
+    event = sound().client_encoder(replace(PROBLEM, num_clients=3), 0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.record, DrawnOnce)
+    assert isinstance(event.client, InClear)
 
 
 @pytest.mark.parametrize("num_clients", [1, 3, 7, 9, 11])

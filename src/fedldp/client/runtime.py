@@ -108,8 +108,8 @@ class ClientRuntime:
 
     Raises:
         PrivacyError: the system is for simulation only, and the keys are not; or the keys are of
-            another run, the client has more examples than its answers are charged for, or a label
-            is outside of the classes.
+            another run, the client has not as many examples as its answers are charged for, or a
+            label is outside of the classes.
     """
 
     index: int
@@ -134,6 +134,12 @@ class ClientRuntime:
             return
         if getattr(self.keys, "run", self.policy.run) != self.policy.run:
             raise PrivacyError(f"keys: they are not of the run {self.policy.run}")
+        if most is not None and len(self.examples) < most:
+            # With fewer its answers tell how many: an equal share is what is public, and charged.
+            raise PrivacyError(
+                f"examples: the client has {len(self.examples)}, and what it sends is charged for "
+                f"{most}, no fewer; add public ones"
+            )
         labels, classes = self.examples.labels, self.side.num_classes
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             # Training would fail on these examples alone, and an answer without training show it.

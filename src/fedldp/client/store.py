@@ -81,6 +81,11 @@ class FolderStore:
             if path.parent != self.folder:
                 self._forget_before(_round_of(path.parent))
 
+    def forget(self) -> None:
+        """Remove all that is kept for the run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        _synced.difference_update({path for path in _synced if path.is_relative_to(self.folder)})
+
     def forget_rounds(self) -> None:
         """Remove all that is kept for a round alone."""
         for folder in self.folder.glob("round-*"):

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedldp.accounting.events import Event, InClear, within
+from fedldp.accounting.events import DrawnOnce, Event, InClear, within
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import SumInPath
 from fedldp.deployment.deployable import check_system, check_told
@@ -213,6 +213,11 @@ class Agreement:
         """What of that is sent unprotected."""
         found = (part for event in self.events for part in within(event))
         return [part for part in found if isinstance(part, InClear)]
+
+    @property
+    def draws_once(self) -> bool:
+        """Whether something of the examples is randomised once, and charged once."""
+        return any(isinstance(part, DrawnOnce) for event in self.events for part in within(event))
 
     @property
     def turns(self) -> int:

@@ -19,8 +19,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
-
 from fedldp.accounting.budget import UNITS
 from fedldp.accounting.events import NoData
 from fedldp.accounting.ledger import LedgerUnusable
@@ -29,9 +27,9 @@ from fedldp.client.keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
-from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import client_side
+from fedldp.deployment.examples import check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.messages import (
     NO_RECEIPT,
@@ -54,7 +52,7 @@ from fedldp.deployment.policy import (
 from fedldp.deployment.restored import Restored, open_ledger
 from fedldp.deployment.silenced import Silenced
 from fedldp.deployment.source import open_source
-from fedldp.errors import ConfigError, FedldpError, PrivacyError, WireError
+from fedldp.errors import FedldpError, PrivacyError, WireError
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.inputs import choose_device
 from fedldp.wire import Reason, Refusal, pack_answer, read_answer, read_question
@@ -99,7 +97,9 @@ class Agent:
         self._source = open_source(policy.data, policy.label_column)
         self._runs: dict[bytes, _Run] = {}
         self._refused: set[bytes] = set()
+        self._left: dict[bytes, bytes] = {}  # receipts of the latest answers, by agreement
         self._beginning, self._answering = threading.Lock(), threading.Lock()
+        self._leaving = threading.Lock()
         self._silenced = Silenced(log)
         self.largest_message = _LEAST_BYTES
         for path in sorted(policy.accepted.glob("*.agreement")):
@@ -121,8 +121,10 @@ class Agent:
             return pack(self._present(run, message))
         asked = time.monotonic()
         with self._answering:
-            answer = pack(self._answered(run, message))
+            answered = self._answered(run, message)
+        answer = pack(answered)
         self._wait_since(asked)
+        self._leaves(run, answered.receipt)
         return answer
 
     def _run(self, digest: bytes) -> _Run | None:
@@ -139,7 +141,12 @@ class Agent:
                     agreement = accepted_agreement(self.policy, digest)
                     if agreement is None:
                         return None
-                    self._runs[digest] = self._begun(agreement)
+                    self._runs[digest] = begun = self._begun(agreement)
+                    self._left[digest] = self._receipt(begun)
+                except LedgerUnusable as error:  # perhaps not for long
+                    self._runs.pop(digest, None)
+                    self._silenced(f"the ledger cannot be used: {error}")
+                    return None
                 except FedldpError as error:
                     self._refused.add(digest)
                     log.error("an accepted agreement is not served: %s", error)
@@ -159,9 +166,14 @@ class Agent:
                     "is for `fedldp deploy demo` alone"
                 )
             keys = SimulationKeys(agreement.test_seed, index)
+        examples = examples_for(agreement, self._source, self.policy.data, side.most_examples)
+        store = FolderStore(self.policy.state / "kept", agreement.run)
+        if agreement.draws_once:
+            begun = any(entry.run == agreement.run for entry in self._ledger.releases())
+            check_unchanged(examples, store, self.policy.data, begun=begun)
         runtime = ClientRuntime(
             index=index,
-            examples=self._examples_for(agreement, side.most_examples),
+            examples=examples,
             side=side,
             policy=Policy(
                 run=agreement.run,
@@ -170,7 +182,7 @@ class Agent:
                 layout=config.layout(problem),
             ),
             keys=keys,
-            store=FolderStore(self.policy.state / "kept", agreement.run),
+            store=store,
             ledger=self._ledger,
             failed=self._failed,
         )
@@ -184,51 +196,21 @@ class Agent:
         )
         return _Run(agreement, index, runtime)
 
-    def _examples_for(self, agreement: Agreement, most: int | None) -> Examples:
-        """Return the site's examples, as the agreement wants them.
-
-        Whether a site takes part must not tell what examples it has: so what does not fit is left
-        out, here, rather than refused.
-
-        Args:
-            agreement: of the run.
-            most: how many its answers are charged for, if they are charged for a number.
-        """
-        config, problem = agreement.config, agreement.problem
-        found = self._source.examples(config.columns, problem.features)
-        shape = found.features.shape[1:]
-        if shape != problem.input_shape:
-            raise ConfigError(
-                f"data {self.policy.data}: an example has the shape {shape}, and the agreement "
-                f"says {problem.input_shape}; bring the data into that shape"
-            )
-        fitting = np.flatnonzero(found.labels < problem.num_classes)[:most]
-        if fitting.size < len(self._source):
-            log.warning(
-                "%d of %d examples are left out of run %s: it has labels up to %d%s%s",
-                len(self._source) - fitting.size,
-                len(self._source),
-                agreement.run[:8],
-                problem.num_classes - 1,
-                ", and columns as it declares them" if len(found) < len(self._source) else "",
-                "" if most is None else f", and takes {most} examples of a site",
-            )
-        found = Examples(found.features[fitting], found.labels[fitting])
-        return standardised(found, config.dataset) if config.standardise else found
-
     # Messages
 
     def _present(self, run: _Run, message: Hello) -> Present | Stranger:
         signed = to_sign(message.digest, message.challenge, run.index)
         try:
-            return Present(run.index, self._key.sign(signed), self._receipt(run))
+            self._receipts(run)
         except LedgerUnusable as error:
             self._silenced(f"the ledger cannot be used: {error}")
             return Stranger()
+        # Not the ledger's last: when that comes tells how long training took.
+        return Present(run.index, self._key.sign(signed), self._left[message.digest])
 
     def _answered(self, run: _Run, message: Ask) -> Answered:
         try:
-            if message.receipt not in (NO_RECEIPT, *self._receipts(run)):
+            if message.receipt not in self._receipts(run):
                 refused = self._older_ledger(run, message)
                 if refused is not None:
                     return refused
@@ -291,16 +273,24 @@ class Agent:
     # Receipts
 
     def _receipts(self, run: _Run) -> list[bytes]:
-        """Return the receipts of all that the ledger has held of a run, oldest first."""
+        """Return the receipts of all that the ledger has held of a run, from none to the latest."""
         name = run.agreement.run
-        return [
+        return [NO_RECEIPT] + [
             hmac.digest(self._secret, f"receipt {name} {entry.hash}".encode(), hashlib.sha256)
             for entry in self._ledger.releases()
             if entry.run == name
         ]
 
     def _receipt(self, run: _Run) -> bytes:
-        return (self._receipts(run) or [NO_RECEIPT])[-1]
+        return self._receipts(run)[-1]
+
+    def _leaves(self, run: _Run, receipt: bytes) -> None:
+        """Note the receipt of an answer that leaves now, if none of a later one has left."""
+        digest = run.agreement.digest
+        with self._leaving, suppress(LedgerUnusable):
+            known, left = self._receipts(run), self._left[digest]
+            if receipt in known and (left not in known or known.index(left) < known.index(receipt)):
+                self._left[digest] = receipt
 
     def _older_ledger(self, run: _Run, message: Ask) -> Answered | None:
         """Return the refusal of a site whose ledger lacks what the server saw; None to go on.

@@ -5,8 +5,10 @@ Source: Chamikara et al. 2022, "Local Differential Privacy for Federated Learnin
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,11 +78,12 @@ class Codes:
 
         def make() -> Arrays:
             own = _take(client.examples, self._indices(client)[0])
-            labels = own.labels
-            if self.labels is not None:
-                labels = self.labels.randomise(labels, client.kept("labels"))
             net = self._encoder(broadcast, client)
-            return {"bits": self._bits(net, own, client.kept("bits")), "labels": labels}
+            digest, labels = partial(_digest, net, own), own.labels
+            if self.labels is not None:
+                labels = self.labels.randomise(labels, client.kept("labels").bound_to(digest))
+            bits = self._bits(net, own, client.kept("bits").bound_to(digest))
+            return {"bits": bits, "labels": labels}
 
         return client.store.arrays("training", make)
 
@@ -92,8 +95,10 @@ class Codes:
                 chosen = _take(client.examples, self._indices(client)[1])
             else:
                 chosen = _take(test, slice(client.index, None, self.num_clients))
-            stream = client.kept("test bits") if self.randomise_tests else None
             net = self._encoder(broadcast, client)
+            stream = None
+            if self.randomise_tests:
+                stream = client.kept("test bits").bound_to(partial(_digest, net, chosen))
             return {"bits": self._bits(net, chosen, stream), "labels": chosen.labels}
 
         return client.store.arrays("test", make)
@@ -157,6 +162,17 @@ class Codes:
                 bits = self.mechanism.randomise(bits, stream)
             packed[piece] = np.packbits(bits, axis=1)
         return packed
+
+
+def _digest(net: FeatureNet, examples: Examples) -> bytes:
+    """Return a digest of all that the bits of examples follow from."""
+    found = hashlib.sha256()
+    body = net.body.state_dict()
+    arrays = [body[name].detach().cpu().numpy() for name in sorted(body)]
+    for array in (*arrays, examples.features, examples.labels):
+        found.update(str((array.shape, array.dtype)).encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.digest()
 
 
 def _take(examples: Examples, indices: NDArray[np.int64] | slice) -> Examples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -64,6 +64,18 @@ class DataSettings(Checked):
     num_examples: Count | None = Field(
         None, description="training examples to use, drawn at random; all where it is not set"
     )
+
+    def equal_share(self, problem: Any, num_clients: int) -> int | None:
+        """Return how many examples every client has at most, where all have as many; else None.
+
+        Args:
+            problem: a ``Problem``. Data that say whose they are need not be divided equally.
+            num_clients: among whom they are divided.
+        """
+        if self.partition != "iid" or problem.num_clients is not None:
+            return None
+        share: int = -(-problem.num_examples // num_clients)
+        return share
 
     @property
     def columns(self) -> Columns:

@@ -297,8 +297,10 @@ class LdpflConfig(SystemConfig):
         return PerRecord(record=_drawn(1, bits, label), client=client)
 
     def most_examples(self, problem: Problem) -> int | None:
-        """Return an equal share, where it is public how many examples a client has."""
-        return -(-problem.num_examples // self.num_clients) if self.partition == "iid" else None
+        """Return an equal share, where that is public, and nothing of a client goes in clear."""
+        if self.label_epsilon is None or _SCORES[self.evaluation, self.encoder]:
+            return None
+        return self.equal_share(problem, self.num_clients)
 
     @property
     def data_may_refuse(self) -> bool:

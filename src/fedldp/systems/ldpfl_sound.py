@@ -146,7 +146,7 @@ class LdpflSoundConfig(SystemConfig):
 
     def most_examples(self, problem: Problem) -> int | None:
         """Return an equal share, where it is public how many examples a client has."""
-        return -(-problem.num_examples // self.num_clients) if self.partition == "iid" else None
+        return self.equal_share(problem, self.num_clients)
 
     def client_step(self, problem: Problem, device: torch.device) -> RandomisedSgd:
         """Return the training on each example once."""

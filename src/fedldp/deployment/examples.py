@@ -1,0 +1,117 @@
+"""A site's examples, as an agreement wants them: what is left out, what is added, what may change.
+
+Nothing that is done here may tell what examples a site has, or how many.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.client.store import FolderStore
+from fedldp.data import Examples, standardised
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.source import Source
+from fedldp.errors import ConfigError, PrivacyError
+
+log = logging.getLogger("fedldp.site")
+
+
+def examples_for(agreement: Agreement, source: Source, place: Path, most: int | None) -> Examples:
+    """Return a site's examples, as the agreement wants them.
+
+    Whether a site takes part must not tell what examples it has: so what does not fit is left out
+    rather than refused. Nor may its answers tell how many it has, where they are charged for a
+    number: what it lacks is made up for by examples of zeros. (Not in a demo, whose randomness
+    protects nothing: it repeats a simulation, whose equal shares differ by one.)
+
+    Args:
+        agreement: of the run.
+        source: of the site's data.
+        place: where they are, for people.
+        most: how many its answers are charged for, if they are charged for a number.
+
+    Raises:
+        ConfigError: the examples have another shape.
+    """
+    config, problem = agreement.config, agreement.problem
+    found = source.examples(config.columns, problem.features)
+    shape = found.features.shape[1:]
+    if shape != problem.input_shape:
+        raise ConfigError(
+            f"data {place}: an example has the shape {shape}, and the agreement says "
+            f"{problem.input_shape}; bring the data into that shape"
+        )
+    fitting = np.flatnonzero(found.labels < problem.num_classes)[:most]
+    if fitting.size < len(source):
+        log.warning(
+            "%d of %d examples are left out of run %s: it has labels up to %d%s%s",
+            len(source) - fitting.size,
+            len(source),
+            agreement.run[:8],
+            problem.num_classes - 1,
+            ", and columns as it declares them" if len(found) < len(source) else "",
+            "" if most is None else f", and takes {most} examples of a site",
+        )
+    found = Examples(found.features[fitting], found.labels[fitting])
+    if most is not None and len(found) < most and agreement.test_seed is None:
+        log.warning(
+            "%d examples of zeros are added in run %s, which takes %d of every site: else its "
+            "answers would tell how many it has",
+            most - len(found),
+            agreement.run[:8],
+            most,
+        )
+        found = _filled(found, most, problem.num_classes)
+    return standardised(found, config.dataset) if config.standardise else found
+
+
+def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> None:
+    """Refuse other examples, or another order, than a run was begun with.
+
+    Else one that is randomised once, and charged once, could be randomised twice.
+
+    Args:
+        examples: as they are now.
+        store: what is kept for the run; all of it goes where they are others and nothing was
+            released.
+        place: where the data are, for people.
+        begun: whether something was released in the run.
+
+    Raises:
+        PrivacyError: they are others, and something was released.
+    """
+    now = _digest(examples)
+    kept = store.arrays("examples", lambda: {"digest": now})
+    if np.array_equal(kept["digest"], now):
+        return
+    if begun:
+        raise PrivacyError(
+            f"data {place}: the examples, or their order, changed since the run began, in which "
+            "each is randomised once; bring them back as they were, or take part in new runs only"
+        )
+    store.forget()
+    store.arrays("examples", lambda: {"digest": now})
+
+
+def _filled(examples: Examples, count: int, num_classes: int) -> Examples:
+    """Return ``count`` examples: what is missing is zeros, of each label in turn."""
+    missing = count - len(examples)
+    zeros = np.zeros((missing, *examples.features.shape[1:]), examples.features.dtype)
+    labels = np.arange(missing, dtype=examples.labels.dtype) % num_classes
+    return Examples(
+        np.concatenate([examples.features, zeros]), np.concatenate([examples.labels, labels])
+    )
+
+
+def _digest(examples: Examples) -> NDArray[np.uint8]:
+    """Return a digest of examples in their order, shape (32,)."""
+    found = hashlib.sha256()
+    for array in (examples.features, examples.labels):
+        found.update(str((array.shape, array.dtype)).encode())
+        found.update(np.ascontiguousarray(array).data)
+    return np.frombuffer(found.digest(), np.uint8)

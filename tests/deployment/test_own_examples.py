@@ -1,0 +1,181 @@
+"""What a site's own file of examples may not tell: how many there are, or that it was changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from worlds import World, asks, make_world
+
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.client.keys import SecretKeys
+from fedldp.client.policy import Policy
+from fedldp.client.runtime import ClientRuntime
+from fedldp.client.store import FolderStore
+from fedldp.data import Examples
+from fedldp.deployment.messages import (
+    NO_RECEIPT,
+    Answered,
+    Ask,
+    Hello,
+    Present,
+    pack,
+    read_by_server,
+    read_by_site,
+)
+from fedldp.deployment.site import Agent
+from fedldp.errors import PrivacyError
+from fedldp.wire import Report, read_answer, read_question
+
+SOUND = ("mechanism=nearest_direction", "num_examples=90")
+
+
+def sound_world(folder: Path, **given: Any) -> World:
+    return make_world(folder, *SOUND, recipe="ldpfl-sound-digits", seeded=False, **given)
+
+
+def data_of(world: World, index: int = 0) -> dict[str, np.ndarray]:
+    with np.load(world.policies[index].data) as found:
+        return dict(found)
+
+
+def keep(world: World, features: np.ndarray, labels: np.ndarray) -> None:
+    np.savez(world.policies[0].data, features=features, labels=labels)
+
+
+def content(answer: Answered) -> Any:
+    return read_answer(answer.answer)[2]
+
+
+@pytest.mark.parametrize("count", [1, 7, 30, 60])
+def test_a_report_does_not_tell_how_many_examples_its_site_has(
+    count: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = sound_world(tmp_path)
+    own = data_of(world)
+    keep(world, *(np.resize(own[name], (count, *own[name].shape[1:])) for name in own))
+    pipe = world.pipe()
+    world.serve(pipe)
+    reports = 0
+    for node, asked, answer in pipe.seen:
+        if node != 100 or not isinstance(read_by_site(asked), Ask):
+            continue
+        message = read_by_server(answer or b"")
+        assert isinstance(message, Answered)
+        report = content(message)
+        assert isinstance(report, Report)
+        # With no example in a round it would be what the server told.
+        ask = read_by_site(asked)
+        assert isinstance(ask, Ask)
+        told = read_question(ask.question).broadcast.weights
+        assert report.payload != told.tobytes()
+        assert len(report.payload) == told.nbytes
+        reports += 1
+    assert reports == 2
+    missing = 30 - count
+    assert (f"{missing} examples of zeros are added" in caplog.text) == (missing > 0)
+    assert ("and takes 30 examples of a site" in caplog.text) == (missing < 0)
+
+
+def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Path) -> None:
+    world = sound_world(tmp_path)
+    agreement, train = world.agreement, world.inputs.dataset.train
+    ledger = SqliteLedger(tmp_path / "ledger", world.policies[0].limit)
+    given: dict[str, Any] = {
+        "index": 0,
+        "side": agreement.config.client(agreement.problem, 0, torch.device("cpu")),
+        "store": FolderStore(tmp_path, "r"), "ledger": ledger,
+        "policy": Policy(run="r", rounds=2, exchanges=1, layout=agreement.layout),
+        "keys": SecretKeys(bytes(32), "r"),
+    }  # fmt: skip
+    ClientRuntime(examples=Examples(train.features[:30], train.labels[:30]), **given)
+    with pytest.raises(PrivacyError, match="charged for 30, no fewer; add public ones"):
+        ClientRuntime(examples=Examples(train.features[:29], train.labels[:29]), **given)
+
+
+def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = sound_world(tmp_path, quorum=2, deadline=2.0)
+    own = data_of(world)
+    backwards = (own["features"][::-1], own["labels"][::-1])
+    pipe = world.pipe()
+
+    def begun(agent: Agent) -> bool:
+        hello = pack(Hello(world.agreement.digest, bytes(32)))
+        return isinstance(read_by_server(agent.answer(hello)), Present)
+
+    assert begun(world.agent(0))
+    keep(world, *backwards)
+    assert begun(world.agent(0))  # nothing was released yet
+    keep(world, own["features"], own["labels"])
+    pipe.agents[100] = world.agent(0).answer
+    rounds: list[int] = []
+
+    def after(record: Any) -> None:
+        if record.round == 1:
+            keep(world, *backwards)
+            pipe.agents[100] = world.agent(0).answer
+        rounds.append(record.round)
+
+    world.server().serve(pipe, after)
+    assert rounds[0] == 1
+    assert world.releases(0) == [(1, 0)]
+    assert "or their order, changed since the run began" in caplog.text
+    assert not begun(world.agent(0))
+    keep(world, own["features"], own["labels"])
+    assert begun(world.agent(0))
+
+
+def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    own = data_of(world)
+    pipe = world.pipe()
+
+    def after(record: Any) -> None:
+        keep(world, own["features"][::-1], own["labels"][::-1])
+        pipe.agents[100] = world.agent(0).answer
+
+    world.server().serve(pipe, after)
+    assert world.releases(0) == [(1, 0), (2, 0)]
+
+
+def test_a_greeting_does_not_tell_that_an_answer_waits_for_its_time(tmp_path: Path) -> None:
+    policy = {"answer_after_seconds": 2.0}
+    world = make_world(tmp_path, "rounds=1", seeded=False, policy=policy, deadline=20.0)
+    pipe, agent = world.pipe(), world.agent(0)
+    told: list[tuple[bytes, bool]] = []
+    answered: list[bytes] = []
+
+    def receipt() -> bytes:
+        hello = pack(Hello(world.agreement.digest, bytes(32)))
+        found = read_by_server(agent.answer(hello))
+        assert isinstance(found, Present)
+        return found.receipt
+
+    def greeted_all_the_while(body: bytes) -> bytes:
+        if not asks(body):
+            return agent.answer(body)
+        answering = threading.Thread(target=lambda: answered.append(agent.answer(body)))
+        answering.start()
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            charged = bool(world.releases(0))
+            told.append((receipt(), charged))
+            time.sleep(0.05)
+        assert not answered
+        answering.join()
+        return answered[0]
+
+    pipe.agents[100] = greeted_all_the_while
+    world.serve(pipe)
+    assert {found for found, _ in told} == {NO_RECEIPT}
+    assert any(charged for _, charged in told)
+    message = read_by_server(answered[0])
+    assert isinstance(message, Answered)
+    assert receipt() == message.receipt != NO_RECEIPT
