@@ -180,6 +180,37 @@ def test_a_site_sees_statement_and_cost_before_it_accepts(
     assert SqliteLedger("ledger.sqlite").releases() == []
 
 
+def test_a_restored_site_says_what_it_accepted_since_its_copy(
+    agreed: Any, fedldp_command: Any
+) -> None:
+    assert agreed().status == 0
+    site()
+    accept = ("deploy", "accept", "run.agreement", "--yes")
+    restored = ("deploy", "restored", "site.toml", "--yes")
+    assert fedldp_command(*accept).status == 0
+    for both_or_none in ((), ("--none-since", "--since", "run.agreement")):
+        line = fedldp_command(*restored, *both_or_none).assert_refused()
+        assert "--since, --none-since: " in line
+    assert SqliteLedger("ledger.sqlite").releases() == []
+    outcome = fedldp_command(*restored, "--none-since")
+    assert outcome.status == 0
+    assert "rounds charged as lost" in outcome.out
+    assert "is left" in outcome.out
+    once = len(SqliteLedger("ledger.sqlite").releases())
+    assert once > 0
+    assert fedldp_command(*accept).status == 0  # it was known at the restore
+    Path("run.agreement").unlink()
+    assert agreed().status == 0
+    assert "accept it with --new" in fedldp_command(*accept).assert_refused()
+    outcome = fedldp_command(*restored, "--since", "run.agreement")
+    assert outcome.out.count("rounds charged as lost") == 2
+    assert len(SqliteLedger("ledger.sqlite").releases()) == 3 * once  # all of it, once more
+    assert fedldp_command(*accept).status == 0
+    Path("run.agreement").unlink()
+    assert agreed().status == 0
+    assert fedldp_command(*accept, "--new").status == 0
+
+
 def open_text(text: str) -> Any:
     import io
 

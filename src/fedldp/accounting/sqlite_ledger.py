@@ -11,7 +11,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,13 @@ from fedldp.accounting.ledger import (
     check_place,
     check_run,
     check_turn,
-    went_back,
+)
+from fedldp.accounting.sqlite_entries import (
+    LOST,
+    Release,
+    known_release,
+    place_of,
+    rounds_before,
 )
 from fedldp.accounting.sqlite_words import in_words
 from fedldp.errors import ConfigError, FedldpError
@@ -55,41 +60,14 @@ CREATE TABLE releases (
 _ENTRY = "number, run, round, exchange, question, event, cost, payload_sha256, hash"
 
 
-@dataclass(frozen=True)
-class Release:
-    """One entry of a ledger.
-
-    Attributes:
-        number: 1, 2, 3 and so on.
-        run: identifies the run.
-        round: of that run.
-        exchange: of that round.
-        question: SHA-256 of what was asked, in hexadecimal.
-        event: what was released.
-        cost: what it added to the budget.
-        payload_sha256: of the bytes that were released, in hexadecimal.
-        hash: SHA-256 of this entry and the hash of the one before, in hexadecimal.
-    """
-
-    number: int
-    run: str
-    round: int
-    exchange: int
-    question: str
-    event: Event
-    cost: float
-    payload_sha256: str
-    hash: str
-
-
 class SqliteLedger:
     """A client's releases in an SQLite file: a ``ledger.Ledger``.
 
     Guarantee: whatever ``release`` has returned is in the file, so the sum of its costs never
     under-counts: not if the process is killed at any point, the machine loses power, the disk is
-    full, or several processes release at once. That sum never passes the budget, and for one
-    (run, round, exchange) only ever the same bytes are returned. Where any of this is in doubt it
-    refuses. It refuses events that are private for real numbers only.
+    full, or several processes release at once. Nothing is released by which that sum would pass the
+    budget, and for one (run, round, exchange) only ever the same bytes are returned. Where any of
+    this is in doubt it refuses. It refuses events that are private for real numbers only.
 
     What it cannot know: that the whole file was deleted, or replaced by an older copy. Every entry
     holds a hash of all before it, so one that was changed or removed in the middle is found. Newest
@@ -129,12 +107,12 @@ class SqliteLedger:
         check_place(run, round, exchange, question)
         with self._open() as db:
             db.execute("BEGIN")
-            known = _known(self._releases(db), run, round, exchange, question)
+            known = known_release(self._releases(db), run, round, exchange, question)
             return None if known is None else self._kept(db, known)
 
     def rounds_before(self, run: str, round: int) -> int:
         """Return in how many rounds before ``round`` something was released: see ``Ledger``."""
-        return _rounds_before(self.releases(), run, round)
+        return rounds_before(self.releases(), run, round)
 
     def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
         """Return if ``event`` may be released now, or was there, else raise: see ``Ledger``."""
@@ -165,27 +143,31 @@ class SqliteLedger:
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
             past = self._releases(db)
-            known = _known(past, run, round, exchange, question)
+            known = known_release(past, run, round, exchange, question)
             if known is not None:
                 if known.event != event:
                     raise AskedOtherwise(
-                        f"{_place(known)} was released as {known.event}, not as {event}"
+                        f"{place_of(known)} was released as {known.event}, not as {event}"
                     )
                 return self._kept(db, known)
-            check_turn(_rounds_before(past, run, round), most_rounds)
+            check_turn(rounds_before(past, run, round), most_rounds)
             costs = self._admit(run, event, past)
             payload = make()
-            digest = hashlib.sha256(payload).hexdigest()
-            place = (len(past) + 1, run, round, exchange, question.hex())
-            entry = (*place, _text(event), costs, digest)
-            chained = _chain(past[-1].hash if past else _genesis(self.budget), *entry)
-            db.execute("UPDATE releases SET payload = NULL WHERE run = ? AND round < ?", place[1:3])
-            db.execute(
-                f"INSERT INTO releases ({_ENTRY}, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*entry, chained, payload),
-            )
-            db.execute("COMMIT")
+            self._add(db, past, (run, round, exchange, question), event, costs, payload)
         return payload
+
+    def charge_lost(self, run: str, round: int, exchange: int, event: Event) -> None:
+        """Charge what may have been released, and is in no ledger any more: see ``LOST``.
+
+        Whatever the budget: it has left already. Where the costs pass the budget by it, nothing is
+        released any more.
+        """
+        with self._open() as db:
+            db.execute("BEGIN IMMEDIATE")
+            past = self._releases(db)
+            paid = [entry.event for entry in past if entry.run == run]
+            costs = price(event, self.budget.kind, paid)
+            self._add(db, past, (run, round, exchange, LOST), event, costs, b"")
 
     def releases(self) -> list[Release]:
         """Return all entries, oldest first.
@@ -209,7 +191,8 @@ class SqliteLedger:
         """Check the whole file, and return its entries.
 
         Beyond what every use of the ledger checks (version, budget, hashes, events and costs), the
-        file's own structure, the bytes that are kept, and that the total is within the budget.
+        file's own structure, the bytes that are kept, and that nothing was released by which the
+        total passed the budget.
 
         Raises:
             LedgerUnusable: something is wrong.
@@ -222,9 +205,33 @@ class SqliteLedger:
             entries = self._releases(db)
             for entry in entries:
                 self._payload(db, entry)
-        if self.budget.remaining(entry.cost for entry in entries) < 0:
+        released = [n for n, entry in enumerate(entries, 1) if entry.question != LOST.hex()]
+        until = entries[: released[-1]] if released else []
+        if self.budget.remaining(entry.cost for entry in until) < 0:
             raise self._damaged(f"the releases cost more than its {self.budget}")
         return entries
+
+    def _add(
+        self,
+        db: sqlite3.Connection,
+        past: list[Release],
+        place: tuple[str, int, int, bytes],
+        event: Event,
+        costs: float,
+        payload: bytes,
+    ) -> None:
+        """Add an entry, and commit; bytes of earlier rounds of the run are kept no longer."""
+        run, round, exchange, question = place
+        digest = hashlib.sha256(payload).hexdigest()
+        number = len(past) + 1
+        entry = (number, run, round, exchange, question.hex(), _text(event), costs, digest)
+        chained = _chain(past[-1].hash if past else _genesis(self.budget), *entry)
+        db.execute("UPDATE releases SET payload = NULL WHERE run = ? AND round < ?", (run, round))
+        db.execute(
+            f"INSERT INTO releases ({_ENTRY}, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*entry, chained, payload),
+        )
+        db.execute("COMMIT")
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -321,7 +328,7 @@ class SqliteLedger:
         payload = self._payload(db, known)
         if payload is None:
             raise NoLongerKept(
-                f"{_place(known)} was released before, and its bytes are no longer kept"
+                f"{place_of(known)} was released before, and its bytes are no longer kept"
             )
         return payload
 
@@ -334,32 +341,8 @@ class SqliteLedger:
         return payload
 
 
-def _rounds_before(releases: list[Release], run: str, round: int) -> int:
-    return len({each.round for each in releases if each.run == run and each.round < round})
-
-
-def _known(
-    past: list[Release], run: str, round: int, exchange: int, question: bytes
-) -> Release | None:
-    """Return the entry of what was released before for this very question, or None."""
-    of_run = [entry for entry in past if entry.run == run]
-    latest = max((entry.round for entry in of_run), default=round)
-    if round < latest:
-        raise went_back(run, round, latest)
-    for entry in of_run:
-        if (entry.round, entry.exchange) == (round, exchange):
-            if entry.question != question.hex():
-                raise AskedOtherwise(f"{_place(entry)} was released for another question")
-            return entry
-    return None
-
-
 def _equal(rows: tuple[object, object]) -> bool:
     return rows[0] == rows[1]
-
-
-def _place(entry: Release) -> str:
-    return f"run {entry.run} round {entry.round} exchange {entry.exchange}"
 
 
 def _create(path: Path, budget: Budget) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedldp.cli._common import DataDir, Json, Settings, print_json
+from fedldp.cli.deploy_restored import restored
 from fedldp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -138,6 +139,9 @@ def accept(
     agreement: AgreementFile,
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
     yes: Annotated[bool, typer.Option("--yes", help="accept without asking")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="after a restore: it was never accepted here before")
+    ] = False,
 ) -> None:
     """Show what an agreement protects and costs this site; accept it."""
     from rich.console import Console
@@ -145,7 +149,7 @@ def accept(
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.identity import read_private
     from fedldp.deployment.policy import make_accepted, own_place, read_policy, write_accepted
-    from fedldp.deployment.restored import open_ledger
+    from fedldp.deployment.restored import Restored, open_ledger
 
     terms = read_policy(policy)
     found = read_agreement(agreement, terms.data_dir, own=terms.own_code)
@@ -155,6 +159,8 @@ def accept(
             "it is for `fedldp deploy demo` alone"
         )
     terms.check(found)
+    if not terms.accepted_as(found.digest).exists():
+        Restored(terms).check_new(found, new=new)
     make_accepted(terms)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
@@ -192,25 +198,7 @@ def site(
     run_site(terms, test_keys=test_keys)
 
 
-@deploy_app.command()
-def restored(
-    policy: Annotated[Path, typer.Argument(help="this site's policy")],
-    yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
-) -> None:
-    """Say that the ledger came back from an older copy: charge all that may be lost."""
-    from fedldp.deployment.listening import alone
-    from fedldp.deployment.policy import read_policy
-    from fedldp.deployment.restored import charge_lost
-
-    terms = read_policy(policy)
-    if not yes and not typer.confirm(
-        "charge every round of every accepted agreement that the ledger does not have?"
-    ):
-        raise typer.Exit(1)
-    with alone(terms.state / "lock", "agent"):
-        for lost in charge_lost(terms):
-            after = "it goes on" if lost.paid else "the ledger cannot pay them: it ends here"
-            typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost; {after}")
+deploy_app.command()(restored)
 
 
 @deploy_app.command()

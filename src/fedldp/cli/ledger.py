@@ -11,7 +11,8 @@ import typer
 from fedldp.cli._common import Json, print_json
 
 if TYPE_CHECKING:
-    from fedldp.accounting.sqlite_ledger import Release, SqliteLedger
+    from fedldp.accounting.sqlite_entries import Release
+    from fedldp.accounting.sqlite_ledger import SqliteLedger
 
 ledger_app = typer.Typer(rich_markup_mode=None, help="A client's privacy ledger.")
 

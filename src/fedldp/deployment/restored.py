@@ -2,26 +2,26 @@
 
 What was released since the copy was made is not in its ledger, and cannot be found out: a server
 that is not trusted would say what suits it. So all is charged that may have been released, beside
-what the runs go on to cost: of each accepted agreement every round that the ledger does not have.
+what the runs go on to cost: of each agreement that was accepted, before the copy or since, every
+round that the ledger does not have. What has left is charged whatever the limit; where that is
+passed, nothing more is released with this ledger.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedldp.accounting.events import NoData
-from fedldp.accounting.ledger import LedgerUnusable, OverBudget
+from fedldp.accounting.ledger import LedgerUnusable
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.store import FolderStore
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.messages import RECEIPT_BYTES
 from fedldp.deployment.policy import SitePolicy
-from fedldp.errors import RunError
+from fedldp.errors import ConfigError, RunError
 from fedldp.reporting.record import replace_file
-
-_QUESTION = hashlib.sha256(b"questions that were lost with a ledger").digest()
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,10 @@ class Lost:
     Attributes:
         run: its name.
         rounds: that may have been answered since the copy was made.
-        paid: whether the ledger could pay for all of them. Where it could not, the agreement is
-            not served any more.
     """
 
     run: str
     rounds: int
-    paid: bool
 
 
 def open_ledger(policy: SitePolicy) -> SqliteLedger:
@@ -58,24 +55,29 @@ def open_ledger(policy: SitePolicy) -> SqliteLedger:
     return ledger
 
 
-def charge_lost(policy: SitePolicy) -> list[Lost]:
+def charge_lost(policy: SitePolicy, since: Sequence[Agreement]) -> list[Lost]:
     """Charge what may have been released since an older copy of the ledger was made.
 
     Secrets of rounds that were under way are removed: what they masked is never masked again.
 
+    Args:
+        policy: of the site.
+        since: agreements that were accepted since, which the copy does not have. To go on with one
+            it is accepted again.
+
     Raises:
         FedldpError: the ledger or an accepted agreement cannot be used.
     """
-    ledger = open_ledger(policy)
+    ledger, restored = open_ledger(policy), Restored(policy)
+    paths = sorted(policy.accepted.glob("*.agreement"))
+    known = [read_agreement(path, policy.data_dir, own=policy.own_code) for path in paths]
+    accepted = {agreement.digest: agreement for agreement in (*known, *since)}
+    restored.begin()
     found = []
-    for path in sorted(policy.accepted.glob("*.agreement")):
-        agreement = read_agreement(path, policy.data_dir, own=policy.own_code)
+    for agreement in accepted.values():
         FolderStore(policy.state / "kept", agreement.run).forget_rounds()
         found.append(_charge(ledger, agreement))
-        if found[-1].paid:
-            Restored(policy).tolerate(agreement.run)
-        else:
-            path.unlink()
+        restored.tolerate(agreement.run)
     return found
 
 
@@ -89,17 +91,16 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> Lost:
     rounds = agreement.turns - len(answered)
     times = len({entry.run for entry in entries if entry.run.startswith(f"{agreement.run} lost ")})
     name = f"{agreement.run} lost {times + 1}"
-    try:
-        for round in range(1, rounds + 1):
-            for exchange, event in enumerate(agreement.events):
-                ledger.release(name, round, exchange, _QUESTION, event, lambda: b"")
-    except OverBudget:
-        return Lost(agreement.run, rounds, paid=False)
-    return Lost(agreement.run, rounds, paid=True)
+    for round in range(1, rounds + 1):
+        for exchange, event in enumerate(agreement.events):
+            ledger.charge_lost(name, round, exchange, event)
+    return Lost(agreement.run, rounds)
 
 
 class Restored:
-    """Which receipts that the ledger does not know are no reason to refuse: one of each run.
+    """What a site knows of its restore: which runs it charged, and one receipt of each.
+
+    That receipt is no reason to refuse where the ledger does not know it.
 
     Args:
         policy: of the site.
@@ -107,6 +108,27 @@ class Restored:
 
     def __init__(self, policy: SitePolicy) -> None:
         self._path = policy.state / "restored.json"
+
+    def begin(self) -> None:
+        """Note that there was a restore."""
+        self._write(self._read())
+
+    def check_new(self, agreement: Agreement, *, new: bool) -> None:
+        """Refuse an agreement that may have been accepted since the copy was made.
+
+        Args:
+            agreement: which is to be accepted.
+            new: whether the site's operator says that it never was.
+
+        Raises:
+            ConfigError: there was a restore, and what it released is charged nowhere.
+        """
+        if not new and self._path.exists() and agreement.run not in self._read():
+            raise ConfigError(
+                f"run {agreement.run}: this site was restored from an older copy, and may have "
+                "accepted it since that was made: then run fedldp deploy restored again, with "
+                "--since and its file; if it never did, accept it with --new"
+            )
 
     def tolerate(self, run: str) -> None:
         """Let the next receipt of a run that the ledger does not know pass, and no other."""

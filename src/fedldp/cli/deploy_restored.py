@@ -1,0 +1,53 @@
+"""fedldp deploy restored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedldp.errors import ConfigError
+
+
+def restored(
+    policy: Annotated[Path, typer.Argument(help="this site's policy")],
+    since: Annotated[
+        list[Path] | None,
+        typer.Option(help="an agreement that was accepted since the copy was made; repeatable"),
+    ] = None,
+    none_since: Annotated[
+        bool, typer.Option("--none-since", help="none was accepted since the copy was made")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
+) -> None:
+    """Say that the ledger came back from an older copy: charge all that may be lost."""
+    from fedldp.accounting.budget import UNITS
+    from fedldp.deployment.agreement import read_agreement
+    from fedldp.deployment.listening import alone
+    from fedldp.deployment.policy import read_policy
+    from fedldp.deployment.restored import charge_lost, open_ledger
+
+    if bool(since) == none_since:
+        raise ConfigError(
+            "--since, --none-since: what was accepted since the copy was made is not in it; give "
+            "each of these agreements with --since, or --none-since if there were none"
+        )
+    terms = read_policy(policy)
+    later = [read_agreement(path, terms.data_dir, own=terms.own_code) for path in since or ()]
+    if not yes and not typer.confirm(
+        "charge every round of every accepted agreement that the ledger does not have?"
+    ):
+        raise typer.Exit(1)
+    with alone(terms.state / "lock", "agent"):
+        for lost in charge_lost(terms, later):
+            typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost")
+        ledger = open_ledger(terms)
+        left, unit = ledger.remaining(), UNITS[ledger.budget.kind]
+    if left < 0:
+        typer.echo(
+            f"they may have passed the limit, by {unit} {-left:.4g}: nothing more is released with "
+            "this ledger. Whoever is responsible for the data must know"
+        )
+    else:
+        typer.echo(f"{unit} {left:.4g} is left")
