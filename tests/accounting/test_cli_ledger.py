@@ -16,7 +16,8 @@ from ledgers import PLENTY, asked, filled, fresh, release
 
 from fedldp import cli
 from fedldp.accounting.budget import Budget
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import PureReport, TwoValuedBits
+from fedldp.accounting.ledger import LedgerUnusable, OverBudget
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.cli.ledger import ledger_app
 
@@ -46,6 +47,37 @@ def fedldp(
         return code if isinstance(code, int) else 0, printed.out, printed.err
 
     return call
+
+
+def test_what_may_be_lost_is_charged_beyond_the_limit_and_shown(
+    path: Path, fedldp: Callable[..., Outcome]
+) -> None:
+    ledger = SqliteLedger(path, Budget("pure", 3.0))
+    release(ledger, "run", 1, PureReport(epsilon=2.0), fresh)
+    ledger.charge_lost("run lost 1", 1, 0, PureReport(epsilon=2.0))
+    assert (ledger.spent(), ledger.remaining()) == (4.0, -1.0)
+    with pytest.raises(OverBudget, match="together 4"):
+        release(ledger, "run", 2, PureReport(epsilon=1e-9), fresh)
+    assert "remaining  epsilon -1\n" in fedldp("ledger", "show", path)[1]
+    status, out, _ = fedldp("ledger", "verify", path)
+    assert status == 0
+    assert out == (
+        f"ok: {path}: releases 2, and with what may be lost beyond the pure budget of epsilon 3.0: "
+        "it releases nothing more\n"
+    )
+    status, out, _ = fedldp("ledger", "verify", path, "--json")
+    assert json.loads(out)["remaining"] == -1.0
+
+
+def test_a_release_beyond_the_limit_is_damage_whatever_was_lost(path: Path) -> None:
+    ledger = SqliteLedger(path, Budget("pure", 3.0))
+    ledger.charge_lost("run lost 1", 1, 0, PureReport(epsilon=4.0))
+    ledger.verify()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteLedger, "_admit", lambda *_: 1.0)
+        release(ledger, "run", 1, PureReport(epsilon=1.0), fresh)
+    with pytest.raises(LedgerUnusable, match="cost more than its pure budget"):
+        ledger.verify()
 
 
 def test_show_and_verify_for_people(path: Path, fedldp: Callable[..., Outcome]) -> None:

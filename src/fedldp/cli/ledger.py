@@ -64,8 +64,11 @@ def verify(path: LedgerFile, as_json: Json = False) -> None:
     entries = ledger.verify()
     if as_json:
         print_json({**_summary(path, ledger, entries), "ok": True})
-    else:
-        typer.echo(f"ok: {path}: releases {len(entries)}, within the {ledger.budget}")
+        return
+    within = f"within the {ledger.budget}"
+    if ledger.remaining() < 0:
+        within = f"and with what may be lost beyond the {ledger.budget}: it releases nothing more"
+    typer.echo(f"ok: {path}: releases {len(entries)}, {within}")
 
 
 def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[str, Any]:

@@ -81,6 +81,8 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
         return "infinity"
     if epsilon == 0:
         return "0"
+    if epsilon < 0:  # of a budget that was passed
+        return f"-{number(-epsilon, up=not up)}"
     decimals = 2 if epsilon >= 100 else max(4, 3 - math.floor(math.log10(epsilon)))
     # A float that is a rounding error away from a round number is that number.
     exact = Decimal(epsilon) * (1 + Decimal("1e-13") * (-1 if up else 1))
