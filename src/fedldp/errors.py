@@ -29,6 +29,10 @@ class RunError(FedldpError):
     """A run folder cannot be used, or a run was cut short."""
 
 
+class Diverged(RunError):
+    """A run was cut short because its numbers grew beyond what can be held or answered."""
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, or its kind where it says nothing."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -206,6 +206,14 @@ def test_a_refusal_is_a_line_too(tmp_path: Path) -> None:
     assert Results(results.path).rows == [refused]
 
 
+def test_a_try_that_diverges_is_refused_and_the_study_goes_on(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    plain = Cell("digits", 20, "FedAvg, no noise", 0.0)
+    refused = run_one(results, plain, Try(1, 1.0, 1e12), "tried", 100)
+    assert refused["accuracy"] is None
+    assert "lower learning_rate" in refused["refused"]
+
+
 def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     measure(results, [PRIVUNIT], lambda: False, lambda line: None)

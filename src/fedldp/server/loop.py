@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.bounding import LARGEST_WEIGHT, within_largest_weight
-from fedldp.errors import RunError
+from fedldp.errors import Diverged, RunError
 from fedldp.parts.sides import Draws, Metrics, ServerSide, State
 from fedldp.transport import Content, Delivery, Transport
 from fedldp.wire import (
@@ -120,8 +120,8 @@ class Loop:
             record: is given the new state and the record of every complete round.
 
         Raises:
-            RunError: too few clients took part in a round, or it gave no usable weights. What
-                was recorded stays valid, and a run can be continued from there.
+            RunError: too few clients took part in a round, or (Diverged) it gave no usable weights.
+                What was recorded stays valid, and a run can be continued from there.
         """
         while state.round <= self.rounds:
             state, round = self._one_round(state)
@@ -134,18 +134,18 @@ class Loop:
         following, metrics = self._aggregated(state, tally)
         weights = following.weights
         if not np.isfinite(weights).all():
-            raise RunError(
+            raise Diverged(
                 f"round {state.round}: the new weights hold NaN or infinity; lower learning_rate"
             )
         broadcast = self.server.publish(following)
         if not all(map(within_largest_weight, (weights, *broadcast.public.values()))):
-            raise RunError(
+            raise Diverged(
                 f"round {state.round}: a number to publish is beyond {LARGEST_WEIGHT:g}, which no "
                 "client answers; lower learning_rate"
             )
         tested = self.evaluate(broadcast)
         if tested is not None and not np.isfinite(tested.loss):
-            raise RunError(f"round {state.round}: the loss is {tested.loss}; lower learning_rate")
+            raise Diverged(f"round {state.round}: the loss is {tested.loss}; lower learning_rate")
         return following, Round(
             round=state.round,
             clients=tally.took_part,
