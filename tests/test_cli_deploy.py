@@ -206,6 +206,9 @@ def test_a_restored_site_says_what_it_accepted_since_its_copy(
     assert outcome.out.count("rounds charged as lost") == 2
     assert len(SqliteLedger("ledger.sqlite").releases()) == 3 * once  # all of it, once more
     assert fedldp_command(*accept).status == 0
+    outcome = fedldp_command(*restored, "--none-since", "--restores", "2")
+    assert outcome.out.count("rounds charged as lost") == 4  # both agreements, twice
+    assert len(SqliteLedger("ledger.sqlite").releases()) == 7 * once
     Path("run.agreement").unlink()
     assert agreed().status == 0
     assert fedldp_command(*accept, "--new").status == 0

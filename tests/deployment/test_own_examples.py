@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,19 @@ from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
 from fedldp.data import Examples
+from fedldp.deployment.checks import check_site
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
     Ask,
     Hello,
     Present,
+    Stranger,
     pack,
     read_by_server,
     read_by_site,
 )
+from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.errors import PrivacyError
 from fedldp.wire import Report, read_answer, read_question
@@ -132,6 +136,60 @@ def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_o
     assert begun(world.agent(0))
 
 
+def test_what_was_noted_of_the_examples_may_not_be_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = sound_world(tmp_path)
+    world.serve()
+    (noted,) = (world.policies[0].state / "kept").rglob("examples.safetensors")
+    noted.unlink()
+    hello = pack(Hello(world.agreement.digest, bytes(32)))
+    assert isinstance(read_by_server(world.agent(0).answer(hello)), Stranger)
+    assert "when the run began is gone" in caplog.text
+
+
+def test_what_is_kept_of_other_examples_goes_whole_or_the_run_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = sound_world(tmp_path)
+    own = data_of(world)
+    hello = pack(Hello(world.agreement.digest, bytes(32)))
+    assert isinstance(read_by_server(world.agent(0).answer(hello)), Present)
+    keep(world, own["features"][::-1], own["labels"][::-1])
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)
+        assert isinstance(read_by_server(world.agent(0).answer(hello)), Stranger)
+    assert "it cannot be removed (Permission denied)" in caplog.text
+    assert isinstance(read_by_server(world.agent(0).answer(hello)), Present)
+
+
+def test_a_check_says_that_the_examples_changed_and_that_a_limit_was_passed(
+    tmp_path: Path,
+) -> None:
+    cost = make_world(tmp_path / "free", *SOUND, recipe="ldpfl-sound-digits", seeded=False)
+    limit = cost.policies[0].costs(cost.agreement)[1] * (1 + 1e-9)
+    world = sound_world(tmp_path / "limited", policy={"budget": {"kind": "zcdp", "limit": limit}})
+    policy, own = world.policies[0], data_of(world)
+
+    def amiss() -> list[str]:
+        return [found.what for found in check_site(policy) if not found.ok]
+
+    before = amiss()
+    world.serve()
+    assert amiss() == before
+    keep(world, own["features"][::-1], own["labels"][::-1])
+    (changed,) = (what for what in amiss() if what not in before)
+    assert "or their order, changed since the run began" in changed
+    keep(world, own["features"], own["labels"])
+    charge_lost(policy, [replace(world.agreement, run="f" * 32)])
+    (passed,) = (what for what in amiss() if what not in before)
+    assert "what may be lost has passed its" in passed
+
+
 def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:
     world = make_world(tmp_path, seeded=False)
     own = data_of(world)
@@ -143,6 +201,29 @@ def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:
 
     world.server().serve(pipe, after)
     assert world.releases(0) == [(1, 0), (2, 0)]
+
+
+def test_questions_that_come_together_do_not_tell_how_long_each_took(tmp_path: Path) -> None:
+    fixed = 0.4
+    policy = {"answer_after_seconds": fixed}
+    world = make_world(tmp_path, "rounds=1", seeded=False, policy=policy)
+    agent, pipe = world.agent(0), world.pipe()
+    world.serve(pipe)
+    body = next(asked for node, asked, _ in pipe.seen if node == 100 and asks(asked))
+    start, left = time.monotonic(), list[float]()
+
+    def ask() -> None:
+        agent.answer(body)
+        left.append(time.monotonic() - start)
+
+    together = [threading.Thread(target=ask) for _ in range(4)]
+    for each in together:
+        each.start()
+    for each in together:
+        each.join()
+    # One after the other, each with a time of its own: else all but the first, which are answered
+    # again at once, would come together with it.
+    assert all(when >= turn * fixed for turn, when in enumerate(sorted(left), 1))
 
 
 def test_a_greeting_does_not_tell_that_an_answer_waits_for_its_time(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from worlds import World, make_world
 
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import write_accepted
-from fedldp.deployment.restored import Restored, charge_lost
-from fedldp.errors import ConfigError, RunError
+from fedldp.deployment.restored import Lost, Restored, charge_lost
+from fedldp.errors import ConfigError, PrivacyError, RunError
 
 
 def cost_of(world: World) -> float:
@@ -79,6 +79,79 @@ def test_what_was_accepted_since_the_copy_is_charged(tmp_path: Path) -> None:
         restored.check_new(other, new=False)
     assert "\n" not in str(told.value)
     restored.check_new(other, new=True)
+
+
+def test_each_restore_from_one_copy_is_charged(tmp_path: Path) -> None:
+    sites, copy = tmp_path / "sites", tmp_path / "copy"
+    world = make_world(sites, seeded=False)
+    world.agent(0)
+    shutil.copytree(sites, copy)
+    left = 0
+    for restores in (1, 2):
+        world.folder = tmp_path / f"server {restores}"
+        world.serve()
+        left += 2
+        shutil.rmtree(sites)
+        shutil.copytree(copy, sites)
+        charge_lost(world.policies[0], [], restores=restores)
+        assert len(world.ledger(0).releases()) == left
+
+
+def test_a_second_restore_asks_again(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    policy = world.policies[0]
+    accepted = policy.accepted_as(world.agreement.digest)
+    accepted.unlink()
+    charge_lost(policy, [world.agreement])
+    Restored(policy).check_new(world.agreement, new=False)
+    # A copy is made here; it is accepted, and lost with what it released.
+    charge_lost(policy, [])
+    with pytest.raises(ConfigError, match="accept it with --new"):
+        Restored(policy).check_new(world.agreement, new=False)
+
+
+def test_another_agreement_of_a_run_that_was_charged_is_refused(tmp_path: Path) -> None:
+    world = make_world(tmp_path, seeded=False)
+    config = world.agreement.config.changed(epsilon=9.0)
+    charge_lost(world.policies[0], [])
+    for new in (False, True):
+        with pytest.raises(ConfigError, match="ask for one of a run of its own"):
+            Restored(world.policies[0]).check_new(replace(world.agreement, config=config), new=new)
+
+
+def test_what_no_limit_covers_is_not_accepted_and_was_never_lost(tmp_path: Path) -> None:
+    world = make_world(
+        tmp_path, seeded=False, policy={"budget": {"kind": "pure", "limit": 1000.0}},
+        recipe="distributed-gaussian-digits", channel="sum",
+    )  # fmt: skip
+    policy = world.policies[0]
+    with pytest.raises(PrivacyError, match="nothing finite is proven under it") as told:
+        policy.check(world.agreement)
+    assert "\n" not in str(told.value)
+    assert charge_lost(policy, [world.agreement]) == [Lost(world.agreement.run, 0)]
+    kept = world.ledger(0)
+    assert kept.verify() == []
+    assert kept.remaining() == 1000.0
+
+
+def test_a_damaged_note_of_a_restore_is_no_reason_to_pass(tmp_path: Path) -> None:
+    policy = make_world(tmp_path, seeded=False).policies[0]
+    charge_lost(policy, [])
+    world = make_world(tmp_path / "other", seeded=False)
+    for damaged in (
+        "{",
+        "[1]",
+        '{"a": 1}',
+        '{"a": {"run": "b"}}',
+        '{"a": {"run": 1, "receipt": "00"}}',
+    ):
+        (policy.state / "restored.json").write_text(damaged)
+        with pytest.raises(
+            RunError, match=r"restored\.json is damaged: run fedldp deploy restored"
+        ):
+            Restored(policy).check_new(world.agreement, new=True)
+        charge_lost(policy, [])
+        Restored(policy).check_new(world.agreement, new=True)
 
 
 def test_before_any_restore_every_agreement_is_new(tmp_path: Path) -> None:

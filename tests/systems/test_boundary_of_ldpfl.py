@@ -24,8 +24,8 @@ from fedldp.data import load_dataset, partition
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits
-from fedldp.parts.codes import num_trained
-from fedldp.parts.feature_net import build
+from fedldp.parts.codes import Codes, num_trained
+from fedldp.parts.feature_net import FeatureNet, build
 from fedldp.parts.public_encoder import to_public
 from fedldp.randomness import Stream
 from fedldp.simulation.engine import simulate
@@ -92,18 +92,49 @@ def test_what_is_drawn_anew_after_a_loss_is_the_same_or_independent(
     other = Broadcast(round=1, weights=first.weights, public=to_public(net))
     keys = SecretKeys(bytes(32), "run")
 
-    def drawn(told: Broadcast, life: str, seed: int = 0) -> NDArray[np.uint8]:
+    def drawn(told: Broadcast, life: str, seed: int = 0, codes: Codes = codes) -> NDArray[np.uint8]:
         client = replace(client_of(images(200, seed=seed), folder=tmp_path / life), kept=keys.kept)
         found = codes.for_training(told, client)[what]
         return np.unpackbits(found) if what == "bits" else found
 
     one = drawn(first, "one")
     assert np.array_equal(one, drawn(first, "two"))
+    other_epsilon = config.changed(epsilon=2e-6, label_epsilon=2e-3)
+    others = [
+        drawn(first, "three", seed=1),
+        drawn(first, "four", codes=other_epsilon.codes(PROBLEM, torch.device("cpu"))),
+    ]
+    if what == "bits":
+        others.append(drawn(other, "five"))
+    else:  # no encoder has a part in labels
+        assert np.array_equal(one, drawn(other, "five"))
     classes = 2 if what == "bits" else PROBLEM.num_classes
-    for again in (drawn(other, "three"), drawn(first, "four", seed=1)):
+    for again in others:
         # As two coins: with one stream for both, all but those that differ within would be alike.
         alike = np.mean(one == again)
         assert alike == pytest.approx(1 / classes, abs=5 / math.sqrt(len(one)))
+
+
+def test_a_bit_that_comes_out_otherwise_on_another_machine_is_drawn_with_all_others_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = ldpfl(encoder="public", epsilon=1e-6, randomisation="symmetric")
+    codes, told = config.codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    keys, features = SecretKeys(bytes(32), "run"), FeatureNet.features
+
+    def drawn(life: str, change: float) -> NDArray[np.uint8]:
+        def here(net: FeatureNet, images: NDArray[np.float32], device: torch.device) -> Any:
+            found = features(net, images, device).copy()
+            found[0, 0] += change
+            return found
+
+        monkeypatch.setattr(FeatureNet, "features", here)
+        client = replace(client_of(images(200), folder=tmp_path / life), kept=keys.kept)
+        return np.unpackbits(codes.for_training(told, client)["bits"])
+
+    one, step = drawn("one", 0.0), 2.0**-codes.code.fraction_bits
+    assert np.array_equal(one, drawn("two", 1e-9 * step))  # the same bits
+    assert np.mean(one == drawn("three", step)) == pytest.approx(0.5, abs=5 / math.sqrt(len(one)))
 
 
 def test_where_data_say_whose_they_are_a_client_has_no_line() -> None:

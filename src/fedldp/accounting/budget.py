@@ -105,13 +105,17 @@ class Budget:
                 f"{type(event).__name__}: no finite cost is proven for it under a {self.kind} "
                 f"budget{remedy}; nothing was released"
             )
-        total = Fraction(spent) + Fraction(costs)
+        total = math.inf if math.isinf(spent) else Fraction(spent) + Fraction(costs)
         if total > Fraction(self.limit):
             raise OverBudget(
                 f"{self}: {_up(spent)!r} is spent, this release costs {costs!r}, "
                 f"together {_up(total)!r}; nothing was released"
             )
         return costs
+
+    def may_cover(self, event: Event) -> bool:
+        """Return whether some limit of this kind, at least this one if it is none, covers it."""
+        return self.limit == math.inf or cost(event, self.kind) < math.inf
 
     def spent(self, costs: Iterable[float | Fraction]) -> float:
         """Return the sum of ``costs``, rounded up."""
@@ -121,7 +125,8 @@ class Budget:
         """Return what ``costs`` leave of the limit, rounded down; negative if they pass it."""
         if self.limit == math.inf:
             return math.inf
-        return -_up(Fraction(total_of(costs)) - Fraction(self.limit))
+        total = total_of(costs)
+        return -math.inf if math.isinf(total) else -_up(Fraction(total) - Fraction(self.limit))
 
 
 def total_of(costs: Iterable[float | Fraction]) -> Fraction | float:

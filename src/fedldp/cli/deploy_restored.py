@@ -19,6 +19,10 @@ def restored(
     none_since: Annotated[
         bool, typer.Option("--none-since", help="none was accepted since the copy was made")
     ] = False,
+    restores: Annotated[
+        int,
+        typer.Option(min=1, help="how often the site was restored from this copy, this one too"),
+    ] = 1,
     yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
 ) -> None:
     """Say that the ledger came back from an older copy: charge all that may be lost."""
@@ -40,7 +44,7 @@ def restored(
     ):
         raise typer.Exit(1)
     with alone(terms.state / "lock", "agent"):
-        for lost in charge_lost(terms, later):
+        for lost in charge_lost(terms, later, restores=restores):
             typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost")
         ledger = open_ledger(terms)
         left, unit = ledger.remaining(), UNITS[ledger.budget.kind]

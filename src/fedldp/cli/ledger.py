@@ -37,11 +37,12 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
         print_json({**summary, "releases": [_row(entry) for entry in entries]})
         return
     unit = UNITS[ledger.budget.kind]
+    costs = [entry.cost for entry in entries]
     console = Console()
     for name, value in (
         ("budget", f"{ledger.budget}"),
-        ("spent", f"{unit} {number(summary['spent'])}"),
-        ("remaining", f"{unit} {number(summary['remaining'], up=False)}"),
+        ("spent", f"{unit} {number(ledger.budget.spent(costs))}"),
+        ("remaining", f"{unit} {number(ledger.budget.remaining(costs), up=False)}"),
         ("last hash", summary["last_hash"] or "none: nothing was released"),
     ):
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from fedldp.errors import RunError
 from fedldp.parts.sides import Arrays, Store
 
 _synced: set[Path] = set()
@@ -82,8 +83,21 @@ class FolderStore:
                 self._forget_before(_round_of(path.parent))
 
     def forget(self) -> None:
-        """Remove all that is kept for the run."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove all that is kept for the run: all at once, so that no part of it is used again.
+
+        Raises:
+            RunError: it cannot be removed.
+        """
+        if self.folder.exists():
+            gone = self.folder.with_name(f"{self.folder.name}.{os.urandom(8).hex()}.gone")
+            try:
+                self.folder.rename(gone)
+                shutil.rmtree(gone)
+            except OSError as error:
+                raise RunError(
+                    f"state {self.folder}: it cannot be removed ({error.strerror}); see to the "
+                    "folder, and who may write in it"
+                ) from error
         _synced.difference_update({path for path in _synced if path.is_relative_to(self.folder)})
 
     def forget_rounds(self) -> None:

@@ -15,7 +15,9 @@ from cryptography import x509
 from fedldp.accounting.budget import UNITS
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import read_secret
+from fedldp.client.store import FolderStore
 from fedldp.deployment.agreement import check_stated, parse_agreement, read_agreement
+from fedldp.deployment.examples import check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
 from fedldp.deployment.source import open_source
@@ -86,6 +88,11 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         found = SqliteLedger(policy.ledger, policy.limit)
         entries = found.verify()
         unit, left = UNITS[found.budget.kind], found.remaining()
+        if left < 0:
+            raise FedldpError(
+                f"{policy.ledger}: what may be lost has passed its {found.budget}, by {unit} "
+                f"{-left:.6g}: nothing more is released with it"
+            )
         return f"{policy.ledger}: {len(entries)} releases, {unit} {left:.6g} is left"
 
     def key() -> str:
@@ -123,6 +130,13 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     source = open_source(policy.data, policy.label_column)
     # Its operator is told what is amiss.
     source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
+    if agreement.draws_once:
+        most = agreement.config.most_examples(agreement.problem)
+        examples = examples_for(agreement, source, policy.data, most)
+        store = FolderStore(policy.state / "kept", agreement.run)
+        entries = SqliteLedger(policy.ledger).releases() if policy.ledger.exists() else []
+        begun = any(entry.run == agreement.run for entry in entries)
+        check_unchanged(examples, store, policy.data, begun=begun)
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}"
 
 

@@ -20,6 +20,8 @@ from fedldp.errors import ConfigError, PrivacyError
 
 log = logging.getLogger("fedldp.site")
 
+_NOTED = "examples"
+
 
 def examples_for(agreement: Agreement, source: Source, place: Path, most: int | None) -> Examples:
     """Return a site's examples, as the agreement wants them.
@@ -70,32 +72,48 @@ def examples_for(agreement: Agreement, source: Source, place: Path, most: int | 
     return standardised(found, config.dataset) if config.standardise else found
 
 
-def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> None:
+def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> bool:
     """Refuse other examples, or another order, than a run was begun with.
 
     Else one that is randomised once, and charged once, could be randomised twice.
 
     Args:
         examples: as they are now.
-        store: what is kept for the run; all of it goes where they are others and nothing was
-            released.
+        store: what is kept for the run.
         place: where the data are, for people.
         begun: whether something was released in the run.
 
+    Returns:
+        Whether they are those that were noted; False where nothing was released, and they are
+        others, or none were noted yet.
+
     Raises:
-        PrivacyError: they are others, and something was released.
+        PrivacyError: something was released, and they are others, or what was noted is gone.
     """
-    now = _digest(examples)
-    kept = store.arrays("examples", lambda: {"digest": now})
-    if np.array_equal(kept["digest"], now):
-        return
+    noted = store.known(_NOTED)
+    if noted is not None and np.array_equal(noted["digest"], _digest(examples)):
+        return True
+    if begun and noted is None:
+        raise PrivacyError(
+            f"data {place}: what was noted of the examples when the run began is gone from the "
+            "site's state; restore that folder from a copy, or take part in new runs only"
+        )
     if begun:
         raise PrivacyError(
             f"data {place}: the examples, or their order, changed since the run began, in which "
             "each is randomised once; bring them back as they were, or take part in new runs only"
         )
+    return False
+
+
+def begin_with(examples: Examples, store: FolderStore) -> None:
+    """Note the examples that a run is begun with; what was kept of others goes.
+
+    Raises:
+        RunError: that cannot be removed.
+    """
     store.forget()
-    store.arrays("examples", lambda: {"digest": now})
+    store.arrays(_NOTED, lambda: {"digest": _digest(examples)})
 
 
 def _filled(examples: Examples, count: int, num_classes: int) -> Examples:

@@ -165,6 +165,12 @@ class SitePolicy(Checked):
                 "if everybody may know them"
             )
         release, run = self.costs(agreement)
+        if run == math.inf and self.budget.limit < math.inf:
+            raise PrivacyError(
+                f"budget.kind = {self.budget.kind}: nothing finite is proven under it for what "
+                f"{system} sends, so no limit covers it; a site whose ledger is of kind zcdp may "
+                "take part"
+            )
         for name, cost, most in (
             ("release", release, self.largest.release),
             ("run", run, self.largest.run),

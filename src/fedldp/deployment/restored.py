@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fedldp.accounting.events import NoData
 from fedldp.accounting.ledger import LedgerUnusable
@@ -55,7 +55,7 @@ def open_ledger(policy: SitePolicy) -> SqliteLedger:
     return ledger
 
 
-def charge_lost(policy: SitePolicy, since: Sequence[Agreement]) -> list[Lost]:
+def charge_lost(policy: SitePolicy, since: Sequence[Agreement], *, restores: int = 1) -> list[Lost]:
     """Charge what may have been released since an older copy of the ledger was made.
 
     Secrets of rounds that were under way are removed: what they masked is never masked again.
@@ -64,6 +64,8 @@ def charge_lost(policy: SitePolicy, since: Sequence[Agreement]) -> list[Lost]:
         policy: of the site.
         since: agreements that were accepted since, which the copy does not have. To go on with one
             it is accepted again.
+        restores: how often that copy was restored: after each, all may have been released anew, and
+            what was charged then is not in the copy either.
 
     Raises:
         FedldpError: the ledger or an accepted agreement cannot be used.
@@ -76,12 +78,20 @@ def charge_lost(policy: SitePolicy, since: Sequence[Agreement]) -> list[Lost]:
     found = []
     for agreement in accepted.values():
         FolderStore(policy.state / "kept", agreement.run).forget_rounds()
-        found.append(_charge(ledger, agreement))
-        restored.tolerate(agreement.run)
+        found += [_charge(ledger, agreement) for _ in range(restores)]
+        restored.tolerate(agreement)
     return found
 
 
 def _charge(ledger: SqliteLedger, agreement: Agreement) -> Lost:
+    # What has no finite cost has not left: no limit ever let it.
+    events = [
+        (exchange, event)
+        for exchange, event in enumerate(agreement.events)
+        if ledger.budget.may_cover(event)
+    ]
+    if all(isinstance(event, NoData) for _, event in events):
+        return Lost(agreement.run, 0)
     entries = ledger.releases()
     answered = {
         entry.round
@@ -92,13 +102,13 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> Lost:
     times = len({entry.run for entry in entries if entry.run.startswith(f"{agreement.run} lost ")})
     name = f"{agreement.run} lost {times + 1}"
     for round in range(1, rounds + 1):
-        for exchange, event in enumerate(agreement.events):
+        for exchange, event in events:
             ledger.charge_lost(name, round, exchange, event)
     return Lost(agreement.run, rounds)
 
 
 class Restored:
-    """What a site knows of its restore: which runs it charged, and one receipt of each.
+    """What a site knows of its last restore: which agreements it charged, and a receipt of each.
 
     That receipt is no reason to refuse where the ledger does not know it.
 
@@ -110,8 +120,8 @@ class Restored:
         self._path = policy.state / "restored.json"
 
     def begin(self) -> None:
-        """Note that there was a restore."""
-        self._write(self._read())
+        """Note that there was a restore; what an earlier one charged tells nothing of this one."""
+        self._write({})
 
     def check_new(self, agreement: Agreement, *, new: bool) -> None:
         """Refuse an agreement that may have been accepted since the copy was made.
@@ -121,40 +131,64 @@ class Restored:
             new: whether the site's operator says that it never was.
 
         Raises:
-            ConfigError: there was a restore, and what it released is charged nowhere.
+            ConfigError: there was a restore, and what it released is charged nowhere; or another
+                agreement of its run was charged.
         """
-        if not new and self._path.exists() and agreement.run not in self._read():
+        if not self._path.exists():
+            return
+        known = self._read()
+        if agreement.digest.hex() in known:
+            return
+        if agreement.run in {of.run for of in known.values()}:
+            raise ConfigError(
+                f"run {agreement.run}: another agreement of this run was served before the "
+                "restore; refuse this one, and ask for one of a run of its own"
+            )
+        if not new:
             raise ConfigError(
                 f"run {agreement.run}: this site was restored from an older copy, and may have "
                 "accepted it since that was made: then run fedldp deploy restored again, with "
-                "--since and its file; if it never did, accept it with --new"
+                "--since and the file of each that it did; if it never did, accept it with --new"
             )
 
-    def tolerate(self, run: str) -> None:
+    def tolerate(self, agreement: Agreement) -> None:
         """Let the next receipt of a run that the ledger does not know pass, and no other."""
-        self._write({**self._read(), run: None})
+        self._write({**self._read(), agreement.digest.hex(): _Charged(agreement.run, None)})
 
-    def tolerates(self, run: str, receipt: bytes) -> bool:
+    def tolerates(self, agreement: Agreement, receipt: bytes) -> bool:
         """Return whether ``receipt`` may pass."""
-        known = self._read()
-        if run not in known:
+        known, digest = self._read(), agreement.digest.hex()
+        if digest not in known:
             return False
-        if known[run] is None:
-            self._write({**known, run: receipt.hex()})
+        if known[digest].receipt is None:
+            self._write({**known, digest: _Charged(agreement.run, receipt.hex())})
             return True
-        return known[run] == receipt.hex()
+        return known[digest].receipt == receipt.hex()
 
-    def _read(self) -> dict[str, str | None]:
+    def _read(self) -> dict[str, _Charged]:
         if not self._path.exists():
             return {}
         try:
             found = json.loads(self._path.read_text())
-            for receipt in found.values():
-                if receipt is not None and len(bytes.fromhex(receipt)) != RECEIPT_BYTES:
+            known = {digest: _Charged(**of) for digest, of in found.items()}
+            for of in known.values():
+                if of.receipt is not None and len(bytes.fromhex(of.receipt)) != RECEIPT_BYTES:
                     raise ValueError("a receipt of another length")
         except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise RunError(f"{self._path} is damaged: remove it, and run it again") from error
-        return dict(found)
+            raise RunError(
+                f"{self._path} is damaged: run fedldp deploy restored again, which charges all "
+                "that may be lost once more"
+            ) from error
+        return known
 
-    def _write(self, document: dict[str, str | None]) -> None:
+    def _write(self, known: dict[str, _Charged]) -> None:
+        document = {digest: asdict(of) for digest, of in known.items()}
         replace_file(self._path, json.dumps(document, sort_keys=True).encode())
+
+
+@dataclass(frozen=True)
+class _Charged:
+    """An agreement that was charged: its run, and the receipt in hexadecimal that may pass."""
+
+    run: str
+    receipt: str | None

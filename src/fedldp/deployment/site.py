@@ -29,7 +29,7 @@ from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import client_side
-from fedldp.deployment.examples import check_unchanged, examples_for
+from fedldp.deployment.examples import begin_with, check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.messages import (
     NO_RECEIPT,
@@ -99,7 +99,6 @@ class Agent:
         self._refused: set[bytes] = set()
         self._left: dict[bytes, bytes] = {}  # receipts of the latest answers, by agreement
         self._beginning, self._answering = threading.Lock(), threading.Lock()
-        self._leaving = threading.Lock()
         self._silenced = Silenced(log)
         self.largest_message = _LEAST_BYTES
         for path in sorted(policy.accepted.glob("*.agreement")):
@@ -119,12 +118,14 @@ class Agent:
             return pack(Stranger())
         if isinstance(message, Hello):
             return pack(self._present(run, message))
-        asked = time.monotonic()
         with self._answering:
+            # Its own time, and held until it leaves: of questions that come together, how long the
+            # last one waits would tell how long all the others took.
+            asked = time.monotonic()
             answered = self._answered(run, message)
-        answer = pack(answered)
-        self._wait_since(asked)
-        self._leaves(run, answered.receipt)
+            answer = pack(answered)
+            self._wait_since(asked)
+            self._leaves(run, answered.receipt)
         return answer
 
     def _run(self, digest: bytes) -> _Run | None:
@@ -170,7 +171,8 @@ class Agent:
         store = FolderStore(self.policy.state / "kept", agreement.run)
         if agreement.draws_once:
             begun = any(entry.run == agreement.run for entry in self._ledger.releases())
-            check_unchanged(examples, store, self.policy.data, begun=begun)
+            if not check_unchanged(examples, store, self.policy.data, begun=begun):
+                begin_with(examples, store)
         runtime = ClientRuntime(
             index=index,
             examples=examples,
@@ -198,14 +200,10 @@ class Agent:
 
     # Messages
 
-    def _present(self, run: _Run, message: Hello) -> Present | Stranger:
+    def _present(self, run: _Run, message: Hello) -> Present:
         signed = to_sign(message.digest, message.challenge, run.index)
-        try:
-            self._receipts(run)
-        except LedgerUnusable as error:
-            self._silenced(f"the ledger cannot be used: {error}")
-            return Stranger()
-        # Not the ledger's last: when that comes tells how long training took.
+        # Without a look at the ledger: what it holds now, and that it is being written, tells when
+        # training ended.
         return Present(run.index, self._key.sign(signed), self._left[message.digest])
 
     def _answered(self, run: _Run, message: Ask) -> Answered:
@@ -287,7 +285,7 @@ class Agent:
     def _leaves(self, run: _Run, receipt: bytes) -> None:
         """Note the receipt of an answer that leaves now, if none of a later one has left."""
         digest = run.agreement.digest
-        with self._leaving, suppress(LedgerUnusable):
+        with suppress(LedgerUnusable):
             known, left = self._receipts(run), self._left[digest]
             if receipt in known and (left not in known or known.index(left) < known.index(receipt)):
                 self._left[digest] = receipt
@@ -299,7 +297,7 @@ class Agent:
         of the older ledger would make the next round look well.
         """
         name = run.agreement.run
-        if Restored(self.policy).tolerates(name, message.receipt):
+        if Restored(self.policy).tolerates(run.agreement, message.receipt):
             return None
         self._silenced(
             f"run {name[:8]}: refused: the server saw an answer that this ledger does not know. If "

@@ -11,7 +11,8 @@ from fedldp.systems import SystemConfig, own_code
 
 TIMED = (
     "when a site answers may tell how long it trained, and so about how many examples it has; no "
-    "line is about that (a site's policy can fix the time: answer_after_seconds)"
+    "line is about that (a site's policy can fix when its answers leave, answer_after_seconds; "
+    "programs on its machine, the SuperNode's among them, still see how busy it is)"
 )
 
 

@@ -78,12 +78,12 @@ class Codes:
 
         def make() -> Arrays:
             own = _take(client.examples, self._indices(client)[0])
-            net = self._encoder(broadcast, client)
-            digest, labels = partial(_digest, net, own), own.labels
+            labels = own.labels
             if self.labels is not None:
-                labels = self.labels.randomise(labels, client.kept("labels").bound_to(digest))
-            bits = self._bits(net, own, client.kept("bits").bound_to(digest))
-            return {"bits": bits, "labels": labels}
+                stream = client.kept("labels").bound_to(partial(_digest, labels, self.labels))
+                labels = self.labels.randomise(labels, stream)
+            net = self._encoder(broadcast, client)
+            return {"bits": self._bits(net, own, client.kept("bits")), "labels": labels}
 
         return client.store.arrays("training", make)
 
@@ -96,9 +96,7 @@ class Codes:
             else:
                 chosen = _take(test, slice(client.index, None, self.num_clients))
             net = self._encoder(broadcast, client)
-            stream = None
-            if self.randomise_tests:
-                stream = client.kept("test bits").bound_to(partial(_digest, net, chosen))
+            stream = client.kept("test bits") if self.randomise_tests else None
             return {"bits": self._bits(net, chosen, stream), "labels": chosen.labels}
 
         return client.store.arrays("test", make)
@@ -158,20 +156,22 @@ class Codes:
         for start in range(0, len(examples), PIECE):
             piece = slice(start, start + PIECE)
             bits = self.code.encode(net.features(examples.features[piece], self.device))
-            if stream is not None:
-                bits = self.mechanism.randomise(bits, stream)
             packed[piece] = np.packbits(bits, axis=1)
+        if stream is None:
+            return packed
+        # Of the bits, not of what they were computed from: that may come out otherwise elsewhere.
+        stream = stream.bound_to(partial(_digest, packed, self.mechanism))
+        for start in range(0, len(examples), PIECE):
+            piece = slice(start, start + PIECE)
+            bits = np.unpackbits(packed[piece], axis=1, count=self.num_bits)
+            packed[piece] = np.packbits(self.mechanism.randomise(bits, stream), axis=1)
         return packed
 
 
-def _digest(net: FeatureNet, examples: Examples) -> bytes:
-    """Return a digest of all that the bits of examples follow from."""
-    found = hashlib.sha256()
-    body = net.body.state_dict()
-    arrays = [body[name].detach().cpu().numpy() for name in sorted(body)]
-    for array in (*arrays, examples.features, examples.labels):
-        found.update(str((array.shape, array.dtype)).encode())
-        found.update(np.ascontiguousarray(array).data)
+def _digest(true: NDArray[np.integer], mechanism: RandomisedBits | KRR) -> bytes:
+    """Return a digest of what is randomised, and of how."""
+    found = hashlib.sha256(f"{mechanism!r} {true.shape} {true.dtype}\n".encode())
+    found.update(np.ascontiguousarray(true).data)
     return found.digest()
 
 

@@ -77,7 +77,7 @@ def claim_text(claim: dict[str, Any] | None) -> str:
 
 def number(epsilon: float | None, *, up: bool = True) -> str:
     """Return an epsilon for people, never too small: rounded up, or down for a lower bound."""
-    if epsilon is None:
+    if epsilon is None or epsilon == math.inf:
         return "infinity"
     if epsilon == 0:
         return "0"
