@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -89,9 +90,9 @@ class FolderStore:
             RunError: it cannot be removed.
         """
         if self.folder.exists():
-            gone = self.folder.with_name(f"{self.folder.name}.{os.urandom(8).hex()}.gone")
             try:
-                self.folder.rename(gone)
+                gone = Path(tempfile.mkdtemp(dir=self.folder.parent, suffix=".gone"))
+                self.folder.rename(gone / self.folder.name)
                 shutil.rmtree(gone)
             except OSError as error:
                 raise RunError(
