@@ -14,7 +14,7 @@ import fedldp
 from benchmarks.study.contestants import BY_NAME, CONTESTANTS, UNPROTECTED, Contestant, Try
 from benchmarks.study.proving import Cell, checked, configuration, digest, proven, solved
 from benchmarks.study.tasks import TASKS, examples_for
-from fedldp.errors import ConfigError, Diverged
+from fedldp.errors import ConfigError, Diverged, PrivacyError
 from fedldp.reporting.record import environment
 from fedldp.simulation.plan import plan, problem_with
 
@@ -162,7 +162,7 @@ def run_one(results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: 
         result = fedldp.run(config, dataset=data)
         if cell.system.noisy:
             row["proven"] = asdict(checked(cell, result.privacy))
-    except (ConfigError, Diverged) as error:
+    except (ConfigError, Diverged, PrivacyError) as error:  # the last: an update is not finite
         row["refused"] = str(error)
     else:
         row["accuracy"] = result.accuracy

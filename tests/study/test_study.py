@@ -23,7 +23,7 @@ from benchmarks.study.tasks import (
     oriented_gradients,
     random_convolutions,
 )
-from fedldp.errors import ConfigError
+from fedldp.errors import ConfigError, PrivacyError
 from fedldp.simulation.plan import plan, problem_with
 
 ROOT = Path(__file__).parents[2]
@@ -212,6 +212,19 @@ def test_a_try_that_diverges_is_refused_and_the_study_goes_on(tmp_path: Path) ->
     refused = run_one(results, plain, Try(1, 1.0, 1e12), "tried", 100)
     assert refused["accuracy"] is None
     assert "lower learning_rate" in refused["refused"]
+
+
+def test_a_try_whose_update_is_not_finite_is_refused_and_the_study_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise PrivacyError("round 3, client 8: the values to release contain NaN or infinity")
+
+    monkeypatch.setattr(fedldp, "run", run)
+    results = Results(tmp_path / "results.jsonl")
+    refused = run_one(results, PRIVUNIT, Try(1, 1.0, 1.0), "tried", 100)
+    assert refused["accuracy"] is None
+    assert "round 3, client 8" in refused["refused"]
 
 
 def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
