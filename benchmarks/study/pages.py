@@ -225,33 +225,55 @@ _SUMMARY = {
     ("mnist-gradients", 1_000): "1,000 clients, oriented gradients",
 }
 _FEW = (1.0, 4.0, 16.0)
+_AT = "ε " + ", ".join(f"{epsilon:g}" for epsilon in _FEW)
 _JUDGED = ("mnist", 1_000), 4.0
-"""By whose accuracy the system of a row is the best."""
+"""By whose accuracy a system is the best against its adversary."""
+Place = tuple[str, int]
 
 
 def _summary(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
-    """Return what the best system against each adversary comes to, of those that were measured."""
-    text = ", ".join(f"{epsilon:g}" for epsilon in _FEW)
-    columns = [f"{words}: ε {text}" for words in _SUMMARY.values()]
+    """Return in few columns what the best against each adversary comes to."""
+    columns = [f"{words}: {_AT}" for words in _SUMMARY.values()]
     lines = ["| hidden from | by | " + " | ".join(columns) + " |"]
     lines.append("|---" * (2 + len(columns)) + "|")
-    at, judged = _JUDGED
+    for words, best in _best(found).items():
+        name = _name(best, [_cell(each, e, best) for each in _SUMMARY for e in _FEW], found)
+        shown = [_at_few(place, best, found) for place in _SUMMARY]
+        lines.append(f"| {words} | {name} | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _overview(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
+    """Return a row for all that is measured of a task with one number of clients."""
+    best = _best(found)
+    lines = [f"| {_AT} | clients | " + " | ".join(best) + " |", "|---" * (2 + len(best)) + "|"]
+    for task, clients in itertools.product(TASKS, CLIENTS):
+        shown = [_at_few((task, clients), each, found) for each in best.values()]
+        if set(shown) != {"-"}:
+            lines.append(f"| {task} | {clients:,} | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _best(found: dict[Cell, list[Row]]) -> dict[str, Contestant]:
+    """Return who is the best against each adversary, where that is judged."""
+    best = {}
     for words, (adversary, idealised) in _TRUSTS.items():
         rivals = [
             each
             for each in CONTESTANTS
             if adversary == (each.against if each.noisy else None)
-            and (idealised or not _is_idealised([_cell(at, each, judged)], found))
+            and (idealised or not _is_idealised([_cell(*_JUDGED, each)], found))
         ]
-        best = max(rivals, key=lambda each: _mean(_cell(at, each, judged), found))
-        own = [[_cell(place, best, epsilon) for epsilon in _FEW] for place in _SUMMARY]
-        shown = [", ".join(dict.fromkeys(_percent(cell, found) for cell in each)) for each in own]
-        name = _name(best, itertools.chain(*own), found)
-        lines.append(f"| {words} | {name} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        best[words] = max(rivals, key=lambda each: _mean(_cell(*_JUDGED, each), found))
+    return best
 
 
-def _cell(place: tuple[str, int], contestant: Contestant, epsilon: float) -> Cell:
+def _at_few(place: Place, contestant: Contestant, found: dict[Cell, list[Row]]) -> str:
+    shown = [_percent(_cell(place, epsilon, contestant), found) for epsilon in _FEW]
+    return ", ".join(shown if contestant.noisy and set(shown) != {"-"} else shown[:1])
+
+
+def _cell(place: Place, epsilon: float, contestant: Contestant) -> Cell:
     return Cell(*place, contestant.name, epsilon if contestant.noisy else 0.0)
 
 
@@ -266,6 +288,7 @@ def _percent(cell: Cell, found: dict[Cell, list[Row]]) -> str:
 _OTHERS: dict[str, Callable[[dict[Cell, list[Row]], Sequence[Row]], str]] = {
     "unprotected": _unprotected,
     "progress": _progress,
+    "overview": _overview,
     "summary": _summary,
 }
 

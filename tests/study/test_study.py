@@ -348,6 +348,14 @@ def test_a_summary_has_the_best_under_each_trust() -> None:
     assert "privunit *" not in deployed
 
 
+def test_an_overview_has_a_row_for_what_is_measured() -> None:
+    rows = [*lines([0.5, 0.6, 0.7]), *lines([0.7, 0.8, 0.9], epsilon=16.0)]
+    page = updated("<!-- study overview -->\n<!-- end -->\n", rows)
+    assert [line for line in page.splitlines() if "mnist" in line] == [
+        "| mnist | 1,000 | - | - | - | -, 60.0, 80.0 | - |"
+    ]
+
+
 @pytest.mark.parametrize("name", ["README.md", "docs/study.md"])
 def test_the_committed_page_is_made_of_the_committed_results(
     monkeypatch: pytest.MonkeyPatch, name: str
