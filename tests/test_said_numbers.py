@@ -73,7 +73,7 @@ SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
     ),
     (
         REPRODUCTION,
-        "nothing changes from ε 3 on ({:.1f} to {:.1f} in four runs",
+        "nothing changes from ε 3 on ({:.1f} to {:.1f} in four rows",
         lambda: span(of(f"ldp-fl-fmnist-{row}") for row in FAR),
     ),
     (

@@ -80,7 +80,18 @@ def best_or_level() -> tuple[int, int]:
 def nearest_is_the_best_to_deploy() -> bool:
     where = [at for at in panels("mnist", "mnist-gradients") if at[2] >= 2.0]
     where += [at for at in panels("covertype", clients=(100, 1_000)) if at[2] <= 8.0]
-    return all(is_best(NEAREST, each, lambda name: not idealised(name)) for each in where)
+    ties = [at for at in where if at[1:] == (10_000, 16.0)]
+    return all(
+        is_best(NEAREST, at, lambda name: not idealised(name)) for at in where if at not in ties
+    ) and all(
+        level(NEAREST, GAUSSIAN, at)
+        and all(
+            has(NEAREST, at) > has(each, at)
+            for each in measured(*at)
+            if not idealised(each) and each not in (NEAREST, GAUSSIAN)
+        )
+        for at in ties
+    )
 
 
 def is_behind(where: Where) -> bool:
@@ -106,11 +117,27 @@ def near_on_convolutions() -> bool:
     return ahead.pop(1.0) > 0 and all(abs(points) <= 5 for points in ahead.values())
 
 
-def gaussian_is_level_on_covertype() -> bool:
+def gaussian_is_level() -> bool:
     return all(
-        level(GAUSSIAN, PRIVUNIT, ("covertype", clients, epsilon)) == (epsilon >= least)
-        for clients, least in ((1_000, 8.0), (10_000, 1.0))
+        level(GAUSSIAN, PRIVUNIT, (task, clients, epsilon)) == (epsilon >= least)
+        for task, clients, least in (
+            ("covertype", 10_000, 1.0),
+            ("mnist", 10_000, 16.0),
+            ("mnist-gradients", 10_000, 8.0),
+            ("covertype", 1_000, 8.0),
+        )
         for epsilon in EPSILONS
+    )
+
+
+def many_are_nearly_level(task: str, ahead: tuple[float, ...]) -> bool:
+    """Say that with 10,000 the deployable one is clearly ahead there, else level or 1 behind."""
+    return all(
+        has(NEAREST, where) > has(PRIVUNIT, where) and not level(NEAREST, PRIVUNIT, where)
+        if where[2] in ahead
+        else level(NEAREST, PRIVUNIT, where)
+        or 0.5 <= has(PRIVUNIT, where) - has(NEAREST, where) < 1.5
+        for where in panels(task, clients=(10_000,))
     )
 
 
@@ -150,9 +177,12 @@ SAID: dict[str, Callable[[], bool]] = {
     "and seeds scatter by 5 there": lambda: all(
         4.5 <= scatter(2.0, each, 100, "mnist-convolutions") < 5.5 for each in TRUSTED
     ),
-    "With 10,000 it costs about 1 point at ε 4, and nothing on Covertype at any ε.": lambda: (
-        all(0.5 < lost(4.0, 10_000, task) < 1.5 for task in ("mnist", "mnist-gradients"))
-        and all(lost(epsilon, 10_000, "covertype") < 0.5 for epsilon in EPSILONS)
+    "With 10,000 it costs about 1 point at any ε on MNIST's pixels and oriented gradients, and "
+    "nothing on Covertype.": lambda: all(
+        0.5 < lost(epsilon, 10_000, "mnist") < 1.5
+        and 0.5 < lost(epsilon, 10_000, "mnist-gradients") < 1.5
+        and lost(epsilon, 10_000, "covertype") < 0.5
+        for epsilon in EPSILONS
     ),
     "At ε 4, 1,000 clients have more than 100 and than 10,000 on pixels and on oriented "
     "gradients.": lambda: all(
@@ -161,16 +191,53 @@ SAID: dict[str, Callable[[], bool]] = {
         for clients in (100, 10_000)
         for task in ("mnist", "mnist-gradients")
     ),
-    "and is the best, or level with the best, in 42 of 47 cells.": lambda: (
-        best_or_level() == (42, 47)
+    "and is the best, or level with the best, in 48 of 58 cells.": lambda: (
+        best_or_level() == (48, 58)
     ),
-    "`nearest_direction` is the best** on MNIST's pixels and oriented gradients from ε 2 on, and "
-    "on Covertype with 100 and 1,000 clients up to ε 8": nearest_is_the_best_to_deploy,
+    "`nearest_direction` is the best** on MNIST's pixels and oriented gradients from ε 2 on, but "
+    "for Gaussian noise with 10,000 clients at ε 16, which is level; and on Covertype with 100 and "
+    "1,000 clients up to ε 8.": nearest_is_the_best_to_deploy,
+    "on both it is level elsewhere, or 1 behind.": lambda: (
+        many_are_nearly_level("mnist", (1.0, 2.0))
+        and many_are_nearly_level("mnist-gradients", (2.0, 8.0))
+    ),
+    "91 %, where 1,000 clients have 38, 84 and 92: more at ε 1 alone.": lambda: (
+        has(PRIVUNIT, ("mnist-gradients", 10_000, 1.0))
+        > has(PRIVUNIT, ("mnist-gradients", 1_000, 1.0))
+        and all(
+            has(PRIVUNIT, ("mnist-gradients", 10_000, epsilon))
+            < has(PRIVUNIT, ("mnist-gradients", 1_000, epsilon))
+            for epsilon in (4.0, 16.0)
+        )
+    ),
+    "is no help to PrivUnit on pixels:**": lambda: all(
+        has(PRIVUNIT, ("mnist", 10_000, epsilon)) < has(PRIVUNIT, ("mnist", 1_000, epsilon))
+        for epsilon in EPSILONS
+    ),
+    "and with ε 16 all have 78 to 80 %.": lambda: all(
+        78 <= round(has(each, ("mnist-convolutions", 10_000, 16.0))) <= 80
+        for each in (PRIVUNIT, GAUSSIAN, NEAREST)
+    ),
+    "with 10,000 about 1 at most, at ε 1 as at ε 4.": lambda: all(
+        at(epsilon, "distributed_gaussian", 10_000, task) - at(epsilon, IN_A_SUM, 10_000, task)
+        < 1.5
+        for task in ("mnist", "mnist-gradients")
+        for epsilon in EPSILONS
+    ),
+    "Under noise, in the same grid, it is behind": lambda: all(
+        at(cell.epsilon, cell.contestant, task="mnist-cnn") < at(cell.epsilon, cell.contestant)
+        for cell in runs()
+        if cell.task == "mnist-cnn" and cell.system.noisy
+    ),
+    "seeds scatter by up to 8": lambda: (
+        round(max(scatter(c.epsilon, c.contestant, c.clients, c.task)
+                  for c in runs() if c.task == "mnist-cnn")) == 8
+    ),
     "With 1,000 clients on pixels and on oriented gradients it is behind only at ε 4.": lambda: all(
         is_behind(where) == (where[2] == 4.0)
         for where in panels("mnist", "mnist-gradients", clients=(1_000,))
     ),
-    "and are level or ahead elsewhere. Plain": lambda: all(
+    "and is level or ahead elsewhere. Plain": lambda: all(
         at(epsilon, PRIVUNIT, 1_000, "covertype") - at(epsilon, PRIVUNIT, 10_000, "covertype")
         <= max(1.0, *(scatter(epsilon, PRIVUNIT, n, "covertype") for n in (1_000, 10_000)))
         for epsilon in (1.0, 8.0, 16.0)
@@ -194,10 +261,8 @@ SAID: dict[str, Callable[[], bool]] = {
         level(NEAREST, PRIVUNIT, where) == (where[2] not in (2.0, 8.0))
         for where in panels("mnist-convolutions", clients=(100,))
     ),
-    "on Covertype it is level with PrivUnit with 1,000 clients from ε 8 on, and with 10,000 at any "
-    "ε.": (
-        gaussian_is_level_on_covertype
-    ),
+    "with 10,000 it is level with PrivUnit on Covertype at any ε, on pixels at ε 16, and on "
+    "oriented gradients at ε 8 and 16, and with 1,000 on Covertype from ε 8 on.": gaussian_is_level,
     "LDP-FL with the Gaussian and NbAFL are the same to the digit": gaussian_is_gaussian,
     "`personalized_sound` is within 4 points of them, and `priority_public` within 5 with 100 "
     "clients, 2 to 8 behind with 1,000": lambda: (
@@ -232,7 +297,7 @@ SAID: dict[str, Callable[[], bool]] = {
     "privacy is nearly free with 1,000 clients": lambda: all(
         lost(epsilon, 1_000, cell.task) < 4
         for cell in runs()
-        if cell.clients == 1_000 and cell.contestant == TRUSTED[0]
+        if cell.clients == 1_000 and cell.contestant == TRUSTED[0] and cell.task != "mnist-cnn"
         for epsilon in (1.0, 4.0)
     ),
 }  # fmt: skip

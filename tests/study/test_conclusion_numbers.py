@@ -39,6 +39,12 @@ def ten_times(epsilon: float) -> float:
     return next(of) - next(of)
 
 
+def by_convolutions(contestant: str, epsilon: float) -> float:
+    """Return what random convolutions bring with 10,000 clients."""
+    of = (at(epsilon, contestant, 10_000, task) for task in ("mnist-convolutions", "mnist"))
+    return next(of) - next(of)
+
+
 def behind_gaussian(epsilon: float, task: str) -> float:
     """Return what bits in a sum lack with 100 clients."""
     return at(epsilon, "distributed_gaussian", 100, task) - at(epsilon, IN_A_SUM, 100, task)
@@ -90,16 +96,20 @@ SAID: list[tuple[str, Callable[[], list[float]]]] = [
         ],
     ),
     (
-        "at ε 4, 10,000 clients have {:.0f} % on MNIST's pixels and {:.0f} % on oriented "
-        "gradients, where 1,000 have {:.0f} and {:.0f}.",
+        "on pixels:** at ε 1, 4 and 16 it has {:.0f}, {:.0f} and {:.0f} %. On oriented gradients "
+        "it has {:.0f}, {:.0f} and {:.0f} %, where 1,000 clients have {:.0f}, {:.0f} and {:.0f}",
         lambda: [
-            at(4.0, PRIVUNIT, clients, task)
-            for clients in (10_000, 1_000)
-            for task in ("mnist", "mnist-gradients")
+            at(epsilon, PRIVUNIT, clients, task)
+            for task, clients in (
+                ("mnist", 10_000),
+                ("mnist-gradients", 10_000),
+                ("mnist-gradients", 1_000),
+            )
+            for epsilon in (1.0, 4.0, 16.0)
         ],
     ),
     (
-        "On Covertype they have {:.0f} and {:.0f} points less at ε 2 and 4",
+        "On Covertype it has {:.0f} and {:.0f} points less at ε 2 and 4",
         lambda: [ten_times(epsilon) for epsilon in (2.0, 4.0)],
     ),
     (
@@ -169,7 +179,7 @@ SAID: list[tuple[str, Callable[[], list[float]]]] = [
     ),
     (
         "with 100 they are {:.0f} to {:.0f} points behind Gaussian noise in the sum on pixels, "
-        "and up to {:.0f} on oriented gradients.",
+        "and up to {:.0f} on oriented gradients, and with",
         lambda: [
             *span(behind_gaussian(epsilon, "mnist") for epsilon in EPSILONS),
             max(behind_gaussian(epsilon, "mnist-gradients") for epsilon in EPSILONS),
@@ -194,6 +204,51 @@ SAID: list[tuple[str, Callable[[], list[float]]]] = [
     (
         "of these three only `nearest_direction` gains clearly, {:.0f} at ε 8.",
         lambda: [at(8.0, NEAREST, 100, "mnist-convolutions") - at(8.0, NEAREST, 100)],
+    ),
+    (
+        "With 10,000 it is ahead by {:.0f} and {:.0f} at ε 1 and 2 on pixels, and by {:.0f} and "
+        "{:.0f} at ε 2 and 8 on oriented gradients",
+        lambda: [
+            -behind(epsilon, 10_000, task)
+            for task, epsilons in (("mnist", (1.0, 2.0)), ("mnist-gradients", (2.0, 8.0)))
+            for epsilon in epsilons
+        ],
+    ),
+    (
+        "With 10,000 they give PrivUnit {:.0f} and Gaussian noise {:.0f} at ε 1, cost PrivUnit "
+        "{:.0f} at ε 4 and give Gaussian noise {:.0f}, and",
+        lambda: [
+            by_convolutions(PRIVUNIT, 1.0),
+            by_convolutions(GAUSSIAN, 1.0),
+            -by_convolutions(PRIVUNIT, 4.0),
+            by_convolutions(GAUSSIAN, 4.0),
+        ],
+    ),
+    (
+        "With 10,000 clients on random convolutions it has {:.0f} %, and FedAvg without noise "
+        "{:.0f}:",
+        lambda: [
+            at(4.0, "distributed_gaussian", 10_000, "mnist-convolutions"),
+            without_noise(10_000, "mnist-convolutions"),
+        ],
+    ),
+    (
+        "the CNN with 1,000 clients has {:.0f} % without noise, where logistic regression has "
+        "{:.0f}.",
+        lambda: [without_noise(task="mnist-cnn"), without_noise()],
+    ),
+    (
+        "who trusts a sum or the server has {:.0f} to {:.0f} % at ε 1, {:.0f} to {:.0f} at ε 4, "
+        "and {:.0f} at ε 16",
+        lambda: [
+            *span(at(1.0, each, task="mnist-cnn") for each in TRUSTED),
+            *span(at(4.0, each, task="mnist-cnn") for each in TRUSTED),
+            at(16.0, TRUSTED[0], task="mnist-cnn"),
+        ],
+    ),
+    (
+        "and PrivUnit has {:.0f} and {:.0f} % at ε 4 and 16.",
+        lambda: [at(epsilon, PRIVUNIT, task="mnist-cnn") for epsilon in (4.0, 16.0)],
     ),
 ]
 
