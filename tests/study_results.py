@@ -26,8 +26,13 @@ EVERYWHERE = tuple(each.name for each in CONTESTANTS if each.against == "server"
 @functools.cache
 def runs() -> dict[Cell, list[Row]]:
     """Return the measured runs of every cell."""
-    rows = [row for row in Results(RESULTS / "2026-11-22-study.jsonl").rows if is_current(row)]
-    return {cell: found for cell, found in standing(rows).items() if found}
+    return {cell: found for cell, found in standing(current()).items() if found}
+
+
+@functools.cache
+def current() -> list[Row]:
+    """Return the lines that are of what the study is now."""
+    return [row for row in Results(RESULTS / "2026-11-22-study.jsonl").rows if is_current(row)]
 
 
 def measured(task: str, clients: int, epsilon: float) -> Iterator[str]:

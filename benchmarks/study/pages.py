@@ -35,41 +35,49 @@ _MARKERS = "os^Dv<>ph*"
 def standing(rows: Sequence[Row]) -> dict[Cell, list[Row]]:
     """Return the measured runs of each cell, with the hyperparameters that the rule chooses.
 
+    A cell with a refused run has none: a mean of those that came through would flatter it.
+
     Raises:
         StudyError: a run's proven epsilon is above its label.
     """
-    tried: dict[Cell, list[Row]] = {}
     for row in rows:
         _check(row)
-        if row["purpose"] == "tried":
-            tried.setdefault(cell_of(row), []).append(row)
-    found: dict[Cell, list[Row]] = {}
-    for cell, attempts in tried.items():
-        grid = [asdict(attempt) for attempt in cell.system.grid]
-        best = choose(sorted(attempts, key=lambda row: grid.index(row["try"])))
-        found[cell] = [
-            row
-            for row in rows
-            if row["purpose"] == "measured"
-            and cell_of(row) == cell
-            and best is not None
-            and row["try"] == best["try"]
-            and row["accuracy"] is not None
-        ]
-    return found
+    return {
+        cell: [] if any(row["refused"] for row in runs) else runs
+        for cell, (_, runs) in _by_cell(rows).items()
+    }
 
 
 def refusals(rows: Sequence[Row]) -> dict[Cell, str]:
-    """Return the cells of which every try was refused, with what the first of them says."""
-    tried: dict[Cell, list[Row]] = {}
+    """Return the cells that have no accuracy, with what the first refused run says.
+
+    Every try was refused, or a run that was measured with what had been chosen.
+    """
+    found = {}
+    for cell, (tries, runs) in _by_cell(rows).items():
+        if len(tries) == len(cell.system.grid) and choose(tries) is None:
+            found[cell] = tries[0]["refused"]
+        for row in runs:
+            if row["refused"]:
+                found.setdefault(cell, f"seed {row['seed']}, {row['refused']}")
+    return found
+
+
+def _by_cell(rows: Sequence[Row]) -> dict[Cell, tuple[list[Row], list[Row]]]:
+    """Return the tries of each cell, in the order of its grid, and the runs with the chosen one."""
+    found: dict[Cell, tuple[list[Row], list[Row]]] = {}
     for row in rows:
         if row["purpose"] == "tried":
-            tried.setdefault(cell_of(row), []).append(row)
-    return {
-        cell: attempts[0]["refused"]
-        for cell, attempts in tried.items()
-        if len(attempts) == len(cell.system.grid) and choose(attempts) is None
-    }
+            found.setdefault(cell_of(row), ([], []))[0].append(row)
+    for cell, (tries, _) in found.items():
+        grid = [asdict(attempt) for attempt in cell.system.grid]
+        tries.sort(key=lambda row: grid.index(row["try"]))
+    chosen = {cell: choose(tries) for cell, (tries, _) in found.items()}
+    for row in rows:
+        best = chosen.get(cell_of(row)) if row["purpose"] == "measured" else None
+        if best is not None and row["try"] == best["try"]:
+            found[cell_of(row)][1].append(row)
+    return found
 
 
 def _check(row: Row) -> None:
@@ -166,7 +174,7 @@ def _is_idealised(own: Iterable[Cell], found: dict[Cell, list[Row]]) -> bool:
 def _accuracy(cell: Cell | None, found: dict[Cell, list[Row]], refused: dict[Cell, str]) -> str:
     """Return the mean and the sample deviation over seeds, in percent."""
     if cell in refused:
-        return "not reached"
+        return "refused"
     runs = [row["accuracy"] for row in found.get(cell, [])] if cell is not None else []
     if not runs:
         return "-"
@@ -192,6 +200,7 @@ def _progress(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
         "|---|---|---|---|---|---|",
     ]
     names = {system.name for system in UNPROTECTED}
+    refused = refusals(rows)
     for task in TASKS:
         for clients in CLIENTS:
             own = [
@@ -201,7 +210,9 @@ def _progress(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
             ]
             if not own:
                 continue
-            done = [cell for cell in own if len(found.get(cell, ())) >= len(SEEDS)]
+            done = [
+                cell for cell in own if cell in refused or len(found.get(cell, ())) >= len(SEEDS)
+            ]
             spent = sum(row.get("cpu_seconds", 0.0) for row in rows if cell_of(row) in set(done))
             rest = spent / len(done) * (len(own) - len(done)) / 60 if done else None
             lines.append(

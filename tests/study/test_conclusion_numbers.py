@@ -215,13 +215,12 @@ SAID: list[tuple[str, Callable[[], list[float]]]] = [
         ],
     ),
     (
-        "With 10,000 they give PrivUnit {:.0f} and Gaussian noise {:.0f} at ε 1, cost PrivUnit "
-        "{:.0f} at ε 4 and give Gaussian noise {:.0f}, and",
+        "With 10,000 they give PrivUnit {:.0f} at ε 1 and cost it {:.0f} at ε 4; they give "
+        "Gaussian noise {:.0f}, {:.0f} and {:.0f} at ε 2, 4 and 8, and",
         lambda: [
             by_convolutions(PRIVUNIT, 1.0),
-            by_convolutions(GAUSSIAN, 1.0),
             -by_convolutions(PRIVUNIT, 4.0),
-            by_convolutions(GAUSSIAN, 4.0),
+            *(by_convolutions(GAUSSIAN, epsilon) for epsilon in (2.0, 4.0, 8.0)),
         ],
     ),
     (
@@ -247,7 +246,7 @@ SAID: list[tuple[str, Callable[[], list[float]]]] = [
         ],
     ),
     (
-        "and PrivUnit has {:.0f} and {:.0f} % at ε 4 and 16.",
+        "and PrivUnit has {:.0f} and {:.0f} % at ε 4 and 16;",
         lambda: [at(epsilon, PRIVUNIT, task="mnist-cnn") for epsilon in (4.0, 16.0)],
     ),
 ]

@@ -313,8 +313,17 @@ def test_a_cell_whose_every_try_is_refused_says_why() -> None:
     for found in rows[-8:]:
         found |= {"accuracy": None, "refused": "no budget meets it"}
     page = updated(PAGE, rows)
-    assert "| ldp_fl, privunit * | server | not reached | - | 60.0" in page
+    assert "| ldp_fl, privunit * | server | refused | - | 60.0" in page
     assert "- ldp_fl, privunit, 1,000 clients, ε 1: no budget meets it." in page
+
+
+def test_a_cell_with_a_refused_run_has_no_mean_of_the_others() -> None:
+    rows = [*lines([0.2, 0.2, 0.2], epsilon=1.0), *lines([0.5, 0.6, 0.7])]
+    rows[-2] |= {"accuracy": None, "refused": "not finite"}
+    page = updated(PAGE.replace("end -->", "end -->\n<!-- study progress -->\n<!-- end -->"), rows)
+    assert "| ldp_fl, privunit * | server | 20.0 ± 0.0 | - | refused | - | - |" in page
+    assert "- ldp_fl, privunit, 1,000 clients, ε 4: seed 1, not finite." in page
+    assert "| mnist | 1,000 | 2 | " in page  # it is measured, and not run again
 
 
 def test_the_progress_tells_what_is_left() -> None:

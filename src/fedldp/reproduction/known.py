@@ -23,7 +23,7 @@ _NOISE_FREE = (
     "32 channels have 86.6, with momentum 0.5 in place of the width 86.5 (ldp-fl-fmnist-gap)"
 )
 _TWIN_AND_NOISE = (
-    "not known in full: local work and width are 2.4 points (ldp-fl-fmnist-gap), but the noise "
+    "not known in full: local work and width are 2.5 points (ldp-fl-fmnist-gap), but the noise "
     "costs 1 to 2 more in every row, at epsilon 10 as at 5, where the paper has 0 to 1.6; not too "
     "wide a range: half of it has 78.2 (ldp-fl-fmnist-gap)"
 )
