@@ -253,7 +253,7 @@ def test_checks_say_what_is_in_order_and_what_is_not(agreed: Any, fedldp_command
     assert outcome.status == 0, outcome
     assert "NOT OK" not in outcome.out
     assert "20 examples of shape (1, 8, 8)" in outcome.out
-    assert "rho 2000 is left" in outcome.out
+    assert "rho 2,000 is left" in outcome.out
     assert "as hospital" in outcome.out
     Path("keys/hospital.key").chmod(0o644)
     Path("examples.npz").chmod(0o644)

@@ -36,11 +36,12 @@ from fedldp.accounting.guarantees import (
     shuffled_guarantees,
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.shown import number
 from fedldp.accounting.statement import statement
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.recipes import recipes
-from fedldp.reporting.text import explain, number
+from fedldp.reporting.text import explain
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants

@@ -245,6 +245,17 @@ def test_an_agreement_that_promises_less_than_holds_is_refused(tmp_path: Path) -
     assert not (tmp_path / "server").exists()
 
 
+def test_a_statement_a_rounding_below_what_holds_is_not_shown(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    document = json.loads(world.agreement.to_bytes())
+    for line in document["statement"]["guarantees"]:
+        line["epsilon"] = line["epsilon"] and line["epsilon"] * (1 - 5e-7)
+    server = Server(tmp_path / "server", json.dumps(document).encode(), None)
+    assert server.privacy == world.agreement.statement
+    kept = json.loads((tmp_path / "server" / "privacy.json").read_text())
+    assert kept == world.agreement.statement
+
+
 def test_one_lying_site_moves_a_weight_by_2rk_over_n_at_most(tmp_path: Path) -> None:
     """Replace all of one site's bits: the two decoded values are 2 r K apart, and n share them."""
     ends = []

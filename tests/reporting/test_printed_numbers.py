@@ -6,10 +6,16 @@ from fractions import Fraction
 
 import pytest
 
-from fedldp.reporting.text import number
+from fedldp.accounting.shown import number
+from fedldp.recipes import find_recipe
 
 
 @pytest.mark.parametrize("epsilon", [5e-10, 1e-12, 218_400.0002, 0.12340000005, 1.0 + 5e-10])
 def test_printed_epsilon_is_not_below_the_true_one(epsilon: float) -> None:
     printed = Fraction(number(epsilon).replace(",", ""))
     assert printed >= Fraction(epsilon) * (1 - Fraction(1, 10**12))
+
+
+def test_a_budget_that_was_set_is_not_shown_below_itself() -> None:
+    words = find_recipe("quickstart").config.changed(epsilon=1.0000049).epsilon_in_words()
+    assert words == "epsilon 1.0001 per weight (proven)"

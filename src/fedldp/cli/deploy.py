@@ -270,6 +270,7 @@ def demo(
     """Run a server, Flower and sites on this machine, and compare with the simulation."""
     from rich.console import Console
 
+    from fedldp.accounting.shown import number
     from fedldp.deployment.demo import ROUNDING, run_demo
     from fedldp.reporting.text import percent, print_statement
     from fedldp.settings import resolve
@@ -290,7 +291,8 @@ def demo(
     console = Console()
     print_statement(console, found.privacy)
     for ledger in found.ledgers:
-        typer.echo(f"{ledger.site}: {ledger.entries} releases, {ledger.spent:g} ({ledger.kind})")
+        spent = number(ledger.spent)
+        typer.echo(f"{ledger.site}: {ledger.entries} releases, {spent} ({ledger.kind})")
     typer.echo(f"accuracy   {percent(found.accuracy) or 'not tested'} after {found.rounds} rounds")
     apart = found.largest_difference
     same = f"at most {apart:.2g} from" if apart else "to the last bit"
@@ -329,6 +331,7 @@ def _problem(
 
 
 def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) -> None:
+    from fedldp.accounting.shown import number
     from fedldp.reporting.text import print_statement
 
     config = agreement.config
@@ -346,28 +349,24 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
     if beyond is not None:
         typer.echo(
             f"warning    epsilon is for sums of all {config.round_size} sites of a round; with "
-            f"{agreement.quorum} of them, as the quorum lets, it is {beyond:.4g}"
+            f"{agreement.quorum} of them, as the quorum lets, it is {number(beyond)}"
         )
 
 
 def _show_cost(console: Console, agreement: Agreement, policy: SitePolicy, left: float) -> None:
     from fedldp.accounting.budget import UNITS
-    from fedldp.reporting.text import number
+    from fedldp.accounting.shown import number
 
     release, run = policy.costs(agreement)
     kind = policy.budget.kind
     console.print(
-        f"cost here  {UNITS[kind]} {number(_finite(release))} a round, {number(_finite(run))} for "
-        f"the run at most; {number(_finite(left), up=False)} is left",
+        f"cost here  {UNITS[kind]} {number(release)} a round, {number(run)} for "
+        f"the run at most; {number(left, up=False)} is left",
         highlight=False,
         soft_wrap=True,
     )
     if left < run < float("inf"):
         typer.echo("warning    that is more than is left: the site refuses once it is used up")
-
-
-def _finite(cost: float) -> float | None:
-    return None if cost == float("inf") else cost
 
 
 def _report(found: list[Any]) -> None:

@@ -27,6 +27,7 @@ def restored(
 ) -> None:
     """Say that the ledger came back from an older copy: charge all that may be lost."""
     from fedldp.accounting.budget import UNITS
+    from fedldp.accounting.shown import number
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.listening import alone
     from fedldp.deployment.policy import read_policy
@@ -50,8 +51,8 @@ def restored(
         left, unit = ledger.remaining(), UNITS[ledger.budget.kind]
     if left < 0:
         typer.echo(
-            f"they may have passed the limit, by {unit} {-left:.4g}: nothing more is released with "
-            "this ledger. Whoever is responsible for the data must know"
+            f"they may have passed the limit, by {unit} {number(-left)}: nothing more is released "
+            "with this ledger. Whoever is responsible for the data must know"
         )
     else:
-        typer.echo(f"{unit} {left:.4g} is left")
+        typer.echo(f"{unit} {number(left, up=False)} is left")

@@ -27,8 +27,8 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
     from rich.text import Text
 
     from fedldp.accounting.budget import UNITS
+    from fedldp.accounting.shown import number
     from fedldp.accounting.sqlite_ledger import SqliteLedger
-    from fedldp.reporting.text import number
 
     ledger = SqliteLedger(path)
     entries = ledger.releases()

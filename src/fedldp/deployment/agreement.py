@@ -233,7 +233,7 @@ class Agreement:
         meaning, epsilon = self.config.epsilon_meaning, getattr(self.config, "epsilon", None)
         if meaning is None or meaning.adversary != "summing-server":
             return None
-        lines = self.statement["guarantees"]
+        lines = self.computed_statement()["guarantees"]
         agreed = [
             line["epsilon"]
             for line in lines

@@ -13,6 +13,7 @@ from pathlib import Path
 from cryptography import x509
 
 from fedldp.accounting.budget import UNITS
+from fedldp.accounting.shown import number
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import read_secret
 from fedldp.client.store import FolderStore
@@ -91,9 +92,9 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         if left < 0:
             raise FedldpError(
                 f"{policy.ledger}: what may be lost has passed its {found.budget}, by {unit} "
-                f"{-left:.6g}: nothing more is released with it"
+                f"{number(-left)}: nothing more is released with it"
             )
-        return f"{policy.ledger}: {len(entries)} releases, {unit} {left:.6g} is left"
+        return f"{policy.ledger}: {len(entries)} releases, {unit} {number(left, up=False)} is left"
 
     def key() -> str:
         read_private(policy.key)

@@ -134,7 +134,7 @@ class Server:
         if self._journal.begun(self._state.round):
             return self._of_round_under_way()
         if not self.rounds:
-            return dict(self.agreement.statement)
+            return self.agreement.computed_statement()
         return self._stated(self._ledger, self._in_sum)
 
     def _of_round_under_way(self) -> dict[str, Any]:
@@ -300,7 +300,7 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
         if partial.exists():
             shutil.rmtree(partial)
         partial.mkdir(parents=True, mode=0o700)
-        RunFolder.create(partial, document, agreement.statement)
+        RunFolder.create(partial, document, agreement.computed_statement())
         replace_file(partial / "agreement", content)
         partial.replace(path)
     except OSError as error:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from fedldp.accounting.budget import UNITS
 from fedldp.accounting.events import NoData
 from fedldp.accounting.ledger import LedgerUnusable
+from fedldp.accounting.shown import number
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.client.policy import Policy
@@ -244,12 +245,12 @@ class Agent:
         budget = self._ledger.budget
         left = budget.remaining(each.cost for each in entries)
         log.info(
-            "%s: released one report of %d bytes; it cost %s %.4g, and %.4g is left",
+            "%s: released one report of %d bytes; it cost %s %s, and %s is left",
             place,
             len(answer),
             UNITS[budget.kind],
-            entry.cost,
-            left,
+            number(entry.cost),
+            number(left, up=False),
         )
 
     def _failed(self, error: Exception) -> None:

@@ -24,7 +24,7 @@ from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms._unit_ball import complete
 from fedldp.randomness import Stream
 
-SMALLEST_EPSILON = 1e-6
+SMALLEST_EPSILON = 1e-3
 LARGEST_GAMMA = 1 - 1e-9
 LARGEST_P0 = 1 - 1e-12
 
@@ -145,7 +145,7 @@ class PrivUnit(Mechanism):
     no such proof, so this is for simulation only, and other streams are refused.
 
     Args:
-        epsilon: of the whole report, at least 1e-6.
+        epsilon: of the whole report, at least 0.001.
         clip: the largest L2 norm of a vector of normalised coordinates; positive.
 
     Raises:
@@ -253,7 +253,10 @@ def best_cap(epsilon: float, dimension: int) -> Cap:
         gamma = math.exp(solve(improvement, 0.0, start=last, end=-100.0))
     log_share = _log_share(dimension, gamma)
     log_ratio = epsilon * _SAFE_SIDE + log_share - math.log1p(-math.exp(log_share))
-    return Cap(dimension, min(float(special.expit(log_ratio)), LARGEST_P0), gamma)
+    cap = Cap(dimension, min(float(special.expit(log_ratio)), LARGEST_P0), gamma)
+    while cap.epsilon > epsilon * (1 - 2e-9):  # close to 1 a float p0 is coarse: rounded down
+        cap = Cap(dimension, math.nextafter(cap.p0, 0), gamma)
+    return cap
 
 
 def _log_sine_square(gamma: float) -> float:

@@ -13,10 +13,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedldp.accounting.shown import number
 from fedldp.errors import ConfigError
 from fedldp.registry import import_extra
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.text import MEANINGLESS, best_lines, number
+from fedldp.reporting.text import MEANINGLESS, best_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,7 +136,7 @@ def _draw_line(axes: Axes, row: int, line: dict[str, Any], low: float, end: floa
                   solid_capstyle="butt")  # fmt: skip
         axes.plot([line["lower"]], [row], "|", color=_SERIES[0], ms=12, mew=2)
     axes.plot([place], [row], "o", color=_SERIES[0], ms=8)
-    delta = f", delta {line['delta']:g}" if line["delta"] else ""
+    delta = f", delta {line['delta']!r}" if line["delta"] else ""
     left = place > math.sqrt(low * end)
     words = f"proven {number(line['epsilon'])}{delta}"
     at = line["lower"] if left and line["lower"] else place

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.shown import number
 from fedldp.errors import RunError
 from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.text import claim_text, explain, number, percent
+from fedldp.reporting.text import claim_text, explain, percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -13,9 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.shown import number
 from fedldp.errors import ConfigError
 from fedldp.reporting.record import replace_file
-from fedldp.reporting.text import number, percent
+from fedldp.reporting.text import percent
 from fedldp.sweeping.cells import Cell, Proven
 from fedldp.sweeping.chart import draw
 
@@ -212,7 +213,7 @@ def _epsilon_text(proven: Proven | None) -> str:
         return ""
     if proven.epsilon == math.inf:
         return number(None)
-    text = number(proven.epsilon) + (f" (delta {proven.delta:g})" if proven.delta else "")
+    text = number(proven.epsilon) + (f" (delta {proven.delta!r})" if proven.delta else "")
     return text + (" idealised" if proven.idealised else "")
 
 

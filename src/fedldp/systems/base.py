@@ -22,6 +22,7 @@ from pydantic import (
 
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.releases import Clients
+from fedldp.accounting.shown import number
 from fedldp.accounting.statement import Claim
 from fedldp.data.partition import parse_scheme
 from fedldp.errors import ConfigError
@@ -315,10 +316,8 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         meaning, value = self.epsilon_meaning, getattr(self, "epsilon", None)
         if meaning is None or value is None:
             return None
-        if isinstance(value, list):
-            shown = f"{min(value):g} to {max(value):g}"
-        else:
-            shown = f"{of_client(value, 0):g}"
+        values = value if isinstance(value, list) else [of_client(value, 0)]
+        shown = " to ".join(map(number, sorted({min(values), max(values)})))
         return f"epsilon {shown} {meaning}"
 
     @property

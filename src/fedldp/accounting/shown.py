@@ -1,0 +1,25 @@
+"""How an epsilon, or what is left of a budget, is shown to people."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+
+def number(epsilon: float | None, *, up: bool = True) -> str:
+    """Return an epsilon for people, never too small: rounded up, or down for a lower bound."""
+    if epsilon is None or epsilon == math.inf:
+        return "infinity"
+    if epsilon == 0:
+        return "0"
+    if epsilon < 0:  # of a budget that was passed
+        return f"-{number(-epsilon, up=not up)}"
+    decimals = 2 if epsilon >= 100 else max(4, 3 - math.floor(math.log10(epsilon)))
+    # A float that is a rounding error away from a round number is that number.
+    exact = Decimal(epsilon) * (1 + Decimal("1e-13") * (-1 if up else 1))
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    rounded = exact.quantize(Decimal(1).scaleb(-decimals), rounding, Context(prec=60))
+    if decimals > 8:
+        return f"{rounded.normalize():e}"
+    text = f"{rounded:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
