@@ -25,10 +25,10 @@ _NOISE_FREE = (
 _TWIN_AND_NOISE = (
     "not known in full: local work and width are 2.5 points (ldp-fl-fmnist-gap), but the noise "
     "costs 1 to 2 more in every row, at epsilon 10 as at 5, where the paper has 0 to 1.6; not too "
-    "wide a range: half of it has 78.2 (ldp-fl-fmnist-gap)"
+    "wide a range: half of it has 78.7 (ldp-fl-fmnist-gap)"
 )
 _HALF = (
-    "not known in full: 4.7 of the points are a clip that cuts more, for with twice the range it "
+    "not known in full: 4.2 of the points are a clip that cuts more, for with twice the range it "
     "has 82.9 (ldp-fl-fmnist-table1-fixed-eps5)"
 )
 _CIFAR_TWIN = (
