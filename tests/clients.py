@@ -14,7 +14,16 @@ import torch
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import FolderStore, Trial
 from fedldp.data import Examples
-from fedldp.parts.sides import Client, Clients, ClientStep, Encoder, Sender, ServerSide, State
+from fedldp.parts.sides import (
+    Client,
+    Clients,
+    ClientStep,
+    Encoder,
+    Sender,
+    Senders,
+    ServerSide,
+    State,
+)
 from fedldp.server.keys import draws_of_seed
 from fedldp.systems import Problem, SystemConfig
 from fedldp.wire import Broadcast, Layout, Report, Sensitive, Shuffled
@@ -93,6 +102,18 @@ def sender_of(
         kept=keys.kept,
         store=_store(folder),
         exchange=exchange,
+    )
+
+
+def senders_of(num_examples: Sequence[int], *, seed: int = 0, round: int = 1) -> Senders:
+    """Return clients 0, 1, ... as their encoder sees them."""
+    keys = [SimulationKeys(seed, index) for index in range(len(num_examples))]
+    return Senders(
+        indices=range(len(num_examples)),
+        num_examples=Sensitive(np.asarray(num_examples, np.int64)),
+        fresh=lambda purpose: [own.fresh(round, 0, purpose) for own in keys],
+        kept=lambda purpose: [own.kept(purpose) for own in keys],
+        store=lambda place: _store(NOWHERE),
     )
 
 

@@ -7,15 +7,14 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from clients import Halves, clients_of
+from clients import Halves, senders_of
 
 import fedldp
 from fedldp.bounding import Ranges
-from fedldp.data import load_dataset
 from fedldp.errors import PrivacyError
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.device_bits import encode_on_device
-from fedldp.parts.sides import ManyEncoder, Senders
+from fedldp.parts.sides import ManyEncoder, Update
 from fedldp.randomness import Stream
 from fedldp.systems import Problem
 from fedldp.wire import Sensitive
@@ -106,7 +105,6 @@ def test_an_encoder_gives_the_same_reports_wherever_the_weights_lie(
         weights[1, 5] = np.nan
     found = []
     for updates in (weights.copy(), torch.from_numpy(weights.copy())):
-        clients = clients_of(load_dataset("digits").train, (1, 1, 1))
-        senders = Senders(indices=clients.indices, fresh=clients.fresh)
-        found.append(list(encoder.many(Sensitive(updates), broadcast, senders)))
+        senders = senders_of([1, 1, 1])
+        found.append(list(encoder.many(Sensitive(Update(rows=updates)), broadcast, senders)))
     assert found[0] == found[1]

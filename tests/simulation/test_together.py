@@ -17,7 +17,7 @@ from fedldp.accounting.budget import Budget
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.errors import PrivacyError, RunError
 from fedldp.parts.bit_training import TrainOnBits
-from fedldp.parts.sides import ManyEncoder, ManyStep, Senders
+from fedldp.parts.sides import ManyEncoder, ManyStep, Update
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
@@ -170,8 +170,8 @@ def test_encoding_together_gives_the_very_bits_of_encoding_alone(name: str, tmp_
     change = generator.normal(0, 0.05, (3, broadcast.weights.size)).astype(np.float32)
     updates = broadcast.weights + change
     updates[1, 7] = np.nan  # such an update is replaced by the broadcast, alone and together
-    senders = Senders(indices=clients.indices, fresh=clients.fresh)
-    reports = list(encoder.many(Sensitive(updates.copy()), broadcast, senders))
+    senders, update = population.senders([3, 5, 8], 1, 0), Update(rows=updates.copy())
+    reports = list(encoder.many(Sensitive(update), broadcast, senders))
     for row, client, report in zip(updates, clients, reports, strict=True):
         halves = Halves(population.config, population.problem)
         assert report == halves.encode(row, broadcast, sender(client))

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, sender_of
+from clients import Halves, sender_of, senders_of
 from documents import check_run, document
 
 import fedldp
 from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.errors import ConfigError, RunError
-from fedldp.parts.sides import Senders, State, publish_weights
-from fedldp.randomness import Stream
+from fedldp.parts.sides import State, Update, publish_weights
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
@@ -121,11 +120,8 @@ def test_many_reports_are_each_that_of_the_client_alone() -> None:
     trained[4, 17] = np.nan
     trained[5] = 3e38
 
-    def fresh(purpose: str) -> list[Stream]:
-        return [sender_of(1, index).fresh(purpose) for index in range(9)]
-
     together = both.encoder().many(  # type: ignore[attr-defined]
-        Sensitive(trained.copy()), told, Senders(indices=range(9), fresh=fresh)
+        Sensitive(Update(rows=trained.copy())), told, senders_of([1] * 9)
     )
     for index, report in enumerate(together):
         assert report == both.encode(trained[index], told, sender_of(1, index))

@@ -37,7 +37,7 @@ from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_masks import self_mask
 from fedldp.parts.secure_sum_messages import Kind, SecureSum, unpack
 from fedldp.parts.secure_sum_server import SecureSumServer
-from fedldp.parts.sides import ManyEncoder, ManyStep, Senders
+from fedldp.parts.sides import ManyEncoder, ManyStep, Update
 from fedldp.parts.summing import counts_of_bits
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
@@ -87,10 +87,8 @@ def trained(config: LdpFlConfig, inputs: Inputs) -> Inside:
             imitated.append(found - found.mean(0))
             encoder = population.encoders[0]
             assert isinstance(encoder, ManyEncoder)
-            senders = Senders(
-                indices=range(count), fresh=partial(population.fresh, range(count), round, 0)
-            )
-            reports = encoder.many(Sensitive(weights), broadcast, senders)
+            senders = population.senders(range(count), round, 0)
+            reports = encoder.many(Sensitive(Update(rows=weights)), broadcast, senders)
             state, _ = server.aggregate(state, iter([reports]), draws(round))
     return Inside(np.stack(rounds), np.stack(imitated))
 

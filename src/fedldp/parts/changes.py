@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.errors import RunError
 from fedldp.mechanisms import Counts, Mechanism
-from fedldp.parts.sides import Draw, Rows, Sender, Senders, State
+from fedldp.parts.sides import Draw, Sender, Senders, State, Update
 from fedldp.wire import (
     Broadcast,
     Counted,
@@ -41,18 +41,18 @@ def open_weights(update: Sensitive[Vector | None], broadcast: Broadcast) -> Vect
     return weights
 
 
-def open_many(updates: Sensitive[Rows], broadcast: Broadcast) -> NDArray[np.float32]:
+def open_many(update: Sensitive[Update], broadcast: Broadcast) -> NDArray[np.float32]:
     """Open the weights of several clients, shape (n, d), each as ``open_weights`` does."""
-    opened = updates.open()
+    opened = update.open().rows
     weights = opened if isinstance(opened, np.ndarray) else opened.cpu().numpy()
     for row in np.flatnonzero(~np.isfinite(weights).all(1)):
         weights[row] = broadcast.weights
     return weights
 
 
-def finite_on_device(updates: Sensitive[Rows]) -> torch.Tensor | None:
+def finite_on_device(update: Sensitive[Update]) -> torch.Tensor | None:
     """Open the weights of several clients where they lie on a device and all are finite."""
-    opened = updates.open()
+    opened = update.open().rows
     if isinstance(opened, np.ndarray) or not bool(opened.isfinite().all()):
         return None
     return opened
@@ -122,9 +122,9 @@ class SendChange:
             chunk=change.size,
         )
 
-    def many(self, updates: Sensitive[Rows], broadcast: Broadcast, senders: Senders) -> Reports:
+    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
         """Return the reports of several clients, each as it is on its own."""
-        change = open_many(updates, broadcast) - broadcast.weights.astype(np.float64)
+        change = open_many(update, broadcast) - broadcast.weights.astype(np.float64)
         return Reports(
             round=broadcast.round,
             size=self.size,

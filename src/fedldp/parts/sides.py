@@ -130,15 +130,55 @@ class Clients:
 
 @dataclass(frozen=True, kw_only=True)
 class Senders:
-    """The same clients as their encoder sees them: without an example.
+    """Clients as their encoder sees them: without an example. One client is the case n = 1.
 
     Attributes:
-        indices: their numbers.
-        fresh: see ``Clients``.
+        indices: their numbers, from 0; public.
+        num_examples: how many examples each has, shape (n,).
+        fresh: gives for a purpose the stream of each; see ``Client``.
+        kept: likewise.
+        store: gives what one of them keeps, by its place.
+        exchange: see ``Client``.
     """
 
     indices: Sequence[int]
+    num_examples: Sensitive[NDArray[np.int64]]
     fresh: Callable[[str], Sequence[Stream]]
+    kept: Callable[[str], Sequence[Stream]]
+    store: Callable[[int], Store]
+    exchange: int = 0
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Update:
+    """What clients computed from their examples; always sealed, see ``Sensitive``.
+
+    Attributes:
+        rows: the weights of each after training, shape (n, d); a row holds NaN where training
+            failed or diverged.
+        aux: whatever else was computed, by name, with n rows each.
+    """
+
+    rows: Rows
+    aux: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of_one(cls, weights: Vector | None, size: int) -> Update:
+        """Return what one client computed.
+
+        Args:
+            weights: shape (d,); None where training failed.
+            size: d, of the model.
+        """
+        if weights is None:
+            weights = np.full(size, np.nan, np.float32)
+        return cls(rows=weights[None])
 
 
 class ClientStep(Protocol[T_co]):
@@ -180,12 +220,14 @@ class Encoder(Protocol[T_contra]):
 
 @runtime_checkable
 class ManyEncoder(Protocol):
-    """An encoder that can encode for many clients of a simulation at once.
+    """An encoder of the updates of n clients.
 
     Each report is the one that the client would send on its own, to the last bit.
     """
 
-    def many(self, updates: Sensitive[Rows], broadcast: Broadcast, senders: Senders) -> Reports: ...
+    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+        """Return a report for each row of the update, in their order."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,16 @@ from fedldp.client.store import FolderStore
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
 from fedldp.errors import FedldpError
 from fedldp.parts.local_sgd import PIECE, evaluate
-from fedldp.parts.sides import Client, Clients, ClientSide, ClientStep, Encoder, Score, Tester
+from fedldp.parts.sides import (
+    Client,
+    Clients,
+    ClientSide,
+    ClientStep,
+    Encoder,
+    Score,
+    Senders,
+    Tester,
+)
 from fedldp.parts.tensors import load_weights
 from fedldp.randomness import Stream
 from fedldp.systems.base import Problem, SystemConfig
@@ -121,6 +130,20 @@ class Population:
             rows=[self.members[index] for index in indices],
             fresh=partial(self.fresh, indices, round, 0),
             alone=lambda place: self._client(round, int(indices[place])),
+        )
+
+    def senders(self, indices: Sequence[int], round: int, exchange: int) -> Senders:
+        """Return clients for their encoder, in one exchange of a round."""
+        counts = np.array([len(self.members[index]) for index in indices], np.int64)
+        return Senders(
+            indices=indices,
+            num_examples=Sensitive(counts),
+            fresh=partial(self.fresh, indices, round, exchange),
+            kept=lambda purpose: [
+                SimulationKeys(self.config.seed, index).kept(purpose) for index in indices
+            ],
+            store=lambda place: self.store(int(indices[place])),
+            exchange=exchange,
         )
 
     def fresh(

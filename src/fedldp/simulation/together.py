@@ -16,7 +16,6 @@ does this: it holds the examples of all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from fedldp.accounting.budget import draws_once
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.runtime import Pending, read
 from fedldp.errors import RunError, WireError
-from fedldp.parts.sides import Clients, ManyEncoder, ManyStep, Rows, Senders
+from fedldp.parts.sides import Clients, ManyEncoder, ManyStep, Rows, Update
 from fedldp.simulation.population import Population, check_value, naming
 from fedldp.transport.in_process import Packed
 from fedldp.wire import Broadcast, Sensitive, pack_reports
@@ -93,10 +92,8 @@ def _whole(
     updates = _train(population, message, question.broadcast, clients)
 
     def make() -> NDArray[np.uint8]:
-        senders = Senders(
-            indices=indices, fresh=partial(population.fresh, indices, round, exchange)
-        )
-        reports = encoder.many(updates, question.broadcast, senders)
+        senders = population.senders(indices, round, exchange)
+        reports = encoder.many(_sealed(updates), question.broadcast, senders)
         return pack_reports(reports, run=population.run, exchange=exchange)
 
     return ledger.release_all(*place, charged, make, most_rounds=most_rounds)
@@ -137,6 +134,10 @@ def _train(
             with naming(message, index):
                 check_value(row)
     return updates
+
+
+def _sealed(updates: Sensitive[Rows]) -> Sensitive[Update]:
+    return Sensitive(Update(rows=updates.open()))
 
 
 def _here(rows: Rows) -> NDArray[np.float32]:

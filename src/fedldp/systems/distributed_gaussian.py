@@ -54,7 +54,7 @@ from fedldp.parts.shared_gaussian import (
     largest_mu,
     shared_gaussian,
 )
-from fedldp.parts.sides import Draw, Draws, Rows, Sender, Senders, ServerSide, State
+from fedldp.parts.sides import Draw, Draws, Sender, Senders, ServerSide, State, Update
 from fedldp.parts.summing import Summing
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import NormBound
@@ -191,9 +191,9 @@ class SendShare:
             chunk=rotation.padded,
         )
 
-    def many(self, updates: Sensitive[Rows], broadcast: Broadcast, senders: Senders) -> Reports:
+    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
         """Return the reports of several clients, each as it is on its own."""
-        changes = open_many(updates, broadcast).astype(np.float64) - broadcast.weights
+        changes = open_many(update, broadcast).astype(np.float64) - broadcast.weights
         rotation = Rotation(self.size, broadcast.round)
         rotated = self._rotated(changes, rotation)
         return Reports(

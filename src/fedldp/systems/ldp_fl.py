@@ -44,7 +44,7 @@ from fedldp.mechanisms import (
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import count, finite_on_device, open_many, open_weights, whole
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
-from fedldp.parts.sides import Draw, Rows, Sender, Senders, ServerSide, State
+from fedldp.parts.sides import Draw, Sender, Senders, ServerSide, State, Update
 from fedldp.parts.summing import Summing, counts_of_bits
 from fedldp.registry import is_address
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
@@ -328,16 +328,16 @@ class Randomise:
             epsilon=self.label,
         )
 
-    def many(self, updates: Sensitive[Rows], broadcast: Broadcast, senders: Senders) -> Reports:
+    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
         """Return the reports of several clients, each as it is on its own."""
         ranges, streams = _ranges(broadcast), senders.fresh("mechanism")
-        there = finite_on_device(updates)
+        there = finite_on_device(update)
         if there is not None and self.send == "weights" and type(self.mechanism) is TwoPoint:
             from fedldp.parts.device_bits import encode_on_device
 
             payloads = encode_on_device(self.mechanism, ranges, there, streams)
         else:
-            values = open_many(updates, broadcast)
+            values = open_many(update, broadcast)
             if self.send == "update":
                 values = values - broadcast.weights
             payloads = self.mechanism.encode_many(ranges.normalise(values), streams)
