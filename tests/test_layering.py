@@ -36,8 +36,6 @@ LAYERS = [
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 
-LONGEST_FILE = 400
-
 
 def dotted(path: Path) -> str:
     """Return the name of the module at a path: fedldp.data.formats."""
@@ -104,11 +102,6 @@ def test_the_pipes_alone_know_flower() -> None:
     for path in MODULES:
         knows = any(name.split(".")[0] == "flwr" for name in imported(path))
         assert not knows or dotted(path).startswith("fedldp.deployment.flower_app."), path
-
-
-def test_files_stay_short() -> None:
-    for path in MODULES:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE, path
 
 
 def test_no_file_names_a_machine() -> None:
