@@ -28,12 +28,13 @@ RUN_KEYS = ["recipe", "system", "seed", "config", "rounds", "final", "privacy", 
             "run_dir", "tested_on", "confusion"]  # fmt: skip
 ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds"]
 GUARANTEE_KEYS = ["unit", "adversary", "neighbours", "kind", "epsilon", "delta", "lower",
-                  "assumptions", "method"]  # fmt: skip
+                  "assumptions", "method", "stated_by"]  # fmt: skip
 UNITS = {"weight", "record", "client-round", "client-run"}
 
 
 def check_statement(statement: Any) -> None:
-    assert list(statement) == ["claim", "guarantees", "warnings"]
+    assert list(statement) == ["schema_version", "claim", "guarantees", "warnings"]
+    assert statement["schema_version"] == 1
     claim = statement["claim"]
     if claim is not None:
         assert sorted(claim) == ["delta", "epsilon", "source", "unit"]
@@ -48,6 +49,7 @@ def check_statement(statement: Any) -> None:
         assert (guarantee["epsilon"] is None) == (guarantee["kind"] == "none")
         assert all(isinstance(text, str) for text in guarantee["assumptions"])
         assert isinstance(guarantee["method"], str)
+        assert guarantee["stated_by"] == "fedldp"
     assert all(isinstance(text, str) for text in statement["warnings"])
     assert any("fixed seed" in text for text in statement["warnings"])
 

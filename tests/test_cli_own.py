@@ -243,7 +243,11 @@ def test_a_mechanism_of_ones_own_runs_and_is_stated(fedldp_command: Any, folder:
     stated = json.loads(own.out)
     word = "what own_mech:Own states of its randomiser is true"
     for line, same in zip(stated["guarantees"], plain["guarantees"], strict=True):
-        assert line == {**same, "assumptions": [*same["assumptions"], word]}
+        assert line == {
+            **same,
+            "assumptions": [*same["assumptions"], word],
+            "stated_by": "own_mech:Own",
+        }
     assert [each for each in stated["warnings"] if word in each] == stated["warnings"][1:]
     assert stated["warnings"][:1] == plain["warnings"]
     assert (
@@ -269,6 +273,7 @@ def test_a_deployed_run_says_so_too(folder: Path) -> None:
     word = "what own_mech:Own states of its randomiser is true"
     assert found["guarantees"]
     assert all(word in line["assumptions"] for line in found["guarantees"])
+    assert {line["stated_by"] for line in found["guarantees"]} == {"own_mech:Own"}
     assert any(warning.startswith(word) for warning in found["warnings"])
 
 

@@ -105,7 +105,7 @@ def test_more_clients_in_a_round_than_there_are_is_refused(config: SystemConfig)
 
 
 def check_statement(privacy: dict[str, Any]) -> None:
-    assert set(privacy) == {"claim", "guarantees", "warnings"}
+    assert set(privacy) == {"schema_version", "claim", "guarantees", "warnings"}
     assert privacy["guarantees"]
     for line in privacy["guarantees"]:
         if line["kind"] == "none":

@@ -254,6 +254,19 @@ def test_a_document_that_somebody_wrote_by_hand_is_checked_again(change: dict[st
     refusal(checked)
 
 
+def test_an_agreement_of_before_statements_had_a_version_holds() -> None:
+    document = json.loads(agreed().to_bytes())
+    assert document["statement"].pop("schema_version") == 1
+    for line in document["statement"]["guarantees"]:
+        assert line.pop("stated_by") == "fedldp"
+    found = parse_agreement(json.dumps(document).encode())
+    check_stated(found)
+    assert found.statement == document["statement"]  # and so its digest is what it was
+    for key, value in (("schema_version", 2), ("guarantees", [])):
+        document["statement"][key] = value
+        assert "another" in refusal(check_stated, replace(found, statement=document["statement"]))
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

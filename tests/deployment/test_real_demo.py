@@ -39,7 +39,7 @@ def test_a_demo_ends_as_its_simulation(
     assert document["rounds"] == 2
     assert document["equal_to_simulation"] is True
     assert 0 < document["accuracy"] < 1
-    assert {"claim", "guarantees", "warnings"} == document["privacy"].keys()
+    assert {"schema_version", "claim", "guarantees", "warnings"} == document["privacy"].keys()
     adversaries = {each["adversary"] for each in document["privacy"]["guarantees"]}
     assert adversaries == {"server"} | ({"summing-server"} if channel == "sum" else set())
     assert [each["site"] for each in document["ledgers"]] == ["site-0", "site-1", "site-2"]

@@ -62,6 +62,9 @@ History = Counter[Event]
 """How often a client released which event."""
 
 IDEALISED = "idealised real arithmetic: simulation only"
+HOUSE = "fedldp"
+"""Who states what a line rests on, where no code of the user's own does."""
+
 DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 LEAST_FOR_MU = 1e-100
 """What a ``mu`` of discrete noise may lack in epsilon; far below one float's step of any delta."""
@@ -90,6 +93,9 @@ class Guarantee:
         lower: a proven lower bound on the true epsilon; equal to ``epsilon`` where that is exact.
         assumptions: what the guarantee rests on.
         method: how it was computed, with the source.
+        stated_by: whose word it is what a client releases: "fedldp", or the address of the user's
+            own code, "module:Class" (several are joined by ", "), of which nothing here proves it.
+            A line without a guarantee rests on nobody's word, so it is always "fedldp".
     """
 
     unit: Unit
@@ -101,6 +107,7 @@ class Guarantee:
     lower: float | None = None
     assumptions: list[str] = field(default_factory=lambda: [FRESH])
     method: str
+    stated_by: str = HOUSE
 
 
 def local_guarantees(

@@ -12,6 +12,7 @@ from fedldp.accounting.events import InClear, PerRecord, PureCoordinates, TwoVal
 from fedldp.accounting.guarantees import (
     DISCRETE,
     FRESH,
+    HOUSE,
     IDEALISED,
     ONCE,
     TAKES_PART,
@@ -37,6 +38,12 @@ OF_ANYONE = (IDEALISED, DISCRETE, ONCE, SECRET_RECORDS, SECRET_CLIENTS)
 
 AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
 """For clients with budgets of their own: in as many rounds as the worst-off, another may be it."""
+
+SCHEMA_VERSION = 1
+"""Of a statement's keys; it grows when one goes, or means something else, and not with a new one.
+
+Statements that were written before there was such a number have neither it nor ``stated_by``.
+"""
 
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
 
@@ -105,7 +112,8 @@ def statement(
         shuffler: where reports go through one.
         summed: where reports go through a secure sum.
         delta: of the approximate lines; at 0 there are none.
-        own_code: names of the user's own code that states what is released: an assumption of all.
+        own_code: addresses of the user's own code that states what is released: an assumption of
+            all lines, which say so in ``stated_by`` too.
     """
     reports = releases.of_clients("client")
     runs = _run_lines(reports, delta)
@@ -125,20 +133,44 @@ def statement(
     if summed is not None:
         lines += _summed_lines(summed, reports, delta)
     if own_code and any(line.kind != "none" for line in lines):
-        word = f"what {' and '.join(own_code)} states of its randomiser is true"
-        lines = [_assuming(line, word) for line in lines]
+        word = f"{_WHAT}{' and '.join(own_code)}{_IS_TRUE}"
+        lines = [_on_the_word_of(own_code, line, word) for line in lines]
         warnings.append(f"{word}: an assumption, for code of your own; nothing here proves it")
     return {
+        "schema_version": SCHEMA_VERSION,
         "claim": None if claim is None else asdict(claim),
         "guarantees": [asdict(line) for line in lines],
         "warnings": warnings,
     }
 
 
-def _assuming(line: Guarantee, word: str) -> Guarantee:
+_WHAT, _IS_TRUE = "what ", " states of its randomiser is true"
+"""What stands before and after the addresses in the assumption of a line of own code."""
+
+
+def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guarantee:
     if line.kind == "none":
         return line
-    return replace(line, assumptions=[*line.assumptions, word])
+    return replace(line, assumptions=[*line.assumptions, word], stated_by=", ".join(own_code))
+
+
+def stated_by(line: Mapping[str, Any]) -> str:
+    """Return whose word a line of a statement rests on; see ``Guarantee``.
+
+    A line of a statement without ``schema_version`` says it in its assumptions only.
+    """
+    if line.get("stated_by") is not None:
+        return str(line["stated_by"])
+    for each in line["assumptions"]:
+        if each.startswith(_WHAT) and each.endswith(_IS_TRUE):
+            return ", ".join(each[len(_WHAT) : -len(_IS_TRUE)].split(" and "))
+    return HOUSE
+
+
+def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a statement of this version or an earlier one with the keys that this one has."""
+    lines = [{**line, "stated_by": stated_by(line)} for line in privacy["guarantees"]]
+    return {"schema_version": SCHEMA_VERSION, **privacy, "guarantees": lines}
 
 
 def server_lines(releases: Releases, unit: Unit, delta: float) -> list[dict[str, Any]] | None:

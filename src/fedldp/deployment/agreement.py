@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedldp.accounting.events import DrawnOnce, Event, InClear, within
 from fedldp.accounting.releases import Releases
-from fedldp.accounting.statement import SumInPath
+from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.statement import stated
 from fedldp.errors import ConfigError, FedldpError
@@ -344,7 +344,11 @@ def check_stated(agreement: Agreement) -> None:
     Raises:
         ConfigError: it promises something else than what holds.
     """
-    if not _alike(agreement.statement, agreement.computed_statement()):
+    try:
+        found = upgraded(agreement.statement)  # an earlier version's lacks keys, and is as good
+    except (KeyError, TypeError, AttributeError):
+        found = {}
+    if not _alike(found, agreement.computed_statement()):
         raise ConfigError(
             "its statement is another than the one that is computed here; whoever wrote it has "
             "another version of fedldp, or made it up: refuse it, or agree on one version"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.statement import SCHEMA_VERSION, upgraded
 from fedldp.errors import RunError
 from fedldp.reporting.text import best_lines, run_in_words, run_title
 
@@ -47,6 +48,7 @@ class _Line(_Document):
     lower: Size | None
     assumptions: list[str]
     method: str
+    stated_by: str | None = None  # an earlier version's says it in its assumptions alone
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> _Line:
@@ -56,6 +58,7 @@ class _Line(_Document):
 
 
 class _Statement(_Document):
+    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
     claim: _Claim | None
     guarantees: list[_Line]
     warnings: list[str]
@@ -202,6 +205,7 @@ def read_run(path: Path) -> FinishedRun:
             f"{path}: the run is not finished; continue it with fedldp run --resume {path}"
         )
     summary = _read(path / "summary.json", _Summary).model_dump()
+    summary["privacy"] = upgraded(summary["privacy"])
     measured = [
         _checked(path / "metrics.jsonl", _Measured, line)
         for line in _text(path / "metrics.jsonl").splitlines()

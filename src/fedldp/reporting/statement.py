@@ -19,7 +19,7 @@ from fedldp.reporting.text import (
 class Statement(dict[str, Any]):
     """What is claimed, what is proven, and under which assumptions; the keys are those of JSON.
 
-    "claim", "guarantees" and "warnings"; docs/privacy.md says what they mean.
+    "schema_version", "claim", "guarantees" and "warnings"; docs/privacy.md says what they mean.
     """
 
     def __repr__(self) -> str:

@@ -180,7 +180,12 @@ def stated_without_shuffler(config: SystemConfig, problem: Problem) -> dict[str,
 
 def _without_shuffler(config: SystemConfig, releases: Releases, delta: float) -> dict[str, Any]:
     return statement(
-        releases, claim=config.claim(), shuffler=None, delta=delta, summed=_sum_of(config)
+        releases,
+        claim=config.claim(),
+        shuffler=None,
+        delta=delta,
+        summed=_sum_of(config),
+        own_code=own_code(config),
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.statement import upgraded
 from fedldp.errors import RunError
 from fedldp.registry import import_extra
 from fedldp.reporting.record import RunFolder, how_to_resume
@@ -198,7 +199,7 @@ def read_result(folder: RunFolder, config: SystemConfig) -> Result:
         config=config,
         rounds=rounds,
         weights=folder.read_model(),
-        privacy=Statement(folder.read_json("privacy.json")),
+        privacy=Statement(upgraded(folder.read_json("privacy.json"))),
         ledger=ledger,
         run=run_name(document),
         seconds=sum(record.seconds for record in rounds),

@@ -1,0 +1,69 @@
+"""Whose word a statement's lines rest on, and that statements of earlier versions can be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import quick
+
+import fedldp
+from fedldp.accounting.events import InClear, PureReport
+from fedldp.accounting.releases import Releases
+from fedldp.accounting.statement import stated_by, statement, upgraded
+from fedldp.errors import RunError
+from fedldp.reporting.runs import read_run
+from fedldp.simulation.engine import simulate
+
+
+def stated(event: Any = None, *own: str) -> dict[str, Any]:
+    releases = Releases.planned({event or PureReport(epsilon=1.0): range(3)}, {1: range(3)}, None)
+    return statement(releases, claim=None, shuffler=None, delta=1e-5, own_code=own)
+
+
+def before(privacy: dict[str, Any]) -> dict[str, Any]:
+    """Return a statement as it was written before it had these keys."""
+    lines = [{k: v for k, v in li.items() if k != "stated_by"} for li in privacy["guarantees"]]
+    return {k: v for k, v in privacy.items() if k != "schema_version"} | {"guarantees": lines}
+
+
+@pytest.mark.parametrize("own", [(), ("mine:Noise",), ("mine:System", "mine:Noise")])
+def test_a_line_says_whose_word_it_rests_on(own: tuple[str, ...]) -> None:
+    found = stated(None, *own)
+    assert found["schema_version"] == 1
+    assert {line["stated_by"] for line in found["guarantees"]} == {", ".join(own) or "fedldp"}
+    assert upgraded(found) == found
+    old = before(found)
+    assert "stated_by" not in json.dumps(old)
+    assert {stated_by(line) for line in old["guarantees"]} == {", ".join(own) or "fedldp"}
+    assert upgraded(old) == found
+
+
+def test_no_guarantee_rests_on_nobodys_word() -> None:
+    found = stated(InClear(what="weights"), "mine:Noise")
+    assert {line["stated_by"] for line in found["guarantees"]} == {"fedldp"}
+
+
+def test_a_run_folder_of_before_is_read(tmp_path: Path) -> None:
+    simulate(quick(rounds=1), recipe="quickstart", out=tmp_path / "run")
+    new = read_run(tmp_path / "run").summary["privacy"]
+    for name in ("summary.json", "privacy.json"):
+        path = tmp_path / "run" / name
+        found = json.loads(path.read_text())
+        old = found | {"privacy": before(found["privacy"])} if "privacy" in found else before(found)
+        assert old != found
+        path.write_text(json.dumps(old))
+    assert read_run(tmp_path / "run").summary["privacy"] == new
+    assert fedldp.load(tmp_path / "run").privacy == new
+
+
+def test_a_statement_of_another_meaning_is_not_read(tmp_path: Path) -> None:
+    simulate(quick(rounds=1), recipe="quickstart", out=tmp_path / "run")
+    path = tmp_path / "run" / "summary.json"
+    found = json.loads(path.read_text())
+    found["privacy"]["schema_version"] = 2
+    path.write_text(json.dumps(found))
+    with pytest.raises(RunError, match="privacy.schema_version"):
+        read_run(tmp_path / "run")
