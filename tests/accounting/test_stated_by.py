@@ -10,9 +10,15 @@ import pytest
 from folders import quick
 
 import fedldp
-from fedldp.accounting.events import InClear, PureReport
+from fedldp.accounting.events import InClear, PureReport, TwoValuedBits
 from fedldp.accounting.releases import Releases
-from fedldp.accounting.statement import stated_by, statement, upgraded
+from fedldp.accounting.statement import (
+    ShufflerInPath,
+    SumInPath,
+    stated_by,
+    statement,
+    upgraded,
+)
 from fedldp.errors import RunError
 from fedldp.reporting.runs import read_run
 from fedldp.simulation.engine import simulate
@@ -39,6 +45,34 @@ def test_a_line_says_whose_word_it_rests_on(own: tuple[str, ...]) -> None:
     assert "stated_by" not in json.dumps(old)
     assert {stated_by(line) for line in old["guarantees"]} == {", ".join(own) or "fedldp"}
     assert upgraded(old) == found
+
+
+def test_no_lower_bound_is_shown_of_a_users_own_code() -> None:
+    bits = TwoValuedBits(epsilon=1.0, coordinates=8)
+    ours, theirs = (
+        statement(
+            Releases.planned({bits: range(100)}, {1: range(100)}, None),
+            claim=None,
+            shuffler=ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0),
+            summed=SumInPath(untrusted_clients=1),
+            delta=1e-5,
+            own_code=own,
+        )
+        for own in ((), ("mine:Bits",))
+    )
+    assert {line["adversary"] for line in ours["guarantees"] if line["lower"] is not None} == {
+        "server",
+        "shuffled-server",
+        "summing-server",
+    }
+    assert all(line["lower"] is None for line in theirs["guarantees"])
+    for line, same in zip(theirs["guarantees"], ours["guarantees"], strict=True):
+        assert line["epsilon"] == same["epsilon"]
+        assert "integer thresholds" not in line["method"]
+        assert "lower" not in line["method"]
+    old = before(theirs)
+    old["guarantees"] = [{**line, "lower": 0.1} for line in old["guarantees"]]
+    assert upgraded(old) == theirs  # those of before had one
 
 
 def test_no_guarantee_rests_on_nobodys_word() -> None:

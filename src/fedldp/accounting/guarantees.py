@@ -69,6 +69,9 @@ DISCRETE = "deployment: discrete Gaussian noise on a public grid"
 LEAST_FOR_MU = 1e-100
 """What a ``mu`` of discrete noise may lack in epsilon; far below one float's step of any delta."""
 
+LOWER = "; lower: "
+"""What comes before the method of a lower bound, in a line's ``method``."""
+
 _CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
 
 TAKES_PART = "the client takes part in at most"
@@ -91,6 +94,7 @@ class Guarantee:
         epsilon: an upper bound that is proven, or None for none.
         delta: 0 for pure.
         lower: a proven lower bound on the true epsilon; equal to ``epsilon`` where that is exact.
+            None where none is known, as of a user's own code.
         assumptions: what the guarantee rests on.
         method: how it was computed, with the source.
         stated_by: whose word it is what a client releases: "fedldp", or the address of the user's
@@ -347,7 +351,7 @@ def _shuffled_messages(
         bits = event.coordinates * times  # from chunks, what is learned of the bits alone follows
         lower = shuffled_composed_lower(event.epsilon, anonymity_set, bits, delta)
     of = "" if chunk == 1 else f" of {chunk:,} coordinates"
-    below = "" if lower is None else "; lower: exact pair of single coordinates composed"
+    below = "" if lower is None else f"{LOWER}exact pair of single coordinates composed"
     return upper, lower, f"{messages:,} messages{of}: {_CLONES}{below}"
 
 

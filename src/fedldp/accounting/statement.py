@@ -14,6 +14,7 @@ from fedldp.accounting.guarantees import (
     FRESH,
     HOUSE,
     IDEALISED,
+    LOWER,
     ONCE,
     TAKES_PART,
     Adversary,
@@ -144,14 +145,22 @@ def statement(
     }
 
 
+_EXACT = "exact, integer thresholds"
 _WHAT, _IS_TRUE = "what ", " states of its randomiser is true"
 """What stands before and after the addresses in the assumption of a line of own code."""
 
 
 def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guarantee:
+    """Return a line that rests on the user's own code, of which no lower bound is known."""
     if line.kind == "none":
         return line
-    return replace(line, assumptions=[*line.assumptions, word], stated_by=", ".join(own_code))
+    return replace(
+        line,
+        lower=None,
+        assumptions=[*line.assumptions, word],
+        method=line.method.replace(_EXACT, "as stated").partition(LOWER)[0],
+        stated_by=", ".join(own_code),
+    )
 
 
 def stated_by(line: Mapping[str, Any]) -> str:
@@ -169,7 +178,10 @@ def stated_by(line: Mapping[str, Any]) -> str:
 
 def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
     """Return a statement of this version or an earlier one with the keys that this one has."""
-    lines = [{**line, "stated_by": stated_by(line)} for line in privacy["guarantees"]]
+    lines = [
+        {**line, "stated_by": by, **({} if by == HOUSE else {"lower": None})}
+        for line, by in ((line, stated_by(line)) for line in privacy["guarantees"])
+    ]
     return {"schema_version": SCHEMA_VERSION, **privacy, "guarantees": lines}
 
 
@@ -208,7 +220,7 @@ def _weight_lines(releases: Releases) -> list[Guarantee]:
             lower=worst * (1 - 2e-9) if free else None,
             assumptions=[FRESH],
             method="one coordinate of one report: "
-            + ("exact, integer thresholds" if free else "at most what the whole report costs"),
+            + (_EXACT if free else "at most what the whole report costs"),
         )
     ]
 
