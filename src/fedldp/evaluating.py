@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.statement import HELD_OUT
 from fedldp.data import Columns, Examples, load_examples, load_features, standardised
 from fedldp.data.sources import SOURCES
 from fedldp.errors import ConfigError, DataMissing, RunError
@@ -130,7 +131,9 @@ def evaluate(
         FedldpError: the folder or the data cannot be used.
     """
     trained = load_trained(folder)
-    examples = _test_set(trained, data_dir) if data is None else _labelled(trained, data)
+    examples, warnings = (
+        _test_set(trained, data_dir) if data is None else (_labelled(trained, data), [])
+    )
     if not len(examples):
         raise ConfigError(f"data = {data}: it has no example; give some")
     if examples.labels.max() >= trained.schema.num_classes:
@@ -144,7 +147,7 @@ def evaluate(
         "run_dir": str(folder),
         "data": "the run's test set" if data is None else str(data),
         **found,
-        "warnings": doubts(found["accuracy"], rate, count, trained.schema.few),
+        "warnings": [*doubts(found["accuracy"], rate, count, trained.schema.few), *warnings],
     }
 
 
@@ -203,7 +206,8 @@ def _prepared(trained: Trained, features: NDArray[np.float32]) -> NDArray[np.flo
     return standardised(Examples(features, nothing), trained.config.dataset).features
 
 
-def _test_set(trained: Trained, data_dir: Path | None) -> Examples:
+def _test_set(trained: Trained, data_dir: Path | None) -> tuple[Examples, list[str]]:
+    """Return the run's test set, and what is to be said of figures that are measured on it."""
     from fedldp.simulation.inputs import load  # imports torch
 
     config, folder = trained.config, RunFolder(trained.folder)
@@ -224,4 +228,4 @@ def _test_set(trained: Trained, data_dir: Path | None) -> Examples:
             f"{folder.path}: its run was given data from Python, which are not kept; give "
             "--data FILE with labelled examples"
         )
-    return dataset.test
+    return dataset.test, [HELD_OUT] if dataset.scores_are_private else []

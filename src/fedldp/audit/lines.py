@@ -215,7 +215,7 @@ def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
     planned, config = setting.planned, setting.planned.settled
     lines = list(planned.privacy["guarantees"])
     if any(line["kind"] == "approximate" for line in lines):
-        lines += state(config, planned.releases, delta=CURVE)["guarantees"]
+        lines += state(config, planned.problem, planned.releases, delta=CURVE)["guarantees"]
     claim = config.claim()
     claimed_against = "downlink" if config.has_downlink else "server"
     small = setting.name.startswith("small")

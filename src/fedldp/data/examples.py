@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedldp.data.partition import Shares
+from fedldp.data.sources import SOURCES
 from fedldp.errors import ConfigError, DataError
 from fedldp.randomness import numbered_generator
 
@@ -46,6 +47,7 @@ class Dataset:
             are; else a run divides them (``SystemConfig.partition``).
         classes: the names of the classes, where they have some.
         features: the names of the features, where they have some.
+        held_out: whether the test set was split off the examples that were given for training.
     """
 
     name: str
@@ -55,6 +57,17 @@ class Dataset:
     clients: Shares | None = None
     classes: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
+    held_out: bool = False
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it is a published data set, known by its name."""
+        return self.name in SOURCES
+
+    @property
+    def scores_are_private(self) -> bool:
+        """Whether what is measured on the test set is a function of clients' private rows."""
+        return self.held_out and not self.is_public
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -107,6 +120,7 @@ class Dataset:
                 f"data set {name!r}: test_features and test_labels go together; give both or none"
             )
         train = checked(features, labels, f"data set {name!r}:")
+        held_out = test_features is None
         if test_features is None or test_labels is None:
             if len(train) < 2:
                 raise DataError(
@@ -127,7 +141,13 @@ class Dataset:
                 f"data set {name!r}: every label is {all_labels[0]}; classification needs at "
                 "least two classes"
             )
-        return cls(name=name, train=train, test=test, num_classes=int(all_labels.max()) + 1)
+        return cls(
+            name=name,
+            train=train,
+            test=test,
+            num_classes=int(all_labels.max()) + 1,
+            held_out=held_out,
+        )
 
     @classmethod
     def from_clients(
@@ -208,7 +228,7 @@ def with_owners(
         examples.features, examples.labels, test_features=held[0], test_labels=held[1], name=name
     )
     shares = Shares(np.argsort(owners, kind="stable"), np.bincount(owners))
-    return replace(found, clients=shares)
+    return replace(found, clients=shares, held_out=test is None)
 
 
 def _split_of_each(

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from fedldp.accounting.budget import Kind
 from fedldp.accounting.events import NoData
 from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.accounting.statement import HELD_OUT
 from fedldp.deployment.agreement import Channel
 from fedldp.deployment.parties import KIND, Running, Say, World, running_parties
 from fedldp.deployment.policy import SitePolicy
@@ -139,12 +140,19 @@ def _run(world: World, config: SystemConfig, kill: bool, tell: Say, events: list
     return Demo(
         accuracy=summary["final"]["accuracy"],
         rounds=len(summary["rounds"]),
-        privacy=summary["privacy"],
+        privacy=_privacy(summary["privacy"], simulated.privacy),
         ledgers=[_ledger(p, s.name) for p, s in zip(world.sites, world.roster, strict=True)],
         equal_to_simulation=apart == 0.0,
         largest_difference=apart,
         events=events,
     )
+
+
+def _privacy(stated: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
+    """Return the server's statement: the server does not know whose its test examples are."""
+    if HELD_OUT not in simulated["warnings"]:
+        return stated
+    return {**stated, "warnings": [*stated["warnings"], HELD_OUT]}
 
 
 def _kept_logs(folder: Path) -> Path:

@@ -42,6 +42,7 @@ def to_tensorboard(runs: Sequence[FinishedRun], logdir: Path) -> None:
             for name, value, round in _figures(run):
                 writer.add_scalar(name, value, round)
             writer.add_text("privacy", explain(run.summary["privacy"]))
+            writer.add_text("warnings", _warnings(run))
             writer.add_text("settings", _as_code(run.summary["config"]))
             writer.close()
     except OSError as error:
@@ -90,6 +91,7 @@ def _send(client: Any, experiment: str, run: FinishedRun) -> None:
         part = slice(start, start + _AT_A_TIME)
         client.log_batch(made.run_id, metrics=metrics[part], params=params[part])
     client.set_tag(made.run_id, "fedldp.privacy", explain(run.summary["privacy"])[:5000])
+    client.set_tag(made.run_id, "fedldp.warnings", _warnings(run)[:5000])
     client.set_terminated(made.run_id, "FINISHED")
 
 
@@ -104,6 +106,10 @@ def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
     line = run.headline
     if line is not None and line["epsilon"] is not None:
         yield "epsilon_client_run_server", line["epsilon"], run.summary["rounds"][-1]["round"]
+
+
+def _warnings(run: FinishedRun) -> str:
+    return "\n\n".join(run.summary["privacy"]["warnings"])
 
 
 def _as_code(document: Any) -> str:

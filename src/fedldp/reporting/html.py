@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.shown import number
+from fedldp.accounting.statement import HELD_OUT
 from fedldp.errors import RunError
 from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
@@ -103,6 +104,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "claim_text": claim_text,
         "explain": explain,
+        "held_out": HELD_OUT,
         "is_idealised": lambda line: IDEALISED in line["assumptions"],
     }
     return environment

@@ -248,7 +248,7 @@ def _what_holds(planned: Plan, releases: Releases, rounds: list[Round]) -> dict[
     """Return the statement on what was really released: the plan's, unless clients refused."""
     if releases == planned.releases:
         return planned.privacy
-    found = state(planned.settled, releases, delta=planned.delta)
+    found = state(planned.settled, planned.problem, releases, delta=planned.delta)
     if any(record.refused for record in rounds):
         found["warnings"].append(REFUSED)
     return found

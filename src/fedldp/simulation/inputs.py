@@ -14,7 +14,6 @@ from fedldp.data import (
     DrawnShares,
     Examples,
     Shares,
-    examples_of_all,
     load_dataset,
     partition,
 )
@@ -23,7 +22,7 @@ from fedldp.errors import ConfigError, DataMissing
 from fedldp.reporting.schema import FEW, Schema
 from fedldp.reporting.scores import doubts, most_frequent
 from fedldp.server.keys import draws_of_seed
-from fedldp.simulation.plan import check_examples
+from fedldp.simulation.plan import check_examples, problem_with
 from fedldp.systems.base import Problem, SystemConfig
 
 
@@ -75,9 +74,7 @@ class Inputs:
             dataset.train.labels, config.num_clients, config.partition, stream.generator()
         )
         config.check_shares(members.sizes.tolist())
-        total = examples_of_all(len(dataset.train), config.num_clients, config.partition)
-        problem = Problem(dataset.input_shape, dataset.num_classes, total, data_dir)
-        return cls(dataset, problem, members, own_data(whole))
+        return cls(dataset, problem_with(config, whole, data_dir), members, own_data(whole))
 
     @property
     def schema(self) -> Schema:
@@ -109,9 +106,7 @@ class Inputs:
                     "each example is; leave it out"
                 )
         config.check_shares(members.sizes.tolist())
-        total = len(dataset.train)
-        problem = Problem(dataset.input_shape, dataset.num_classes, total, data_dir, len(members))
-        return cls(dataset, problem, members, own_data(dataset))
+        return cls(dataset, problem_with(config, dataset, data_dir), members, own_data(dataset))
 
 
 def choose_device(name: str) -> torch.device:

@@ -13,7 +13,13 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.selftest import selftest
 from fedldp.accounting.solve import solve
-from fedldp.accounting.statement import ShufflerInPath, SumInPath, server_lines, statement
+from fedldp.accounting.statement import (
+    HELD_OUT,
+    ShufflerInPath,
+    SumInPath,
+    server_lines,
+    statement,
+)
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -97,7 +103,7 @@ def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) 
     releases = planned_releases(settled, problem, draws)
     if delta is None and config.target is not None and config.target.delta > 0:
         delta = config.target.delta  # so that the line that was solved for is stated
-    privacy = state(settled, releases, delta=delta)
+    privacy = state(settled, problem, releases, delta=delta)
     return Plan(config, settled, problem, releases, delta, privacy)
 
 
@@ -140,7 +146,7 @@ def early_plan(config: SystemConfig, data_dir: Path | None) -> Plan | None:
 
 
 def state(
-    config: SystemConfig, releases: Releases, *, delta: float | None = None
+    config: SystemConfig, problem: Problem, releases: Releases, *, delta: float | None = None
 ) -> dict[str, Any]:
     """Return the statement of ``config`` for what was released, or will be."""
     delays = config.delays()
@@ -161,6 +167,8 @@ def state(
     )
     if parse_scheme(config.partition)[0] == "drawn":
         found["warnings"].append(SHARED)
+    if problem.private_scores:
+        found["warnings"].append(HELD_OUT)
     return found
 
 
@@ -214,11 +222,13 @@ def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
 
 
 def problem_with(config: SystemConfig, dataset: Dataset, data_dir: Path | None) -> Problem:
-    """Return the shape of data that the user has given."""
+    """Return the shape of data that were loaded, or that the user has given."""
     shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
-    if dataset.clients is not None:
-        return Problem(shape, classes, found, data_dir, len(dataset.clients), dataset.features)
-    return replace(_problem(config, shape, classes, found, data_dir), features=dataset.features)
+    if dataset.clients is None:
+        problem = _problem(config, shape, classes, found, data_dir)
+    else:
+        problem = Problem(shape, classes, found, data_dir, len(dataset.clients))
+    return replace(problem, features=dataset.features, private_scores=dataset.scores_are_private)
 
 
 def _problem(
@@ -253,7 +263,7 @@ def _solved(config: SystemConfig, target: Target, problem: Problem) -> SystemCon
         settled = candidate.settled(draws)
         releases = planned_releases(settled, problem, draws)
         if target.adversary == "shuffled-server":
-            return state(settled, releases, delta=target.delta)
+            return state(settled, problem, releases, delta=target.delta)
         if target.adversary == "server":
             lines = server_lines(releases, target.unit, target.delta)
             if lines is not None:

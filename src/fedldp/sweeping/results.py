@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.shown import number
+from fedldp.accounting.statement import HELD_OUT
 from fedldp.errors import ConfigError
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.text import percent
@@ -32,11 +33,13 @@ class Sweep:
         cells: one for each combination of settings, in the grid's order.
         failed: what was refused or ended early: "settings", "seed" and "reason".
         out: its folder, or None where nothing was kept.
+        private_scores: whether some of its figures were measured on clients' private rows.
     """
 
     cells: Sequence[Cell]
     failed: list[dict[str, Any]] = field(default_factory=list)
     out: Path | None = None
+    private_scores: bool = False
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -90,6 +93,8 @@ class Sweep:
             if any(p.idealised for _, p in cell.runs)
         ):
             found.append(f"of {', '.join(ideal)} it holds in idealised arithmetic: simulation only")
+        if self.private_scores:
+            found.append(HELD_OUT)
         return found
 
     def keys(self) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.statement import HELD_OUT
 from fedldp.data import Dataset, as_dataset
 from fedldp.errors import ConfigError
 from fedldp.settings import named
@@ -212,6 +213,7 @@ def _result(
     place_of = {id(job): place for place, job in places.items()}
     cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Proven]], list[str]]] = {}
     failed: list[dict[str, Any]] = []
+    private_scores = False
     for job in found:
         _, runs, why = cells.setdefault(in_words(job.settings), (job, [], []))
         place = place_of.get(id(job))
@@ -219,6 +221,7 @@ def _result(
         if summary is not None:
             run = run_of(job.settings, job.seed, summary, None if out is None else place)
             runs.append((run, Proven.of(summary["privacy"])))
+            private_scores |= HELD_OUT in summary["privacy"]["warnings"]
             continue
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
@@ -228,6 +231,7 @@ def _result(
         [Cell(job.settings, runs, why[0] if why else None) for job, runs, why in cells.values()],
         failed,
         out,
+        private_scores,
     )
 
 

@@ -74,6 +74,7 @@ class Problem:
         data_dir: the data folder, for systems that read a public data set.
         num_clients: where the data say whose they are, of how many clients; else None.
         features: the names of a table's features, in their order; else None.
+        private_scores: whether a run's model is measured on rows held out of the clients' own.
     """
 
     input_shape: tuple[int, ...]
@@ -82,6 +83,7 @@ class Problem:
     data_dir: Path | None = None
     num_clients: int | None = None
     features: tuple[str, ...] | None = None
+    private_scores: bool = False
 
 
 @dataclass(frozen=True)

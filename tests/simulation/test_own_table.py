@@ -1,0 +1,151 @@
+"""What is said of runs on a user's own rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.accounting.statement import HELD_OUT
+from fedldp.evaluating import evaluate
+from fedldp.recipes import recipes
+from fedldp.simulation.plan import plan, problem_with
+from fedldp.systems import systems
+
+
+def table(path: Path, sizes: tuple[int, ...], seed: int = 0) -> Path:
+    """Write a table of clients with so many rows each."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        f"{'client' + str(client)},{x:.3f},{y:.3f},{int(x > 0.5)}\n"
+        for client, size in enumerate(sizes)
+        for x, y in rng.uniform(size=(size, 2))
+    ]
+    path.write_text("who,first,second,label\n" + "".join(rows))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "own.csv", (30, 29, 21, 4, 3, 3))
+    table(tmp_path / "later.csv", (20,), seed=1)
+    return tmp_path
+
+
+def own(**settings: Any) -> fedldp.systems.SystemConfig:
+    base = {"dataset": "own.csv", "client_column": "who", "num_clients": 6, "rounds": 2}
+    return fedldp.recipe(
+        "quickstart", model="logistic", shuffle=False, standardise=False, **{**base, **settings}
+    )
+
+
+def arrays(rows: int = 60) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    features = rng.uniform(size=(rows, 4)).astype(np.float32)
+    return features, (features[:, 0] > 0.5).astype(np.int64)
+
+
+# Scores
+
+
+def test_one_held_out_label_moves_the_accuracy_and_nothing_that_is_released() -> None:
+    def ran(turned: bool) -> Any:
+        data = fedldp.Dataset.from_arrays(*arrays())
+        data.test.labels[0] ^= turned
+        return fedldp.run("quickstart", dataset=data, rounds=1, num_clients=4, model="logistic")
+
+    one, other = ran(False), ran(True)
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == other.weights[name].tobytes()
+    assert one.accuracy != other.accuracy
+    assert HELD_OUT in one.privacy["warnings"]
+
+
+def test_the_statement_says_that_scores_are_of_private_rows(place: Path) -> None:
+    for settings, there in (({}, True), ({"test_file": "later.csv"}, False)):
+        assert (HELD_OUT in fedldp.account(own(**settings))["warnings"]) is there
+        result = fedldp.run(own(**settings), out=place / f"run-{there}")
+        assert (HELD_OUT in result.privacy["warnings"]) is there
+        for name in ("privacy.json", "report.html", "summary.json"):
+            text = (place / f"run-{there}" / name).read_text()
+            assert (HELD_OUT in text.replace("&#39;", "'")) is there, name
+        page = (place / f"run-{there}" / "report.html").read_text()
+        assert ("exact functions of private rows: see the warning" in page) is there
+        assert (HELD_OUT in evaluate(place / f"run-{there}")["warnings"]) is there
+    # Whoever gives other rows knows whose they are.
+    assert HELD_OUT not in evaluate(place / "run-True", place / "later.csv")["warnings"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "parquet", "arrays", "clients"])
+def test_all_ways_to_give_rows_are_known(place: Path, kind: str) -> None:
+    features, labels = arrays()
+    half = (features[:30], labels[:30]), (features[30:], labels[30:])
+    settings: dict[str, Any] = {"num_clients": 2, "model": "logistic", "rounds": 1}
+    if kind == "csv":
+        assert (
+            HELD_OUT in fedldp.account(own(client_column=None, ignore_columns=["who"]))["warnings"]
+        )
+    elif kind == "npz":
+        np.savez("own.npz", features=features, labels=labels)
+        np.savez("split.npz", x_train=features, y_train=labels, x_test=features, y_test=labels)
+        for name, there in (("own.npz", True), ("split.npz", False)):
+            found = fedldp.account("quickstart", dataset=name, **settings)
+            assert (HELD_OUT in found["warnings"]) is there
+    elif kind == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        columns = {"x": features[:, 0], "label": labels}
+        parquet.write_table(pytest.importorskip("pyarrow").table(columns), "own.parquet")
+        found = fedldp.account("quickstart", dataset="own.parquet", **settings)
+        assert HELD_OUT in found["warnings"]
+    elif kind == "arrays":
+        for data, there in (
+            ((features, labels), True),
+            (fedldp.Dataset.from_arrays(features, labels), True),
+            (
+                fedldp.Dataset.from_arrays(
+                    features, labels, test_features=features, test_labels=labels
+                ),
+                False,
+            ),
+        ):
+            found = fedldp.run("quickstart", dataset=data, **settings).privacy
+            assert (HELD_OUT in found["warnings"]) is there
+    else:
+        for test, there in ((None, True), (half[0], False)):
+            data = fedldp.Dataset.from_clients(half, test=test)
+            found = fedldp.account("quickstart", dataset=data, **settings)
+            assert (HELD_OUT in found["warnings"]) is there
+
+
+def test_public_data_are_not_warned_of() -> None:
+    # Of digits a fifth is split off too, of rows that everybody has.
+    assert HELD_OUT not in fedldp.account("quickstart")["warnings"]
+    given = fedldp.data.load_dataset("digits")
+    assert HELD_OUT not in fedldp.account("quickstart", dataset=given)["warnings"]
+
+
+@pytest.mark.parametrize("system", sorted(systems()))
+def test_it_is_said_of_every_system(system: str) -> None:
+    """Whatever its settings are: the warning is of the data."""
+    config = next(each.config for each in recipes().values() if each.config.system == system)
+    features, labels = np.zeros((800, 1, 28, 28), np.float32), np.arange(800) % 10
+    small = {"num_clients": 4, "rounds": 2, "clients_per_round": None, "num_examples": None}
+    changes: dict[str, Any] = {"dataset": "custom", "standardise": False, **small}
+    if isinstance(each := getattr(config, "epsilon", None), list):
+        changes["epsilon"] = each[0]
+    known = type(config).model_fields
+    data = fedldp.Dataset.from_arrays(features, labels)
+    made = config.changed(**{name: value for name, value in changes.items() if name in known})
+    assert HELD_OUT in plan(made, problem_with(made, data, None)).privacy["warnings"]
+
+
+def test_a_sweep_says_so_beside_its_table(place: Path) -> None:
+    def notes(**settings: Any) -> list[str]:
+        return fedldp.sweep(own(**settings), rounds=1, workers=1).notes()
+
+    assert any(HELD_OUT in note for note in notes())
+    assert not any(HELD_OUT in note for note in notes(test_file="later.csv"))
