@@ -21,6 +21,7 @@ LAYERS = [
     {"wire"},
     {"mechanisms", "data", "models"},
     {"parts"},
+    {"algorithms"},
     {"systems"},
     {"transport", "recipes"},
     {"client", "server"},

@@ -99,5 +99,5 @@ def test_a_statement_of_another_meaning_is_not_read(tmp_path: Path) -> None:
     found = json.loads(path.read_text())
     found["privacy"]["schema_version"] = 2
     path.write_text(json.dumps(found))
-    with pytest.raises(RunError, match="privacy.schema_version"):
+    with pytest.raises(RunError, match=r"privacy\.schema_version"):
         read_run(tmp_path / "run")

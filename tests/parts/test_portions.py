@@ -14,6 +14,7 @@ from clients import client_of
 from sklearn.linear_model import SGDClassifier
 from torch import nn
 
+from fedldp.algorithms.participation import draw_selection
 from fedldp.client.keys import SecretKeys
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError, RunError
@@ -21,7 +22,6 @@ from fedldp.models import build_model
 from fedldp.parts.averaging import mean_by_sender
 from fedldp.parts.local_sgd import LocalSgd, evaluate
 from fedldp.parts.portions import PortionSgd, check_portions, optimal_rate, scale_features
-from fedldp.parts.selection import draw_selection
 from fedldp.parts.tensors import read_weights
 from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Report

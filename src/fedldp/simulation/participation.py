@@ -15,37 +15,13 @@ from fedldp.accounting.releases import Clients, Releases
 from fedldp.parts.sides import Draws, Encoder
 from fedldp.systems.base import Problem, SystemConfig
 
-_DENSE = 16
-"""A sample of more than one in so many is put in order by a table of all clients."""
-
 
 def participants(config: SystemConfig, round: int, draws: Draws) -> Sequence[int]:
-    """Return the clients of ``round``, ascending: those whom the system chooses, where it does.
-
-    Otherwise they are a uniform sample without replacement.
-    """
-    found = chosen(config, round, draws)
+    """Return the clients of ``round``, ascending."""
+    found = config.participation.clients(round, draws)
     if found is None:
         return range(config.num_clients)
     return found.tolist() if isinstance(found, np.ndarray) else found
-
-
-def chosen(config: SystemConfig, round: int, draws: Draws) -> Clients | None:
-    """Return the clients of ``round``, as ``participants`` does, in an array; None for all."""
-    found = config.participants(round, draws)
-    if found is not None or config.clients_per_round is None:
-        return found
-    size = config.clients_per_round
-    drawn = (
-        draws(round)("participation")
-        .generator()
-        .choice(config.num_clients, size=size, replace=False)
-    )
-    if size < config.num_clients // _DENSE:
-        return np.sort(drawn).astype(np.int32)
-    there = np.zeros(config.num_clients, np.bool_)
-    there[drawn] = True
-    return np.flatnonzero(there).astype(np.int32)
 
 
 def planned_releases(config: SystemConfig, problem: Problem, draws: Draws) -> Releases:
@@ -57,7 +33,8 @@ def planned_releases(config: SystemConfig, problem: Problem, draws: Draws) -> Re
     groups = {
         event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
     }
-    asked = {round: chosen(config, round, draws) for round in range(1, config.rounds + 1)}
+    participation = config.participation
+    asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.client_budget is not None:
         asked = _within_budget(config, config.client_budget.budget(), groups, asked)
     return Releases.planned(groups, asked, config.server(problem).downlink)

@@ -108,7 +108,7 @@ class Population:
                 step=self._checked,
                 encoder=self.encoders[index],
                 exchanges=self.config.exchanges,
-                turns=self.config.turns_of(index),
+                turns=self.config.participation.max_rounds(index),
                 most_examples=self.most_examples,
             ),
             policy=self.policy,

@@ -77,7 +77,7 @@ def _whole(
     except WireError:
         return None
     encoder = population.encoders.shared(indices)
-    turns = {population.config.turns_of(index) for index in indices}
+    turns = {population.config.participation.max_rounds(index) for index in indices}
     if reason is not None or not isinstance(encoder, ManyEncoder) or len(turns) > 1:
         return None
     round, exchange = question.broadcast.round, question.exchange

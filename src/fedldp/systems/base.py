@@ -24,6 +24,7 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.releases import Clients
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.participation import All, Drawn, Participation
 from fedldp.data.partition import parse_scheme
 from fedldp.errors import ConfigError
 from fedldp.models import layout_of
@@ -252,17 +253,13 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
             step=self.client_step(problem, device),
             encoder=self.client_encoder(problem, client),
             exchanges=self.exchanges,
-            turns=self.turns_of(client),
+            turns=self.participation.max_rounds(client),
             most_examples=self.most_examples(problem),
             num_classes=problem.num_classes,
         )
 
     def most_examples(self, problem: Problem) -> int | None:
         """Return how many examples of a client its event counts, where it counts them."""
-        return None
-
-    def turns_of(self, client: int) -> int | None:
-        """Return in how many rounds a client takes part at most, where that was settled."""
         return None
 
     def tester(self, problem: Problem, device: torch.device) -> Tester | None:
@@ -291,12 +288,12 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         """
         return of_equal_values([getattr(self, name) for name in self.per_client], self.num_clients)
 
-    def participants(self, round: int, draws: Draws) -> Sequence[int] | None:
-        """Return the clients of ``round``, ascending, where the system chooses them.
-
-        Publicly, and without any client's data. None: ``clients_per_round``, drawn at random.
-        """
-        return None
+    @property
+    def participation(self) -> Participation:
+        """Who answers when: all clients, or a sample in each round."""
+        if self.clients_per_round is None:
+            return All()
+        return Drawn(self.num_clients, self.clients_per_round)
 
     def settled(self, draws: Draws) -> Self:
         """Return a copy with whatever the server draws, and tells everyone, before the run."""

@@ -33,7 +33,7 @@ the Gaussian (``accounting.gaussian.shares_mu``), and rounding that is too long 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -44,6 +44,7 @@ from pydantic import Field, model_validator
 from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.participation import Balanced
 from fedldp.errors import ConfigError
 from fedldp.parts.changes import open_many, open_update, whole
 from fedldp.parts.rotation import Rotation, padded_size
@@ -54,7 +55,7 @@ from fedldp.parts.shared_gaussian import (
     largest_mu,
     shared_gaussian,
 )
-from fedldp.parts.sides import Draw, Draws, Sender, Senders, ServerSide, State, Update
+from fedldp.parts.sides import Draw, Sender, Senders, ServerSide, State, Update
 from fedldp.parts.summing import Summing
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import NormBound
@@ -93,22 +94,9 @@ class DistributedGaussianConfig(SystemConfig):
         return {}
 
     @property
-    def turns(self) -> int:
-        """The most rounds that a client takes part in."""
-        return -(-self.rounds * self.round_size // self.num_clients)
-
-    def turns_of(self, client: int) -> int | None:
-        """Return the rounds for which every client's noise is made."""
-        return self.turns
-
-    def participants(self, round: int, draws: Draws) -> Sequence[int] | None:
-        """Return the next clients in an order that is drawn once; None for all."""
-        if self.round_size == self.num_clients:
-            return None
-        order = draws(0)("turns").generator().permutation(self.num_clients)
-        places = np.arange((round - 1) * self.round_size, round * self.round_size)
-        found: list[int] = np.sort(order[places % self.num_clients]).tolist()
-        return found
+    def participation(self) -> Balanced:
+        """Turns: every client's noise is made for as many rounds as it takes part in at most."""
+        return Balanced(self.num_clients, self.round_size, self.rounds)
 
     def mechanism(self, problem: Problem) -> SharedGaussian:
         """Return what clips, rounds, and adds a share of the noise.
@@ -118,7 +106,7 @@ class DistributedGaussianConfig(SystemConfig):
         """
         return shared_gaussian(
             Rotation(self.layout(problem).size, 0).padded,
-            largest_mu(self.epsilon, self.delta) / math.sqrt(self.turns),
+            largest_mu(self.epsilon, self.delta) / math.sqrt(self.participation.max_rounds(0)),
             shares=self.round_size - self.untrusted_clients,
             clients=self.round_size,
             rounds=self.rounds,

@@ -41,6 +41,7 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.participation import draw_selection
 from fedldp.bounding import Box
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism
@@ -50,7 +51,6 @@ from fedldp.mechanisms.sign import Sign, paper_sigma
 from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.changes import open_weights
 from fedldp.parts.per_client import Own, of_client
-from fedldp.parts.selection import draw_selection
 from fedldp.parts.sides import Draw, Sender, ServerSide, State
 from fedldp.systems._personalized import PersonalizedSettings
 from fedldp.systems.base import EpsilonMeaning, Problem

@@ -30,9 +30,9 @@ is that of Balle, Wang 2018, and the composition that of Dong, Roth, Su 2022.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -42,6 +42,7 @@ from pydantic import Field, model_validator
 from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.participation import Participation, Preselected
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Counts
@@ -49,7 +50,6 @@ from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.changes import SendChange
 from fedldp.parts.per_client import Own, of_client
-from fedldp.parts.selection import draw_selection
 from fedldp.parts.sides import Draw, Draws, Sender, ServerSide, State
 from fedldp.systems._personalized import PersonalizedSettings
 from fedldp.systems.base import EpsilonMeaning, Problem
@@ -108,62 +108,32 @@ class PersonalizedSoundConfig(PersonalizedSettings):
             return idle
         return {**idle, "turns": "without selects_first nobody is selected"}
 
-    @cached_property
     def _rho(self) -> NDArray[np.float64]:
-        """What clients are selected by: one over the noise that each would need for one round."""
+        """Return what clients are selected by: one over the noise that each needs for one round."""
         self.check_whole()
         return np.array([1 / self._sigma_of(client, 1) for client in range(self.num_clients)])
 
-    def participants(self, round: int, draws: Draws) -> Sequence[int] | None:
-        """Return the clients that the round's omega selects, where there is a selection."""
+    @property
+    def participation(self) -> Participation:
+        """Selections that are drawn before the run, where the configuration asks for them."""
         if not self.selects_first:
-            return None
-        selected, _ = draw_selection(self._rho, draws(round)("selection"))
-        found: list[int] = np.flatnonzero(selected).tolist()
-        return found
+            return super().participation
+        return Preselected(self._rho, self.rounds, self.turns)
 
     def settled(self, draws: Draws) -> Self:
-        """Return a copy with ``turns`` as the selections of all rounds have it.
-
-        Raises:
-            ConfigError: ``turns`` is set, and is something else.
-        """
-        if not self.selects_first:
+        """Return a copy with ``turns`` as the selections of all rounds have it."""
+        scheduled = self.participation.scheduled(draws)
+        if not isinstance(scheduled, Preselected):
             return self
-        turns = [0] * self.num_clients
-        for round in range(1, self.rounds + 1):
-            for client in self.participants(round, draws) or ():
-                turns[client] += 1
-        if self.turns is not None:
-            for client, found in enumerate(turns):
-                given = of_client(self.turns, client)
-                if given != found:
-                    raise ConfigError(
-                        f"turns: client {client} has {given}, and is selected {found} times by "
-                        "what the server draws; leave turns out"
-                    )
-        return self.changed(turns=turns)
-
-    def turns_of(self, client: int) -> int | None:
-        """Return T_i, for which the client's noise is chosen, where there is a selection."""
-        return self.rounds_of(client) if self.selects_first else None
+        return self.changed(turns=scheduled.turns)
 
     def rounds_of(self, client: int) -> int:
         """Return T_i: the rounds that select the client; all rounds where there is no selection.
 
         With ``clients_per_round``, too, a client must be prepared to be drawn in every round.
-
-        Raises:
-            ConfigError: the selection has not been drawn yet.
         """
-        if not self.selects_first:
-            return self.rounds
-        if self.turns is None:
-            raise ConfigError(
-                "turns is not set: with selects_first the noise follows from who is selected, "
-                "which the server draws before the run; take the settled configuration"
-            )
-        return int(of_client(self.turns, client))
+        most = self.participation.max_rounds(client)
+        return self.rounds if most is None else most
 
     def with_budget(self, budget: float) -> Self:
         """Return a copy that spends ``budget``; who is selected is to be settled again."""

@@ -136,7 +136,11 @@ class World:
             pool=pool,
             public=public,
             private=private,
-            rounds=min(rounds, config.rounds, config.turns_of(weakest(config)) or config.rounds),
+            rounds=min(
+                rounds,
+                config.rounds,
+                config.participation.max_rounds(weakest(config)) or config.rounds,
+            ),
             visits=visits,
         )
 

@@ -1,0 +1,1 @@
+"""The parts that an algorithm is composed of; see the architecture page."""

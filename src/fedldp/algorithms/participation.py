@@ -1,0 +1,204 @@
+"""Participation: which clients are asked in a round, and in how many rounds one client at most.
+
+Every kind is public: who takes part follows from the configuration and the server's randomness,
+never from a client's data. Where a client's noise is made for fewer rounds than the run has,
+``max_rounds`` says for how many, and the client's own ledger enforces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.releases import Clients
+from fedldp.errors import ConfigError
+from fedldp.parts.per_client import Own, of_client
+from fedldp.parts.sides import Draws
+from fedldp.randomness import Stream
+
+_DENSE = 16
+"""A sample of more than one in so many is put in order by a table of all clients."""
+
+
+class Participation(Protocol):
+    """Who answers when."""
+
+    def clients(self, round: int, draws: Draws) -> Clients | None:
+        """Return the clients of ``round``, ascending; None for all of them.
+
+        Args:
+            round: from 1.
+            draws: the server's streams.
+        """
+        ...
+
+    def max_rounds(self, client: int) -> int | None:
+        """Return in how many rounds ``client`` takes part at most; None: in all of them."""
+        ...
+
+    def scheduled(self, draws: Draws) -> Self:
+        """Return a copy that knows what the server draws of it before the run."""
+        ...
+
+
+@dataclass(frozen=True)
+class All:
+    """Every client is asked in every round."""
+
+    def clients(self, round: int, draws: Draws) -> Clients | None:
+        return None
+
+    def max_rounds(self, client: int) -> int | None:
+        return None
+
+    def scheduled(self, draws: Draws) -> Self:
+        return self
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A uniform sample without replacement in each round, from the stream "participation".
+
+    A client must be prepared to be drawn in every round, so its privacy is that of all of them.
+
+    Attributes:
+        num_clients: n.
+        size: clients of a round, 1 to n.
+    """
+
+    num_clients: int
+    size: int
+
+    def clients(self, round: int, draws: Draws) -> Clients | None:
+        generator = draws(round)("participation").generator()
+        drawn = generator.choice(self.num_clients, size=self.size, replace=False)
+        if self.size < self.num_clients // _DENSE:
+            return np.sort(drawn).astype(np.int32)
+        there = np.zeros(self.num_clients, np.bool_)
+        there[drawn] = True
+        return np.flatnonzero(there).astype(np.int32)
+
+    def max_rounds(self, client: int) -> int | None:
+        return None
+
+    def scheduled(self, draws: Draws) -> Self:
+        return self
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Clients take turns in an order that is drawn once, from the stream "turns" of round 0.
+
+    Nobody takes part in more than ceil(rounds size/n) rounds, which every client's ledger counts.
+
+    Attributes:
+        num_clients: n.
+        size: clients of a round, 1 to n.
+        rounds: of the run.
+    """
+
+    num_clients: int
+    size: int
+    rounds: int
+
+    def clients(self, round: int, draws: Draws) -> Clients | None:
+        if self.size == self.num_clients:
+            return None
+        order = draws(0)("turns").generator().permutation(self.num_clients)
+        places = np.arange((round - 1) * self.size, round * self.size)
+        found: list[int] = np.sort(order[places % self.num_clients]).tolist()
+        return found
+
+    def max_rounds(self, client: int) -> int:
+        return -(-self.rounds * self.size // self.num_clients)
+
+    def scheduled(self, draws: Draws) -> Self:
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Preselected:
+    """The server selects clients for each round, those with less noise more often, before the run.
+
+    The selections follow from the stream "selection" of each round. They are drawn before anyone
+    trains, so the unselected send nothing, and release nothing.
+
+    Attributes:
+        rho: gives the inverse of each client's noise, positive, shape (n,); only who knows the
+            settings of all clients can call it.
+        rounds: of the run.
+        turns: in how many rounds a client is selected: a list with one number for each client, or
+            what one client is told; None until ``scheduled``.
+
+    Source: the selection of Wu, Xu, Zhu 2023, Section 4.2; that it comes first is ours.
+    """
+
+    rho: Callable[[], NDArray[np.float64]]
+    rounds: int
+    turns: int | Sequence[int] | Own | None = None
+
+    def clients(self, round: int, draws: Draws) -> Clients:
+        selected, _ = draw_selection(self.rho(), draws(round)("selection"))
+        found: list[int] = np.flatnonzero(selected).tolist()
+        return found
+
+    def max_rounds(self, client: int) -> int:
+        """Return how often ``client`` is selected, for which its noise is made.
+
+        Raises:
+            ConfigError: the selections have not been drawn yet.
+        """
+        if self.turns is None:
+            raise ConfigError(
+                "turns is not set: with selects_first the noise follows from who is selected, "
+                "which the server draws before the run; take the settled configuration"
+            )
+        return int(of_client(self.turns, client))
+
+    def scheduled(self, draws: Draws) -> Self:
+        """Return a copy with ``turns`` as the selections of all rounds have it.
+
+        Raises:
+            ConfigError: ``turns`` is set, and is something else.
+        """
+        turns = np.zeros(self.rho().size, np.int64)
+        for round in range(1, self.rounds + 1):
+            turns[self.clients(round, draws)] += 1
+        if self.turns is not None:
+            for client, found in enumerate(turns.tolist()):
+                given = of_client(self.turns, client)
+                if given != found:
+                    raise ConfigError(
+                        f"turns: client {client} has {given}, and is selected {found} times by "
+                        "what the server draws; leave turns out"
+                    )
+        return replace(self, turns=turns.tolist())
+
+
+def draw_selection(
+    rho: NDArray[np.float64], stream: Stream, *, redraw: bool = True
+) -> tuple[NDArray[np.bool_], int]:
+    """Draw one omega ~ U(0, 1), and select every client with P_i = rho_i/sum rho above it.
+
+    The P_i sum to 1, so among N alike clients each P_i is 1/N and most draws select nobody.
+
+    Args:
+        rho: positive, shape (n,): the inverse of every client's noise.
+        stream: the server's, for this round.
+        redraw: draw again until somebody is selected, which is to draw from U(0, max P_i).
+
+    Returns:
+        Who is selected, shape (n,), and how many draws selected nobody and were repeated.
+
+    Source: Wu, Xu, Zhu 2023, Section 4.2; what to do with an empty selection is not stated there.
+    """
+    probabilities = rho / rho.sum()
+    generator = stream.generator()
+    redrawn, omega = 0, generator.random()
+    while redraw and omega >= probabilities.max():
+        redrawn, omega = redrawn + 1, generator.random()
+    return probabilities > omega, redrawn
