@@ -53,6 +53,7 @@ from fedldp.reporting.schema import Schema
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.server.loop import Evaluation, Evaluator, Loop, Round
 from fedldp.simulation.participation import participants
+from fedldp.simulation.result import config_document
 from fedldp.wire import Broadcast
 
 log = logging.getLogger("fedldp.server")
@@ -295,7 +296,7 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     """Make the folder of a server, whole or not at all: a half one could not be gone on with."""
     check_new(path)
     partial = path.with_name(f"{path.name}.partial")
-    document = {"recipe": None, "config": agreement.config.model_dump(), "own_data": None}
+    document = config_document(agreement.config, recipe=None, own_data=None)
     try:
         if partial.exists():
             shutil.rmtree(partial)

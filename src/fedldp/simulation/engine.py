@@ -34,7 +34,7 @@ from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, check_installed, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
-from fedldp.simulation.result import Result, run_name
+from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.systems.base import SystemConfig
 from fedldp.transport import Transport
 from fedldp.transport.counting import Counting
@@ -108,11 +108,7 @@ def simulate(
         planned = plan(config, inputs.problem)
     if alone_if_small and planned.is_small:
         workers = 1
-    document = {
-        "recipe": recipe,
-        "config": planned.config.model_dump(),
-        "own_data": inputs.own_data,
-    }
+    document = config_document(planned.config, recipe=recipe, own_data=inputs.own_data)
     if resume is not None and resume.read_config()["config"] != document["config"]:
         raise RunError(
             f"resume = {resume.path}: it is a run of another configuration; resume it with its own"

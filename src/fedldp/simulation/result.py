@@ -168,6 +168,19 @@ class Result:
         )
 
 
+def config_document(
+    config: SystemConfig, *, recipe: str | None, own_data: str | None
+) -> dict[str, Any]:
+    """Return what config.json says of a run.
+
+    Args:
+        config: as the run has it, with its budget solved.
+        recipe: its name, or None.
+        own_data: what tells the user's own data apart, or None.
+    """
+    return {"recipe": recipe, "config": config.model_dump(), "own_data": own_data}
+
+
 def run_name(document: dict[str, Any]) -> str:
     """Return what a simulated run is called: its configuration and data decide, so it repeats.
 

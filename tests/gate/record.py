@@ -1,0 +1,71 @@
+"""Records what is found, and prints how it differs from what was recorded."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gate import golden, statements
+
+Found = Iterator[tuple[Path, dict[str, Any]]]
+
+
+def found_statements() -> Found:
+    """Yield each file of statements, and what is to stand in it."""
+    for system, names in statements.by_system().items():
+        yield (
+            statements.path_of(system),
+            {
+                "arithmetic": golden.arithmetic(),
+                "recipes": {name: statements.of_recipe(name) for name in names},
+            },
+        )
+
+
+PARTS: dict[str, Callable[[], Found]] = {"statements": found_statements}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Show what differs, and record it unless only asked to check; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python tests/gate", description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; else all of them")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument(
+        "--anew",
+        action="store_true",
+        help="record what another arithmetic made, too, as of this one",
+    )
+    given = parser.parse_args(arguments)
+    if unknown := set(given.parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(unknown)}: give some of {', '.join(PARTS)}")
+    differ = 0
+    for part in given.parts or PARTS:
+        differ += _record(PARTS[part](), write=not given.check, anew=given.anew)
+    return 1 if differ and given.check else 0
+
+
+def _record(found: Found, *, write: bool, anew: bool) -> int:
+    """Return how many lines differ, which are printed."""
+    total, folders, paths = 0, set(), set()
+    for path, document in found:
+        folders.add(path.parent)
+        paths.add(path)
+        recorded = golden.read(path)
+        lines = list(golden.changes(recorded, document))
+        other = recorded and recorded["arithmetic"] != document["arithmetic"]
+        if other:
+            print(f"{path.name}: of another arithmetic: compared nearly, not to the last bit")
+        for line in lines:
+            print(f"{path.name}: {line}")
+        total += len(lines)
+        if write and (lines or (other and anew)):
+            golden.write(path, document)
+    for path in sorted({each for folder in folders for each in folder.glob("*.json")} - paths):
+        print(f"{path.name}: gone")
+        total += 1
+        if write:
+            path.unlink()
+    print(f"{total} differences" + (" recorded" if write and total else ""))
+    return total

@@ -1,0 +1,73 @@
+"""What a recipe is before any training: its statement, its configuration, as told and as kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from fedldp.recipes import find_recipe, recipes
+from fedldp.settings import resolve
+from fedldp.simulation.plan import Plan, plan, problem_of
+from fedldp.simulation.result import config_document, run_name
+from fedldp.systems import SystemConfig
+from gate.golden import FOLDER, as_read, one_core
+
+STATEMENTS = FOLDER / "statements"
+NO_DATA = FOLDER / "no-data-here"
+"""A data folder that is not there: with the reader's own, a stand-in for a data set might be."""
+
+
+def path_of(system: str) -> Path:
+    """Return the file with the recipes of a system."""
+    return STATEMENTS / f"{system}.json"
+
+
+def by_system() -> dict[str, list[str]]:
+    """Return the names of all recipes, by their system; both in order."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(recipes()):
+        found.setdefault(find_recipe(name).config.system, []).append(name)
+    return dict(sorted(found.items()))
+
+
+def of_recipe(name: str) -> dict[str, Any]:
+    """Return the document of a recipe.
+
+    run: the run's name: a hash of its configuration, under which ledgers, stores and checkpoints
+        keep what is theirs.
+    config.json: what a run folder says of the run.
+    told: what a client is told, by its number: where it differs from what config.json says, and the
+        digest of all of it. Of client 0; of the next and the last one where theirs is another.
+    statement: what `fedldp account RECIPE --json` prints.
+    """
+    config = find_recipe(name).config
+    key = json.dumps(config.model_dump())
+    if key not in _made:
+        _made[key] = _of(resolve(name))
+    run, document, told, statement = _made[key]
+    document = {**document, "recipe": name}
+    return {"run": run, "config.json": document, "told": told, "statement": statement}
+
+
+_made: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {}
+"""By configuration, for recipes have second names."""
+
+
+def _of(config: SystemConfig) -> tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]:
+    with one_core():
+        planned = plan(config, problem_of(config, NO_DATA))
+    document = config_document(planned.config, recipe=None, own_data=None)
+    return run_name(document), as_read(document), _told(planned), as_read(planned.privacy)
+
+
+def _told(planned: Plan) -> dict[str, Any]:
+    kept, found = as_read(planned.config.model_dump()), {}
+    for client in (0, 1, planned.config.num_clients - 1):
+        told = as_read(planned.settled.for_client(client).model_dump(mode="json"))
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+        changes = {key: value for key, value in told.items() if value != kept.get(key, kept)}
+        if digest not in {each["digest"] for each in found.values()}:
+            found[str(client)] = {**changes, "digest": digest}
+    return found

@@ -1,0 +1,122 @@
+"""The gate can fail: a number that moves is found, whatever machine looks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gate import golden, record
+
+DOCUMENT = {"lines": [{"epsilon": 1.5, "rounds": 3, "method": "Theorem 2"}, {"epsilon": None}]}
+
+
+def copy(**changes: Any) -> dict[str, Any]:
+    first, second = DOCUMENT["lines"]
+    return {"lines": [{**first, **changes}, second]}
+
+
+def found(other: Any, tolerance: float | None) -> list[str]:
+    return list(golden.differences(DOCUMENT, other, tolerance=tolerance))
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-12])
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (copy(epsilon=1.5 + 1e-9), ["/lines/0/epsilon: 1.5 -> 1.500000001"]),
+        (copy(epsilon=None), ["/lines/0/epsilon: 1.5 -> null"]),
+        (copy(rounds=4), ["/lines/0/rounds: 3 -> 4"]),
+        (copy(rounds=3.0), ["/lines/0/rounds: 3 -> 3.0"]),
+        (copy(rounds=True), ["/lines/0/rounds: 3 -> true"]),
+        (copy(method="Theorem 3"), ['/lines/0/method: "Theorem 2" -> "Theorem 3"']),
+        (copy(stated_by="fedldp"), ['/lines/0/stated_by: new -> "fedldp"']),
+        ({"lines": DOCUMENT["lines"][:1]}, ['/lines/1: {"epsilon": null} -> gone']),
+        ({"lines": [*DOCUMENT["lines"], 1]}, ["/lines/2: new -> 1"]),
+        ({"lines": {}}, None),
+        ({}, None),
+    ],
+)
+def test_what_moves_is_found(other: Any, expected: list[str] | None, tolerance: float) -> None:
+    assert found(DOCUMENT, tolerance) == []
+    lines = found(other, tolerance)
+    assert len(lines) == 1
+    assert expected is None or lines == expected
+
+
+def test_another_order_of_keys_is_found() -> None:
+    (line,) = golden.differences({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert line == ": the order of keys ['a', 'b'] -> ['b', 'a']"
+
+
+def test_the_last_digit_counts_where_the_arithmetic_is_the_same() -> None:
+    nearly = copy(epsilon=1.5 * (1 + 2**-52))
+    assert len(found(nearly, None)) == 1
+    assert found(nearly, 1e-12) == []
+    assert len(found(copy(epsilon=1.5 * (1 + 1e-10)), 1e-11)) == 1
+    lower = {"lower": 1.5}, {"lower": 1.5 * (1 + 1e-10)}
+    assert list(golden.differences(*lower, tolerance=1e-11)) == []
+    assert len(list(golden.differences(*lower))) == 1
+    one, other = {"arithmetic": "this", **DOCUMENT}, {"arithmetic": "this", **nearly}
+    assert len(list(golden.changes(one, other))) == 1
+    assert list(golden.changes({**one, "arithmetic": "another"}, other)) == []
+    assert (
+        len(
+            list(
+                golden.changes(
+                    {**one, "arithmetic": "another"}, copy(rounds=4) | {"arithmetic": ""}
+                )
+            )
+        )
+        == 1
+    )
+
+
+def test_a_fingerprint_is_of_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert golden.arithmetic.__wrapped__() == golden.arithmetic()
+    assert golden.training.__wrapped__() == golden.training()
+    exp = golden.np.exp
+    monkeypatch.setattr(golden.np, "exp", lambda x: golden.np.nextafter(exp(x), 9))
+    assert golden.arithmetic.__wrapped__() != golden.arithmetic()
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    document = {"a": {"b": [1, 2.5, None], "c": ["x", {"d": []}], "e": {}}, "f": 1e-300}
+    golden.write(tmp_path / "x.json", document)
+    assert golden.read(tmp_path / "x.json") == document
+    assert '"b": [1, 2.5, null],' in (tmp_path / "x.json").read_text()
+
+
+def test_recording_shows_what_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, old = tmp_path / "system.json", tmp_path / "removed.json"
+    now = {"arithmetic": "this", "epsilon": 2.0}
+    monkeypatch.setattr(record, "PARTS", {"statements": lambda: iter([(path, now)])})
+    golden.write(path, {**now, "epsilon": 1.0})
+    golden.write(old, now)
+    assert record.main(["--check"]) == 1
+    shown = "system.json: /epsilon: 1.0 -> 2.0\nremoved.json: gone\n2 differences"
+    assert capsys.readouterr().out == f"{shown}\n"
+    assert golden.read(path)["epsilon"] == 1.0
+    assert record.main([]) == 0
+    assert capsys.readouterr().out == f"{shown} recorded\n"
+    assert golden.read(path) == now
+    assert not old.exists()
+    assert record.main(["--check"]) == 0
+
+
+def test_what_another_arithmetic_made_stays_unless_it_is_recorded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "system.json"
+    there = {"arithmetic": "there", "epsilon": 1.5}
+    here = {"arithmetic": "here", "epsilon": 1.5 * (1 + 2**-52)}
+    monkeypatch.setattr(record, "PARTS", {"statements": lambda: iter([(path, here)])})
+    golden.write(path, there)
+    assert record.main([]) == 0
+    assert "of another arithmetic" in capsys.readouterr().out
+    assert golden.read(path) == there
+    assert record.main(["--anew"]) == 0
+    assert golden.read(path) == here
