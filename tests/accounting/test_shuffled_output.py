@@ -46,7 +46,8 @@ def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
     delays = made.config.delays()
     assert delays is not None
     question = Question(run="run", exchange=0, broadcast=broadcast)
-    delivered = Shuffler(Given(reports), delays, stream).exchange(question, range(len(reports)))
+    shuffler = Shuffler(Given(reports), delays, len(reports), stream)
+    delivered = shuffler.exchange(question, range(len(reports)))
     return [content for _, content in delivered if isinstance(content, Shuffled)]
 
 

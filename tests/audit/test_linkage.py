@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, by_rank
+from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, Habits, by_rank, draw_windows
 from fedldp.audit.contents import Inside, content_hits, masked_hits, masked_vectors
 from fedldp.audit.linkage import Effort, Link, linkage, timing
 from fedldp.audit.seen import Keys
@@ -20,7 +20,7 @@ from fedldp.parts.summing import counts_of_bits
 from fedldp.randomness import Stream
 from fedldp.systems.settings import Delays
 from fedldp.transport import Delivery
-from fedldp.transport.schedule import draw_schedule
+from fedldp.transport.schedule import delay_of_run, draw_schedule
 from fedldp.transport.shuffler import Shuffler
 from fedldp.wire import Broadcast, Question, Report, Shuffled
 
@@ -85,6 +85,16 @@ def test_ticks_of_timers_link_however_long_the_delay() -> None:
     }  # fmt: skip
 
 
+def test_two_rounds_of_the_game_have_one_delay() -> None:
+    """T is agreed once: what differs from round to round are the times that clients take."""
+    generator, clocks = np.random.default_rng(0), replace(OFF, prediction_error=0.1)
+    habits = Habits.draw(DELAYS, clocks, CLIENTS, generator)
+    first, second = (draw_windows(DELAYS, clocks, habits, generator) for _ in range(2))
+    assert first.delay == second.delay == habits.delay
+    assert not np.array_equal(first.opens, second.opens)
+    assert Habits.draw(DELAYS, clocks, CLIENTS, generator).delay != habits.delay
+
+
 def test_what_is_attacked_is_what_the_shuffler_puts_out() -> None:
     """The ranks attack, on the shuffler's own messages, is right as often as in the game."""
     delays = replace(DELAYS, prediction_error=0.1, delay_seconds=1.0)
@@ -118,12 +128,15 @@ def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
     question = Question(
         run="run", exchange=0, broadcast=Broadcast(round=1, weights=np.zeros(2, np.float32))
     )
-    found = [
-        m for _, m in Shuffler(Inner(), delays, stream).exchange(question, range(CLIENTS)) if m
-    ]
-    (messages,) = found
+    shuffler = Shuffler(Inner(), delays, CLIENTS, stream)
+    (messages,) = [m for _, m in shuffler.exchange(question, range(CLIENTS)) if m]
     assert isinstance(messages, Shuffled)
-    schedule = draw_schedule(delays, CLIENTS, stream(1, -1, "latency").generator())
+    schedule = draw_schedule(
+        delays,
+        CLIENTS,
+        delay_of_run(delays, CLIENTS, stream),
+        stream(1, -1, "latency").generator(),
+    )
     sender = {
         float(time): client
         for client in range(CLIENTS)

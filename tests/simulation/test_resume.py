@@ -72,6 +72,22 @@ def test_a_resumed_run_equals_the_whole_one(
     assert_same_run(tmp_path / "cut", wholes[name])
 
 
+@pytest.mark.parametrize("record", [False, True], ids=["counted", "in order"])
+def test_the_delay_of_a_shuffler_is_agreed_once_for_the_whole_run(
+    tmp_path: Path, record: bool
+) -> None:
+    """T is one for all rounds, whoever takes part; a resumed run agrees on the same again."""
+    config = quick(clients_per_round=4, record_arrivals=record)
+    cut(config, tmp_path / "run", 2)
+    resumed = fedldp.resume(tmp_path / "run").rounds
+    found = [one.arrivals for one in resumed if one.arrivals is not None]
+    assert len(found) == config.rounds > 2
+    assert len({times["delay"] for times in found}) == 1
+    assert len({times["response"] for times in found}) == config.rounds  # T_S is of its round
+    whole = simulate(quick(clients_per_round=4)).rounds
+    assert {one.arrivals["delay"] for one in whole if one.arrivals} == {found[0]["delay"]}
+
+
 def test_a_run_can_be_cut_and_resumed_twice(tmp_path: Path, finished: Path) -> None:
     cut(quick(), tmp_path / "run", 1)
 

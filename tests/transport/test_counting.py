@@ -75,7 +75,7 @@ def of_block(reports: Sequence[Report]) -> Delivery:
 def exchanged(
     kind: type[Any], deliveries: Sequence[Delivery], times: Delays
 ) -> tuple[list[Delivery], dict[str, float] | None]:
-    shuffler = kind(Given(deliveries), times, stream)
+    shuffler = kind(Given(deliveries), times, 9, stream)
     return list(shuffler.exchange(QUESTION, range(len(deliveries)))), shuffler.arrivals()
 
 

@@ -15,11 +15,13 @@ from times import config, delays
 
 from fedldp.errors import RunError
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.randomness import Stream
+from fedldp.randomness import SERVER, Stream
 from fedldp.systems import Problem
 from fedldp.systems.settings import Delays
 from fedldp.transport import Delivery
-from fedldp.transport.shuffler import Shuffler, draw_schedule
+from fedldp.transport.counting import Counting
+from fedldp.transport.schedule import agree_delay, draw_schedule
+from fedldp.transport.shuffler import Shuffler
 from fedldp.wire import Broadcast, Question, Reason, Refusal, Report, Shuffled
 
 
@@ -41,7 +43,7 @@ def report(bits: np.ndarray, chunk: int, epsilon: float | None = None, round: in
 def shuffle(
     reports: Sequence[Report], times: Delays | None = None, seed: int = 0
 ) -> tuple[list[Shuffled], Shuffler]:
-    shuffler = Shuffler(Given(reports), times or delays(), streams(seed))
+    shuffler = Shuffler(Given(reports), times or delays(), len(reports), streams(seed))
     clients = list(range(3, 3 + len(reports)))
     delivered = list(shuffler.exchange(question(reports[0].round), clients))
     took_part, blocks = delivered[: len(clients)], delivered[len(clients) :]
@@ -63,7 +65,7 @@ def question(round: int = 1) -> Question:
     return Question(run="run", exchange=0, broadcast=broadcast)
 
 
-def times_of(shuffler: Shuffler) -> dict[str, float]:
+def times_of(shuffler: Shuffler | Counting) -> dict[str, float]:
     found = shuffler.arrivals()
     assert found is not None
     return found
@@ -175,18 +177,18 @@ def test_without_spread_the_times_are_the_typical_ones() -> None:
     times = delays(
         latency_spread=0.0, compute_seconds=40.0, communication_seconds=2.0, delay_seconds=7.0
     )
-    schedule = draw_schedule(times, 9, generator(0))
-    assert schedule.delay == pytest.approx(7.0)
+    assert agree_delay(times, 9, generator(0)) == pytest.approx(7.0)
+    schedule = draw_schedule(times, 9, 7.0, generator(0))
     assert schedule.response == pytest.approx(42.0)
     np.testing.assert_allclose(schedule.offsets, 42.0)
 
 
 def test_the_response_is_that_of_the_slowest_client() -> None:
     times = delays(latency_spread=1.0, delay_seconds=1.0)
-    responses = [draw_schedule(times, n, generator(1)).response for n in (1, 300)]
+    responses = [draw_schedule(times, n, 1.0, generator(1)).response for n in (1, 300)]
     typical = times.compute_seconds + times.communication_seconds
     assert responses[1] > 5 * typical  # the largest of 300 log-normal factors of sigma 1
-    schedule = draw_schedule(times, 300, generator(1))
+    schedule = draw_schedule(times, 300, 1.0, generator(1))
     np.testing.assert_allclose(schedule.offsets, schedule.response)
 
 
@@ -194,7 +196,7 @@ def test_the_agreed_delay_is_the_median_of_the_proposals() -> None:
     # Log-normal proposals of sigma 2 around 10: their median is 10, their mean 10 e^2 = 74, and
     # the logarithm of a sample median of 101 has the standard deviation 2 sqrt(pi/2/101) = 0.25.
     times = delays(latency_spread=2.0, delay_seconds=10.0)
-    logs = [math.log(draw_schedule(times, 101, generator(s)).delay / 10) for s in range(400)]
+    logs = [math.log(agree_delay(times, 101, generator(s)) / 10) for s in range(400)]
     assert abs(np.mean(logs)) < 6 * 0.25 / 20
     assert 0.7 < np.std(logs) / 0.25 < 1.3
 
@@ -202,8 +204,23 @@ def test_the_agreed_delay_is_the_median_of_the_proposals() -> None:
 def test_two_proposals_meet_in_the_middle() -> None:
     # The median of two is their mean, whose logarithm lies above the typical one on average.
     times = delays(latency_spread=2.0, delay_seconds=10.0)
-    logs = [math.log(draw_schedule(times, 2, generator(s)).delay / 10) for s in range(400)]
+    logs = [math.log(agree_delay(times, 2, generator(s)) / 10) for s in range(400)]
     assert np.mean(logs) > 0.3
+
+
+@pytest.mark.parametrize("kind", [Shuffler, Counting])
+def test_the_delay_is_agreed_by_all_clients_and_for_all_rounds(kind: type[Any]) -> None:
+    """Who takes part, and when, changes T_S, and never T: one median of all clients' proposals."""
+    times = delays(latency_spread=1.0)
+    agreed = agree_delay(times, 20, streams()(0, SERVER, "delay").generator())
+    found = []
+    for round, clients in ((1, 5), (2, 5), (7, 20)):
+        reports = [report(row, 1, round=round) for row in random_bits(clients, 8)]
+        shuffler = kind(Given(reports), times, 20, streams())
+        list(shuffler.exchange(question(round), range(clients)))
+        found.append(times_of(shuffler))
+    assert {one["delay"] for one in found} == {agreed}
+    assert len({one["response"] for one in found}) == 3
 
 
 def test_streams_decide_all_times() -> None:
@@ -291,7 +308,7 @@ def test_a_clients_times_do_not_depend_on_its_budget_group() -> None:
 
 def exchanged(contents: Sequence[Any]) -> tuple[list[Delivery], Shuffler]:
     """Return all that a shuffler delivers where clients 0, 1, ... answer with ``contents``."""
-    shuffler = Shuffler(Given(contents), delays(), streams())
+    shuffler = Shuffler(Given(contents), delays(), 9, streams())
     return list(shuffler.exchange(question(), range(len(contents)))), shuffler
 
 
@@ -333,7 +350,11 @@ def test_every_block_is_recorded_as_it_comes_out() -> None:
     recorded: list[tuple[int, Shuffled]] = []
     reports = [report(row, 4096) for row in random_bits(4, 300 * 4096 + 5)]
     shuffler = Shuffler(
-        Given(reports), delays(), streams(), lambda number, block: recorded.append((number, block))
+        Given(reports),
+        delays(),
+        len(reports),
+        streams(),
+        lambda number, block: recorded.append((number, block)),
     )
     blocks = [content for client, content in shuffler.exchange(question(), range(4))
               if client is None]  # fmt: skip

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.systems.settings import Delays
-from fedldp.transport.schedule import draw_schedule
+from fedldp.transport.schedule import agree_delay, draw_schedule
 
 Floats = NDArray[np.float64]
 Attack = Literal["ranks", "law", "windows", "ticks"]
@@ -87,17 +87,27 @@ CLOCKS = (
 
 @dataclass(frozen=True, eq=False)
 class Habits:
-    """What stays with each client from round to round, shape (n,) each, in seconds."""
+    """What stays from round to round, in seconds.
+
+    Attributes:
+        offsets: of each client's clock, shape (n,).
+        phases: of each client's timer within a tick, shape (n,).
+        delay: T, on which they agreed before the first round.
+    """
 
     offsets: Floats
     phases: Floats
+    delay: float
 
     @classmethod
-    def draw(cls, clocks: Clocks, clients: int, generator: np.random.Generator) -> Habits:
+    def draw(
+        cls, delays: Delays, clocks: Clocks, clients: int, generator: np.random.Generator
+    ) -> Habits:
         """Draw those of ``clients`` clients."""
         return cls(
-            generator.normal(0.0, clocks.offset_seconds, clients),
-            generator.uniform(0.0, clocks.tick_seconds, clients),
+            offsets=generator.normal(0.0, clocks.offset_seconds, clients),
+            phases=generator.uniform(0.0, clocks.tick_seconds, clients),
+            delay=agree_delay(delays, clients, generator),
         )
 
 
@@ -108,7 +118,7 @@ class Windows:
     Attributes:
         opens: W of each client, shape (n,), in seconds: from T_S on, or, where nobody waits, from
             the start of the round.
-        delay: T.
+        delay: T, the same in all rounds of a run.
     """
 
     opens: Floats
@@ -126,7 +136,7 @@ def draw_windows(
     """Draw one round's windows."""
     if clocks.prediction_error is not None:
         delays = replace(delays, prediction_error=clocks.prediction_error)
-    schedule = draw_schedule(delays, habits.offsets.size, generator)
+    schedule = draw_schedule(delays, habits.offsets.size, habits.delay, generator)
     start = schedule.response if clocks.waits else schedule.waits
     return Windows(schedule.offsets - start + habits.offsets, schedule.delay)
 
@@ -201,11 +211,11 @@ def timing_hits(
         trials: how often it is played.
         generator: of all that is random.
     """
-    known = Habits.draw(clocks, _LAW, generator)
+    known = Habits.draw(delays, clocks, _LAW, generator)
     law = [draw_windows(delays, clocks, known, generator) for _ in range(2)]
     hits: dict[Attack, int] = dict.fromkeys(clocks.attacks, 0)
     for _ in range(trials):
-        habits = Habits.draw(clocks, clients, generator)
+        habits = Habits.draw(delays, clocks, clients, generator)
         first = draw_windows(delays, clocks, habits, generator)
         second = first if span == "within" else draw_windows(delays, clocks, habits, generator)
         whose = int(generator.integers(clients))

@@ -118,7 +118,7 @@ class _Crowd:
         def stream(round: int, client: int, purpose: str) -> Stream:
             return Stream.simulation(seed=config.seed, round=round, client=client, purpose=purpose)
 
-        return Counting(direct, delays, stream)
+        return Counting(direct, delays, config.num_clients, stream)
 
     def _answers(
         self, message: bytes, clients: Sequence[int]

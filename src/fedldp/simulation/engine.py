@@ -298,9 +298,9 @@ def _transport(
 
     shuffler: Shuffler | Counting
     if folder is not None and delays.record_arrivals:
-        shuffler = Shuffler(direct, delays, stream, folder.write_arrivals)
+        shuffler = Shuffler(direct, delays, config.num_clients, stream, folder.write_arrivals)
     else:
-        shuffler = Counting(direct, delays, stream)
+        shuffler = Counting(direct, delays, config.num_clients, stream)
     return shuffler, shuffler.arrivals
 
 

@@ -15,7 +15,7 @@ from fedldp.mechanisms import Counts
 from fedldp.randomness import SERVER, Stream
 from fedldp.systems.settings import Delays
 from fedldp.transport import Delivery, Transport
-from fedldp.transport.schedule import draw_extremes, draw_schedule, times
+from fedldp.transport.schedule import delay_of_run, draw_extremes, draw_schedule, times
 from fedldp.transport.shuffler import unnamed
 from fedldp.wire import Counted, Question, Refusal, Report, Reports
 
@@ -26,14 +26,20 @@ class Counting:
     Args:
         inner: where the reports come from.
         delays: the time model.
+        clients: of the run: all of them agree on T, at once and for all rounds.
         stream: gives the stream for (round, client, purpose).
     """
 
     def __init__(
-        self, inner: Transport, delays: Delays, stream: Callable[[int, int, str], Stream]
+        self,
+        inner: Transport,
+        delays: Delays,
+        clients: int,
+        stream: Callable[[int, int, str], Stream],
     ) -> None:
         self._inner = inner
         self._delays = delays
+        self._delay = delay_of_run(delays, clients, stream)
         self._stream = stream
         self._arrivals: dict[str, float] | None = None
 
@@ -64,7 +70,8 @@ class Counting:
             self._stream(first.round, SERVER, purpose).generator()
             for purpose in ("latency", "arrivals")
         )
-        schedule = draw_schedule(self._delays, sum(each.reports for each in counted), latency)
+        reports = sum(each.reports for each in counted)
+        schedule = draw_schedule(self._delays, reports, self._delay, latency)
         return times(schedule, *draw_extremes(schedule, first.num_messages, arrivals))
 
 

@@ -5,6 +5,9 @@ nothing about which messages belong together:
 
     t = T_W + U(0, T),   T_W = T_S - t_LC - t_C,   T_S = max over clients of (t_LC + t_C)
 
+T is agreed once, by all clients of a run, before its first round; T_S in each round, by those who
+take part.
+
 A message sent at t after the end of training arrives at t_LC + t + t_C = T_S + U(0, T) where the
 client predicted its own times rightly. Wrong predictions shift a client's whole window, which is
 visible to the server; ``Delays.prediction_error`` simulates that.
@@ -14,11 +17,13 @@ Source: Sun, Qian, Chen 2021, Algorithm 3 and Section 3.1, Parameter Shuffling.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.randomness import SERVER, Stream
 from fedldp.systems.settings import Delays
 
 
@@ -27,7 +32,7 @@ class Schedule:
     """What the clients of one round agreed on and how long each takes; times in seconds.
 
     Attributes:
-        delay: T, the median of the clients' proposals: one dishonest client cannot move it far.
+        delay: T, the same in every round.
         response: T_S, the slowest client's predicted t_LC + t_C.
         waits: T_W of each client, shape (n,).
         offsets: for each client, t_LC + T_W + t_C: when its window of arrivals opens, shape (n,).
@@ -39,8 +44,33 @@ class Schedule:
     offsets: NDArray[np.float64]
 
 
-def draw_schedule(delays: Delays, clients: int, generator: np.random.Generator) -> Schedule:
-    """Draw the times of ``clients`` clients and let them agree on T and T_S."""
+def agree_delay(delays: Delays, clients: int, generator: np.random.Generator) -> float:
+    """Let ``clients`` clients propose a T each, and return their median, in seconds.
+
+    One dishonest client cannot move it far.
+    """
+    proposals = delays.delay_seconds * generator.lognormal(0.0, delays.spread, clients)
+    return float(np.median(proposals))
+
+
+def delay_of_run(delays: Delays, clients: int, stream: Callable[[int, int, str], Stream]) -> float:
+    """Return the T on which all clients of a simulated run agree, before its first round.
+
+    It depends on the seed alone, not on who takes part in which round: a run that is resumed, or
+    goes on for more rounds, agrees on the same T again.
+
+    Args:
+        delays: the time model.
+        clients: of the run.
+        stream: gives the stream for (round, client, purpose).
+    """
+    return agree_delay(delays, clients, stream(0, SERVER, "delay").generator())
+
+
+def draw_schedule(
+    delays: Delays, clients: int, delay: float, generator: np.random.Generator
+) -> Schedule:
+    """Draw the times of a round's ``clients`` clients, who agreed on ``delay``, T, beforehand."""
 
     def around(typical: float, sigma: float) -> NDArray[np.float64]:
         return typical * generator.lognormal(0.0, sigma, clients)
@@ -50,7 +80,6 @@ def draw_schedule(delays: Delays, clients: int, generator: np.random.Generator) 
     predicted = taken * around(1.0, delays.prediction_error)
     response = float(predicted.max())
     waits = np.maximum(np.subtract(response, predicted, out=predicted), 0.0, out=predicted)
-    delay = float(np.median(around(delays.delay_seconds, delays.spread)))
     if delays.prediction_error == 0:
         taken[:] = response  # equal but for rounding, which would tell them apart
     else:

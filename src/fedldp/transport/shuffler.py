@@ -17,7 +17,7 @@ from fedldp.errors import RunError
 from fedldp.randomness import SERVER, Stream
 from fedldp.systems.settings import Delays
 from fedldp.transport import Content, Delivery, Transport, one_by_one
-from fedldp.transport.schedule import Schedule, draw_schedule, times
+from fedldp.transport.schedule import Schedule, delay_of_run, draw_schedule, times
 from fedldp.wire import Question, Refusal, Report, Shuffled
 
 # Messages put in order at a time; a block covers all clients at some positions.
@@ -30,6 +30,7 @@ class Shuffler:
     Args:
         inner: where the reports come from.
         delays: the time model.
+        clients: of the run: all of them agree on T, at once and for all rounds.
         stream: gives the stream for (round, client, purpose): each client draws its own delays.
         record: is shown every block of messages that comes out, with its number in the round.
     """
@@ -38,11 +39,13 @@ class Shuffler:
         self,
         inner: Transport,
         delays: Delays,
+        clients: int,
         stream: Callable[[int, int, str], Stream],
         record: Callable[[int, Shuffled], None] = lambda block, messages: None,
     ) -> None:
         self._inner = inner
         self._delays = delays
+        self._delay = delay_of_run(delays, clients, stream)
         self._stream = stream
         self._record = record
         self._arrivals: dict[str, float] | None = None
@@ -69,7 +72,7 @@ class Shuffler:
             return
         round = question.broadcast.round
         latency = self._stream(round, SERVER, "latency").generator()
-        schedule = draw_schedule(self._delays, len(reports), latency)
+        schedule = draw_schedule(self._delays, len(reports), self._delay, latency)
         first, last, block = math.inf, -math.inf, 0
         numbered = sorted(enumerate(reports), key=lambda item: item[1][1].epsilon or 0.0)
         for _, group in groupby(numbered, key=lambda item: item[1][1].epsilon):
