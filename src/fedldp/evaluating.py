@@ -141,13 +141,17 @@ def evaluate(
             f"data = {data}: it has the label {examples.labels.max()}, and the model knows 0 to "
             f"{trained.schema.num_classes - 1}"
         )
-    found = scores(examples.labels, trained.probabilities(examples.features), trained.schema)
+    schema = trained.schema
+    found = scores(examples.labels, trained.probabilities(examples.features), schema)
     rate, count = found["most_frequent"], found["examples"]
     return {
         "run_dir": str(folder),
         "data": "the run's test set" if data is None else str(data),
         **found,
-        "warnings": [*doubts(found["accuracy"], rate, count, trained.schema.few), *warnings],
+        "warnings": [
+            *doubts(found["accuracy"], rate, count, schema.few, is_rounded=schema.rounded),
+            *warnings,
+        ],
     }
 
 

@@ -1,19 +1,31 @@
-"""What is said of runs on a user's own rows."""
+"""Runs on a user's own rows: what is said of scores and counts; folders of earlier versions."""
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import fedldp
 from fedldp.accounting.statement import HELD_OUT
+from fedldp.errors import RunError
 from fedldp.evaluating import evaluate
 from fedldp.recipes import recipes
+from fedldp.server.loop import Round
+from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_with
 from fedldp.systems import systems
+
+EARLIER = Path(__file__).parent / "own_table_of_5900278"
+TRAIN, TEST, SMALL_CLIENTS = 75, 15, 3
+"""Numbers that nothing else in a run's files is."""
 
 
 def table(path: Path, sizes: tuple[int, ...], seed: int = 0) -> Path:
@@ -149,3 +161,73 @@ def test_a_sweep_says_so_beside_its_table(place: Path) -> None:
 
     assert any(HELD_OUT in note for note in notes())
     assert not any(HELD_OUT in note for note in notes(test_file="later.csv"))
+
+
+# Counts
+
+
+def test_a_finished_folder_holds_no_exact_count_of_rows(place: Path) -> None:
+    result = fedldp.run(own(), out=place / "run")
+    data = fedldp.data.load_dataset("own.csv", columns=own().columns)
+    assert (len(data.train), len(data.test)) == (TRAIN, TEST)
+    schema = json.loads((place / "run" / "schema.json").read_text())
+    assert (schema["num_examples"], schema["few"], schema["rounded"]) == (100, 10, True)
+    assert not (place / "run" / "own_data.json").exists()
+    for name in ("config.json", "schema.json", "environment.json", "privacy.json"):
+        text = re.sub(r'"date".*', "", (place / "run" / name).read_text())
+        assert not re.search(rf"\b({TRAIN}|{TEST}|{TRAIN + TEST})\b", text), name
+    found = json.loads((place / "run" / "config.json").read_text())["own_data"]
+    assert found == "own.csv: up to 100 rows for training and 20 for testing, of shape (2,)"
+    shown = " ".join([*result.doubts, *evaluate(place / "run")["warnings"]])
+    assert "up to 10 clients have fewer than 10 examples" in shown
+    assert not re.search(rf"\b({TEST}|{SMALL_CLIENTS}) (examples|clients)", shown)
+    # What was computed was computed with what is there.
+    assert result.privacy == fedldp.account(own())
+
+
+def test_public_data_keep_their_counts(place: Path) -> None:
+    fedldp.run("quickstart", rounds=1, out=place / "run")
+    schema = json.loads((place / "run" / "schema.json").read_text())
+    assert (schema["num_examples"], schema["rounded"]) == (1437, False)
+    assert json.loads((place / "run" / "config.json").read_text())["own_data"] is None
+
+
+def stopping(after: int) -> Callable[[Round], None]:
+    def stop(record: Round) -> None:
+        if record.round == after:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_a_resumed_run_has_the_same_rows_to_the_last(place: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        simulate(own(), recipe="quickstart", out=place / "run", after_round=stopping(1))
+    table(place / "own.csv", (30, 29, 22, 4, 3, 3))  # one row more, of the same rounded count
+    with pytest.raises(RunError, match="other data"):
+        fedldp.resume(place / "run")
+    table(place / "own.csv", (30, 29, 21, 4, 3, 3))
+    resumed = fedldp.resume(place / "run")
+    whole = fedldp.run(own())
+    for name, weights in whole.weights.items():
+        assert weights.tobytes() == resumed.weights[name].tobytes()
+    assert not (place / "run" / "own_data.json").exists()
+    assert fedldp.resume(place / "run").run == resumed.run == whole.run
+    assert fedldp.load(place / "run").run == whole.run
+
+
+def test_a_folder_of_an_earlier_version_is_resumed(place: Path) -> None:
+    shutil.copytree(EARLIER, place, dirs_exist_ok=True)
+    kept = (place / "run" / "config.json").read_bytes()
+    result = fedldp.resume(place / "run")
+    for name, weights in load_file(place / "whole.safetensors").items():
+        np.testing.assert_array_equal(result.weights[name], weights)
+    assert (place / "run" / "config.json").read_bytes() == kept  # the checkpoint is bound to it
+    assert result.run == fedldp.load(place / "run").run
+    assert HELD_OUT in result.privacy["warnings"]
+    shutil.copy(place / "whole-schema.json", place / "run" / "schema.json")
+    assert "3 clients have fewer" in " ".join(evaluate(place / "run")["warnings"])
+    with (place / "table.csv").open("a") as file:
+        file.write("e,0.5,0.5,1\n")
+    with pytest.raises(RunError, match="other data"):
+        fedldp.resume(place / "run")

@@ -1,4 +1,4 @@
-"""How an epsilon, or what is left of a budget, is shown to people."""
+"""How an epsilon, what is left of a budget, or a count of private rows is shown to people."""
 
 from __future__ import annotations
 
@@ -23,3 +23,22 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
         return f"{rounded.normalize():e}"
     text = f"{rounded:,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def rounded_count(count: int) -> int:
+    """Return a count of private rows, or of clients, as it is told: rounded up.
+
+    To 10, 20, 50, 100, 200, 500 and so on; 0 stays 0. That is no guarantee: it hides how many there
+    are, and not always whether there is one more.
+
+    >>> [rounded_count(count) for count in (0, 3, 10, 73, 1437)]
+    [0, 10, 10, 100, 2000]
+    """
+    if count == 0:
+        return 0
+    power = 10
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if count <= step:
+                return step
+        power *= 10

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedldp.accounting.shown import rounded_count
 from fedldp.data.partition import Shares
 from fedldp.data.sources import SOURCES
 from fedldp.errors import ConfigError, DataError
@@ -63,6 +64,31 @@ class Dataset:
     def is_public(self) -> bool:
         """Whether it is a published data set, known by its name."""
         return self.name in SOURCES
+
+    @property
+    def own_data(self) -> str | None:
+        """What is told of the user's own data; None of a published data set.
+
+        Counts are rounded, and there is no digest of the content: run folders are shared, and a
+        digest would confirm a guess.
+        """
+        if self.is_public:
+            return None
+        train, test = rounded_count(len(self.train)), rounded_count(len(self.test))
+        return (
+            f"{self.name}: up to {train:,} rows for training and {test:,} for testing, of shape "
+            f"{self.input_shape}"
+        )
+
+    @property
+    def exact_data(self) -> str | None:
+        """What tells the user's own data apart; None of a published data set.
+
+        It has exact counts, and is what earlier versions told in place of ``own_data``.
+        """
+        if self.is_public:
+            return None
+        return f"{self.name}: {self.train.features.shape}, {self.test.features.shape}"
 
     @property
     def scores_are_private(self) -> bool:

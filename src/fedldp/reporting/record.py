@@ -6,6 +6,7 @@ privacy.json       the statement, written before training starts
 metrics.jsonl      one line for each round
 checkpoint         the server's state after the last complete round, and what every client's ledger
                    holds; bound to config.json, and replaced atomically
+own_data.json      how many rows the user's own data have, until the run has finished
 clients/           what clients keep for later rounds, where they keep anything
 model.safetensors  the final weights
 schema.json        names of classes and features, and the shape of an example
@@ -42,6 +43,7 @@ from fedldp.parts.sides import State
 from fedldp.server.loop import Round
 from fedldp.wire import Layout, Shuffled, pack_arrays, read_arrays
 
+_OWN_DATA = "own_data.json"
 _STATE = "state/"
 _DOCUMENT = "document"
 
@@ -138,6 +140,28 @@ class RunFolder:
         if not whole or not isinstance(document["config"], dict):
             raise RunError(f"{path} is damaged: start the run anew")
         return document
+
+    def keep_own_data(self, exact: str | None) -> None:
+        """Note what tells the user's own data apart, for a resume; see ``is_of``."""
+        if exact is not None:
+            self.write_json(_OWN_DATA, {"own_data": exact})
+
+    def forget_own_data(self) -> None:
+        """Remove what ``keep_own_data`` noted: a finished run's folder has no exact count."""
+        (self.path / _OWN_DATA).unlink(missing_ok=True)
+
+    def is_of(self, told: str | None, exact: str | None) -> bool:
+        """Return whether the run began with such data.
+
+        Args:
+            told: what is told of them, with rounded counts.
+            exact: what tells them apart: with exact counts, as earlier versions told it.
+        """
+        found = self.read_config()["own_data"]
+        if found != told:
+            return bool(found == exact)
+        noted = (self.path / _OWN_DATA).exists()
+        return not noted or self.read_json(_OWN_DATA).get("own_data") == exact
 
     def write_round(self, state: State, rounds: Sequence[Round], ledger: MemoryLedger) -> None:
         """Record a complete round: the line of metrics and the checkpoint."""

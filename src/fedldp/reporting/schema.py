@@ -27,6 +27,7 @@ class Schema:
         classes: their names, where they have some.
         features: their names, where they have some.
         few: simulated clients with fewer than ``FEW`` examples; None where that is not known.
+        rounded: whether both counts are rounded up, as those of a user's own rows are.
     """
 
     input_shape: tuple[int, ...]
@@ -35,6 +36,7 @@ class Schema:
     classes: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
     few: int | None = None
+    rounded: bool = False
 
     def to_document(self) -> dict[str, Any]:
         """Return it for a JSON file."""
@@ -64,6 +66,7 @@ def read_schema(folder: Path) -> Schema:
             num_classes=int(found["num_classes"]),
             num_examples=int(found["num_examples"]),
             few=None if few is None else int(few),
+            rounded=bool(found.get("rounded", False)),  # earlier ones are exact
             **names,
         )
     except OSError as error:

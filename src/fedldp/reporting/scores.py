@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.shown import rounded_count
 from fedldp.reporting.schema import FEW, Schema
 
 
@@ -60,7 +61,12 @@ def scores(
 
 
 def doubts(
-    accuracy: float | None, most_frequent: float, examples: int, few: int | None
+    accuracy: float | None,
+    most_frequent: float,
+    examples: int,
+    few: int | None,
+    *,
+    is_rounded: bool,
 ) -> list[str]:
     """Return what makes a model's figures doubtful, in words.
 
@@ -69,20 +75,23 @@ def doubts(
         most_frequent: the share of the test's most frequent class.
         examples: of the test.
         few: clients with fewer than ``FEW`` examples, where that is known.
+        is_rounded: whether ``few`` is rounded up, and ``examples`` is to be told so.
     """
     found = []
+    tested = f"about {rounded_count(examples):,}" if is_rounded else f"{examples:,}"
     # Two deviations: as far as such a test's share of one class may well be from its own mean.
     spread = 2 * math.sqrt(most_frequent * (1 - most_frequent) / examples)
     if accuracy is not None and accuracy <= most_frequent + spread:
         found.append(
             f"accuracy {100 * accuracy:.2f} % is not above the {100 * most_frequent:.2f} % of "
-            f"always naming the most frequent class, as far as {examples:,} examples can tell: the "
+            f"always naming the most frequent class, as far as {tested} examples can tell: the "
             "model has learned nothing else that shows; try more clients, more rounds or a larger "
             "epsilon"
         )
     if few:
         found.append(
-            f"{few:,} {'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: "
+            f"{'up to ' if is_rounded else ''}{few:,} "
+            f"{'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: "
             "so little data trains a model badly"
         )
     return found

@@ -98,7 +98,7 @@ def simulate(
     if inputs is None:
         started_in = None if resume is None else resume.started_in()
         inputs = Inputs.of(config, dataset, data_dir, started_in)
-    if resume is not None and resume.read_config()["own_data"] != inputs.own_data:
+    if resume is not None and not resume.is_of(inputs.own_data, inputs.exact_data):
         raise RunError(
             f"resume = {resume.path}: that run had other data; resume it with the same, "
             "from Python: fedldp.resume(..., dataset=...)"
@@ -115,10 +115,12 @@ def simulate(
         )
     folder = resume
     server = planned.settled.server(inputs.problem)
-    run = run_name(document)
+    # A folder of an earlier version tells other words of the same data.
+    run = run_name(document if resume is None else resume.read_config())
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
     if resume is None and out is not None:
         folder = RunFolder.create(out, document, planned.privacy)
+        folder.keep_own_data(inputs.exact_data)
     with ExitStack() as stack:
         try:
             population = Population(
@@ -340,3 +342,4 @@ def _finish(folder: RunFolder, result: Result, layout: Layout, state: State) -> 
     folder.write_json("privacy.json", result.privacy)
     folder.write_json("summary.json", result.summary())
     replace_file(folder.path / "report.html", page([read_run(folder.path)]).encode())
+    folder.forget_own_data()

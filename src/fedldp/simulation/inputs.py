@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedldp.accounting.shown import rounded_count
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -34,13 +35,16 @@ class Inputs:
         dataset: with as many training examples as the run takes.
         problem: the public facts on it.
         members: for each client the rows of its training examples.
-        own_data: what tells the user's own data apart, or None for a published data set.
+        own_data: what is told of the user's own data, with rounded counts; None for a published
+            data set.
+        exact_data: the same with exact counts, which stay where the run is.
     """
 
     dataset: Dataset
     problem: Problem
     members: Shares | DrawnShares
     own_data: str | None
+    exact_data: str | None
 
     @classmethod
     def of(
@@ -74,24 +78,29 @@ class Inputs:
             dataset.train.labels, config.num_clients, config.partition, stream.generator()
         )
         config.check_shares(members.sizes.tolist())
-        return cls(dataset, problem_with(config, whole, data_dir), members, own_data(whole))
+        problem = problem_with(config, whole, data_dir)
+        return cls(dataset, problem, members, whole.own_data, whole.exact_data)
 
     @property
     def schema(self) -> Schema:
-        """What is kept beside a model of these data."""
+        """What is kept beside a model of these data; of the user's own, counts are rounded."""
+        own = not self.dataset.is_public
+        total, few = self.problem.num_examples, int(np.count_nonzero(self.members.sizes < FEW))
         return Schema(
             input_shape=self.dataset.input_shape,
             num_classes=self.dataset.num_classes,
-            num_examples=self.problem.num_examples,
+            num_examples=rounded_count(total) if own else total,
             classes=self.dataset.classes,
             features=self.dataset.features,
-            few=int(np.count_nonzero(self.members.sizes < FEW)),
+            few=rounded_count(few) if own else few,
+            rounded=own,
         )
 
     def doubts(self, accuracy: float | None) -> tuple[str, ...]:
         """Return what makes an accuracy on the test set doubtful; None: it was not tested so."""
-        labels = self.dataset.test.labels
-        return tuple(doubts(accuracy, most_frequent(labels), len(labels), self.schema.few))
+        labels, schema = self.dataset.test.labels, self.schema
+        often = most_frequent(labels)
+        return tuple(doubts(accuracy, often, len(labels), schema.few, is_rounded=schema.rounded))
 
     @classmethod
     def _of_clients(
@@ -106,7 +115,8 @@ class Inputs:
                     "each example is; leave it out"
                 )
         config.check_shares(members.sizes.tolist())
-        return cls(dataset, problem_with(config, dataset, data_dir), members, own_data(dataset))
+        problem = problem_with(config, dataset, data_dir)
+        return cls(dataset, problem, members, dataset.own_data, dataset.exact_data)
 
 
 def choose_device(name: str) -> torch.device:
@@ -193,13 +203,3 @@ def _sampled(dataset: Dataset, config: SystemConfig) -> Dataset:
     indices = np.sort(stream.generator().choice(total, taken, replace=False))
     train = Examples(dataset.train.features[indices], dataset.train.labels[indices])
     return replace(dataset, train=train)
-
-
-def own_data(dataset: Dataset) -> str | None:
-    """Return what tells the user's own data apart, or None for a published data set.
-
-    Not a digest of the content: run folders are shared, and a digest would confirm a guess.
-    """
-    if dataset.name in SOURCES:
-        return None
-    return f"{dataset.name}: {dataset.train.features.shape}, {dataset.test.features.shape}"

@@ -135,10 +135,11 @@ def _lacks(new: Design, old: Design) -> str | None:
     for what, one, other in (
         ("settings", old.settings, new.settings),
         ("device", old.device, new.device),
-        ("data", old.own_data, new.own_data),
     ):
         if not _same(one, other):
             return f"has other {what} ({_text(one)})"
+    if old.own_data not in (new.own_data, new.exact_data):  # of an earlier version: exact
+        return f"has other data ({old.own_data})"
     if set(old.grid) != set(new.grid):
         return f"varies {', '.join(old.grid) or 'no setting'}"
     for key, values in old.grid.items():

@@ -33,7 +33,8 @@ class Design:
         grid: the values of each setting that varies, by dotted name.
         seeds: every combination runs once with each.
         device: where models are trained.
-        own_data: what tells the user's own data apart, where they were given as arrays.
+        own_data: what is told of the user's own data, where they were given as arrays.
+        exact_data: what tells them apart; it is not written down.
     """
 
     bases: Mapping[str, SystemConfig]
@@ -42,6 +43,7 @@ class Design:
     seeds: Sequence[int]
     device: str = "cpu"
     own_data: str | None = None
+    exact_data: str | None = None
 
     def __post_init__(self) -> None:
         for key in [*self.settings, *self.grid]:

@@ -77,7 +77,8 @@ def sweep(
         grid={key: _values(key, values) for key, values in (grid or {}).items()},
         seeds=own_seeds(found) if seeds is None else _values("seeds", seeds),
         device=device,
-        own_data=_own_data(given),
+        own_data=None if given is None else given.own_data,
+        exact_data=None if given is None else given.exact_data,
     )
     means = Means(
         dataset=given,
@@ -233,14 +234,6 @@ def _result(
         out,
         private_scores,
     )
-
-
-def _own_data(dataset: Dataset | None) -> str | None:
-    if dataset is None:
-        return None
-    from fedldp.simulation.inputs import own_data
-
-    return own_data(dataset)
 
 
 def _values(name: str, values: Iterable[Any]) -> list[Any]:
