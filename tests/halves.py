@@ -20,8 +20,13 @@ import torch
 from numpy.typing import NDArray
 from samples import one_of_a_kind
 
+from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.budget import Budget
-from fedldp.accounting.events import Event, InClear, PerRecord, is_idealised
+from fedldp.accounting.events import (
+    Event,
+    InClear,
+    PerRecord,
+)
 from fedldp.accounting.ledger import Ledger
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger

@@ -16,6 +16,7 @@ from samples import some
 from tables import DOWNLINK, released
 
 import fedldp
+from fedldp.accounting.accountants import from_record
 from fedldp.accounting.budget import cost
 from fedldp.accounting.events import (
     DrawnOnce,
@@ -25,7 +26,6 @@ from fedldp.accounting.events import (
     PerRecord,
     PureReport,
     TwoValuedBits,
-    from_record,
     to_record,
 )
 from fedldp.accounting.gaussian import zcdp_epsilon

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledgers import ONE, never, release
 
+from fedldp.accounting.accountants import ACCOUNTANTS, from_record, is_idealised
 from fedldp.accounting.budget import Budget, Kind, cost, price
 from fedldp.accounting.events import (
-    EVENTS,
     DrawnOnce,
     Event,
     GaussianReport,
@@ -30,8 +30,6 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
     TwoValuedBits,
-    from_record,
-    is_idealised,
     to_record,
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
@@ -163,16 +161,16 @@ atoms = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
     | st.sampled_from([-1, -1e-9, "1", 10**400, "nan", [], {}, [[-1.0, 1]], [[1.0, -1]], 0, 1.0])
 )  # fmt: skip
-names = sorted({each.name for kind in EVENTS.values() for each in fields(kind)} | {"event", "x"})
+names = sorted({each.name for kind in ACCOUNTANTS for each in fields(kind)} | {"event", "x"})
 
 
 def nearly(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     def of(kind: type[Event]) -> st.SearchStrategy[Any]:
         own = {each.name: inner for each in fields(kind)}
-        return st.fixed_dictionaries({"event": st.just(kind.__name__), **own})
+        return st.fixed_dictionaries({"event": st.just(kind.wire), **own})
 
     return st.one_of(
-        st.sampled_from(list(EVENTS.values())).flatmap(of),
+        st.sampled_from(list(ACCOUNTANTS)).flatmap(of),
         st.dictionaries(st.sampled_from(names), inner, max_size=4),
         st.lists(inner, max_size=3),
     )

@@ -178,9 +178,9 @@ class Weaker(PureReport):
 
 @pytest.mark.parametrize("event", [Unknown(), Weaker(epsilon=0.1)])
 def test_an_unknown_event_is_refused(path: Path, event: Event) -> None:
-    with pytest.raises(PrivacyError, match=f"event {type(event).__name__}: no budget knows it"):
+    with pytest.raises(PrivacyError, match=f"event {type(event).__name__}: no accountant knows it"):
         release(SqliteLedger(path, PLENTY), "run", 0, event, never)
-    with pytest.raises(PrivacyError, match="no budget knows it"):
+    with pytest.raises(PrivacyError, match="no accountant knows it"):
         release(MemoryLedger().of(0), "run", 0, event, never)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tables import DOWNLINK, Table, released
 
+from fedldp.accounting.accountants import from_record
 from fedldp.accounting.budget import cost
 from fedldp.accounting.events import (
     DrawnOnce,
@@ -20,11 +21,9 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
     TwoValuedBits,
-    from_record,
     to_record,
 )
-from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE
-from fedldp.accounting.sampled import SECRET_RECORDS
+from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE, SECRET
 from fedldp.accounting.statement import statement
 from fedldp.errors import ConfigError, PrivacyError
 
@@ -79,7 +78,7 @@ def test_a_line_for_all_clients_rests_on_what_any_of_them_needs() -> None:
         assert ONCE in line["assumptions"]
     record = PerRecord(record=STEPS, client=CLEAR)
     (line,) = of_unit(lines({1: {0: record, 1: BITS}}), "record")
-    assert {SECRET_RECORDS, IDEALISED} <= set(line["assumptions"])
+    assert {SECRET["record"], IDEALISED} <= set(line["assumptions"])
 
 
 def test_idealised_pure_noise_stays_idealised_beside_gaussian_noise() -> None:
@@ -147,7 +146,7 @@ def test_a_budget_looks_into_events_for_kinds_that_it_does_not_know() -> None:
         DrawnOnce(drawn=hidden, identity="all"),
         PerRecord(record=BITS, client=hidden),
     ):
-        with pytest.raises(PrivacyError, match="no budget knows it"):
+        with pytest.raises(PrivacyError, match="no accountant knows it"):
             cost(event, "pure")
 
 

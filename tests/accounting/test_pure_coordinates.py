@@ -11,6 +11,7 @@ import pytest
 from accounting_oracles import mixed
 from tables import released
 
+from fedldp.accounting.accountants import from_record
 from fedldp.accounting.budget import Budget, cost
 from fedldp.accounting.compose import two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.events import (
@@ -20,7 +21,6 @@ from fedldp.accounting.events import (
     PureCoordinates,
     PureReport,
     TwoValuedBits,
-    from_record,
     to_record,
 )
 from fedldp.accounting.guarantees import local_guarantees

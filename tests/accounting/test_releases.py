@@ -79,7 +79,7 @@ def test_all_that_a_statement_asks_agrees_with_the_table(
     releases = released(table)
     assert table_of(releases) == {r: dict(sorted(table[r].items())) for r in sorted(table)}
     for neighbours in ("client", "record"):
-        mine = releases.of_clients(neighbours)  # type: ignore[arg-type]
+        mine = releases.of_side(neighbours)  # type: ignore[arg-type]
         expected = seen(table, neighbours)
         assert table_of(mine) == {r: dict(sorted(expected[r].items())) for r in sorted(expected)}
         same(mine.histories(), histories_of(expected))

@@ -11,6 +11,7 @@ import pytest
 from accounting_oracles import one_line
 from tables import DOWNLINK, released
 
+from fedldp.accounting.accountants import from_record
 from fedldp.accounting.budget import Budget, Kind, cost
 from fedldp.accounting.events import (
     DrawnOnce,
@@ -20,11 +21,9 @@ from fedldp.accounting.events import (
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
-    from_record,
     to_record,
 )
-from fedldp.accounting.guarantees import IDEALISED, local_guarantees
-from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, sampled_guarantee
+from fedldp.accounting.guarantees import IDEALISED, SECRET, local_guarantees, sampled_guarantee
 from fedldp.accounting.statement import TRUSTED, statement
 from fedldp.accounting.subsampled import (
     poisson_gaussian_epsilon,
@@ -52,7 +51,7 @@ def test_a_record_in_clients_that_sample_their_examples() -> None:
     assert record["epsilon"] == poisson_gaussian_epsilon(1.1, 0.02, 150, 1e-5)
     assert (record["kind"], record["delta"]) == ("approximate", 1e-5)
     assert (record["adversary"], record["neighbours"]) == ("server", "replace-record")
-    assert {IDEALISED, SECRET_RECORDS} <= set(record["assumptions"])
+    assert {IDEALISED, SECRET["record"]} <= set(record["assumptions"])
     assert "150 steps" in record["method"]
     others = [line for line in lines if line["unit"] != "record"]
     assert {line["kind"] for line in others} == {"none"}
@@ -63,7 +62,7 @@ def test_clients_in_samples_of_a_trusted_server() -> None:
     (below,) = [line for line in lines if line["adversary"] == "downlink"]
     assert below["epsilon"] == sampled_without_replacement_gaussian_epsilon(2.0, 10, 100, 20, 1e-5)
     assert (below["unit"], below["neighbours"]) == ("client-run", "replace-client")
-    assert below["assumptions"] == [IDEALISED, SECRET_CLIENTS, *TRUSTED]
+    assert below["assumptions"] == [IDEALISED, SECRET["client"], *TRUSTED]
     assert "20 rounds" in below["method"]
     above = [line for line in lines if line["adversary"] == "server"]
     assert {line["kind"] for line in above} == {"none"}

@@ -16,10 +16,14 @@ from fedldp.accounting.events import (
     PureReport,
     TwoValuedBits,
 )
-from fedldp.accounting.guarantees import FRESH, shuffled_guarantees
+from fedldp.accounting.guarantees import (
+    FRESH,
+    shuffled_guarantees,
+    sum_assumptions,
+    summing_guarantees,
+)
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
-from fedldp.accounting.summed import sum_assumptions, summing_guarantees
 from fedldp.errors import ConfigError
 
 BITS = TwoValuedBits(epsilon=1.0, coordinates=1000)

@@ -14,6 +14,7 @@ import pytest
 from accounting_oracles import composed, invert, lattice_delta, one_line, truthful, two_valued
 
 import fedldp
+from fedldp.accounting.accountants import from_record
 from fedldp.accounting.budget import Budget, cost
 from fedldp.accounting.compose import (
     telling_epsilon,
@@ -30,7 +31,6 @@ from fedldp.accounting.events import (
     PureReport,
     Several,
     TwoValuedBits,
-    from_record,
     to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees

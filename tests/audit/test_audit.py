@@ -11,9 +11,9 @@ import planted
 import pytest
 
 from fedldp.accounting.events import GaussianReport, InClear, PureCoordinates, TwoValuedBits
+from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.audit.games import Effort, trials_for
 from fedldp.audit.mechanisms import Plan, audit, note_of, questions_of, verdict_of
-from fedldp.audit.proven import proven_epsilon
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import find_mechanism, mechanisms
 from fedldp.mechanisms.two_point import TwoPoint

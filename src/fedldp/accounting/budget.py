@@ -19,35 +19,23 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import get_args
 
-from scipy.special import erfinv, ndtri_exp
-
-from fedldp.accounting.check import check_not_negative, round_up
-from fedldp.accounting.events import (
-    EVENTS,
-    DrawnOnce,
-    Event,
-    GaussianReport,
-    GaussianShare,
-    NoData,
-    PerRecord,
-    PureCoordinates,
-    PureReport,
-    Several,
-    TwoValuedBits,
+from fedldp.accounting.accountants import (
+    UNITS,
+    Kind,
+    Side,
+    accountant,
+    content_of,
+    drawn_once,
+    on_side,
+    releases_nothing,
+    sides_of,
 )
-from fedldp.accounting.gaussian import pure_rho
+from fedldp.accounting.check import check_not_negative, round_up
+from fedldp.accounting.events import Event
 from fedldp.accounting.ledger import AskedOtherwise, OverBudget
 from fedldp.errors import ConfigError
-
-Kind = Literal["pure", "zcdp", "gdp"]
-UNITS: dict[Kind, str] = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
-"""What a budget of each kind adds up."""
-
-# Relative; far more than the errors of the two functions of scipy up to the epsilon below.
-_ROUNDING = 1e-12
-_LARGEST_COMPUTED = 700.0
 
 
 @dataclass(frozen=True)
@@ -96,11 +84,8 @@ class Budget:
         if self.limit == math.inf:
             return costs
         if math.isinf(costs):
-            remedy = (
-                "; a zcdp budget covers it"
-                if isinstance(event, GaussianReport | GaussianShare)
-                else ""
-            )
+            covers = self.kind != "zcdp" and cost(event, "zcdp") < math.inf
+            remedy = "; a zcdp budget covers it" if covers else ""
             raise OverBudget(
                 f"{type(event).__name__}: no finite cost is proven for it under a {self.kind} "
                 f"budget{remedy}; nothing was released"
@@ -137,7 +122,9 @@ def total_of(costs: Iterable[float | Fraction]) -> Fraction | float:
     return sum((Fraction(each) for each in given), Fraction(0))
 
 
-def price(event: Event, kind: Kind, paid_before: Collection[Event] = ()) -> float:
+def price(
+    event: Event, kind: Kind, paid_before: Collection[Event] = (), side: Side = "client"
+) -> float:
     """Return what ``event`` adds to a budget of ``kind`` after what the same run released before.
 
     What is drawn once costs nothing where the same was drawn before: what is released then follows
@@ -147,22 +134,22 @@ def price(event: Event, kind: Kind, paid_before: Collection[Event] = ()) -> floa
         event: to release.
         kind: of the budget.
         paid_before: the events that the client released in the same run.
+        side: that the budget is of.
 
     Raises:
         AskedOtherwise: one of these drew another event under the same identity.
-        OverBudget: the event is unknown.
+        UnknownEvent: the event is unknown.
     """
-    costs = cost(event, kind)
-    before = {key: drawn for each in paid_before for key, drawn in _drawn(each).items()}
-    for key, drawn in _drawn(event).items():
-        if before.get(key, drawn) != drawn:
+    costs = cost(event, kind, side)
+    before = {key: drawn for each in paid_before for key, drawn in drawn_once(each).items()}
+    now = drawn_once(event)
+    for (of, identity), drawn in now.items():
+        if before.get((of, identity), drawn) != drawn:
             raise AskedOtherwise(
-                f"{drawn.identity}: this run drew it once as {before[key]}, not as {drawn}; "
+                f"{identity}: this run drew it once as {before[of, identity]}, not as {drawn}; "
                 "nothing was released"
             )
-    charged = event.client if isinstance(event, PerRecord) else event
-    paid = isinstance(charged, DrawnOnce) and ("client", charged.identity) in before
-    return 0.0 if paid else costs
+    return 0.0 if any(of == side and (of, identity) in before for of, identity in now) else costs
 
 
 def price_of_run(history: Iterable[tuple[Event, int]], kind: Kind) -> Fraction:
@@ -185,106 +172,56 @@ def price_of_run(history: Iterable[tuple[Event, int]], kind: Kind) -> Fraction:
 
 def draws_once(event: Event) -> bool:
     """Return whether the price of ``event``, or of a later one, depends on what was drawn."""
-    return bool(_drawn(event))
+    return bool(drawn_once(event))
 
 
-def _drawn(event: Event) -> dict[tuple[str, str], DrawnOnce]:
-    """Return what ``event`` draws once, by the neighbours that it counts for and its identity."""
-    seen = (event.record, event.client) if isinstance(event, PerRecord) else (event, event)
-    return {
-        (neighbours, each.identity): each
-        for neighbours, each in zip(("record", "client"), seen, strict=True)
-        if isinstance(each, DrawnOnce)
-    }
-
-
-def cost(event: Event, kind: Kind) -> float:
+def cost(event: Event, kind: Kind, side: Side = "client") -> float:
     """Return what ``event`` alone costs under a budget of ``kind``, rounded up.
+
+    Args:
+        event: to release.
+        kind: of the budget.
+        side: that the budget is of.
 
     Returns:
         A finite number of at least 0, or infinity: it cannot be paid, for nothing is proven.
 
-    Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP, replacing the client's whole input,
-    with the cost as epsilon, rho or mu^2. Bits count singly or as a whole, whichever is less.
-    Gaussian reports cost their rho under zCDP and nothing finite elsewhere: they have no pure
-    guarantee, and what deployment draws is the discrete Gaussian, for which mu-GDP is not proven.
-    So do Gaussian shares, each by itself: a ledger does not know what it was summed with.
-    Values in clear never have a finite cost; a message without any data costs nothing.
+    Guarantee: the release is epsilon-DP, rho-zCDP or mu-GDP, replacing the client's whole input or
+    what else ``side`` is, with the cost as epsilon, rho or mu^2. Bits count singly or as a whole,
+    whichever is less. Gaussian reports cost their rho under zCDP and nothing finite elsewhere; so
+    do Gaussian shares, each by itself. Values in clear never have a finite cost; a message without
+    any data costs nothing.
 
     Raises:
-        OverBudget: the event is unknown.
+        UnknownEvent: the event is unknown.
 
-    Source: zCDP of a pure mechanism: ``pure_rho``. GDP of a pure mechanism: the mu at which the
-    trade-off curve of N(0, 1) against N(mu, 1) touches that of randomised response, below which
-    none of an epsilon-DP mechanism lies; mu^2 adds up (Dong, Roth, Su, "Gaussian Differential
-    Privacy", 2022).
-
+    >>> from fedldp.accounting.events import TwoValuedBits
     >>> cost(TwoValuedBits(epsilon=0.5, coordinates=8), "pure")
     4.0
     >>> cost(TwoValuedBits(epsilon=0.5, coordinates=8), "zcdp")
     1.0
     """
-    if EVENTS.get(type(event).__name__) is not type(event):
-        raise OverBudget(f"event {type(event).__name__}: no budget knows it; nothing was released")
-    return _known_cost(event, kind)
+    return _known_cost(event, kind, side)
 
 
 @lru_cache
-def _known_cost(event: Event, kind: Kind) -> float:
-    match event:
-        case TwoValuedBits():
-            exact = event.coordinates * _of_pure(event.epsilon, kind)
-            if event.whole is not None:
-                exact = min(exact, _of_pure(event.whole, kind))
-        case PureCoordinates():
-            exact = sum((n * _of_pure(e, kind) for e, n in event.groups), Fraction(0))
-        case PureReport():
-            exact = _of_pure(event.epsilon, kind)
-        case PerRecord():
-            cost(event.record, kind)  # raises if it is unknown
-            return cost(event.client, kind)
-        case DrawnOnce():
-            return cost(event.drawn, kind)
-        case Several():
-            each = cost(event.each, kind)
-            if math.isinf(each):
-                return math.inf
-            exact = event.count * Fraction(each)
-        case GaussianReport() if kind == "zcdp":
-            exact = Fraction(event.rho)
-        case GaussianShare() if kind == "zcdp":
-            exact = Fraction(event.squared_distance, 2 * event.variance)
-        case NoData():
-            return 0.0
-        case _:
-            return math.inf
+def _known_cost(event: Event, kind: Kind, side: Side) -> float:
+    stated = sides_of(event)
+    for each in stated.values():
+        cost(each, kind, side)  # raises if it is unknown
+    if stated:
+        return cost(on_side(event, side), kind, side)
+    content = content_of(event)
+    if content is not None:
+        once = cost(content.event, kind, side)
+        return math.inf if math.isinf(once) else _up(content.count * Fraction(once))
+    if releases_nothing(event):
+        return 0.0
+    exact = accountant(event).price(event, kind)
+    if exact is None:
+        return math.inf
     assert exact >= 0
     return _up(exact)
-
-
-def _of_pure(epsilon: float, kind: Kind) -> Fraction:
-    exact = Fraction(epsilon)
-    if kind == "pure":
-        return exact
-    if kind == "zcdp":
-        return pure_rho(exact)
-    if epsilon > _LARGEST_COMPUTED:
-        # With h = mu/2, 1/(1 + e^eps) = Phi(-h) <= exp(-h^2/2)/2, so 4 h^2 <= 8 eps.
-        return 8 * exact
-    return Fraction(_mu_of_pure(epsilon)) ** 2
-
-
-def _mu_of_pure(epsilon: float) -> float:
-    """Return -2 Phi^-1(1/(1 + e^epsilon)), rounded up, for epsilon up to 700.
-
-    Near 1/2 the inverse loses digits of the probability's distance from it, and for a large epsilon
-    the probability is too small; hence one formula for each.
-    """
-    if epsilon < 1:
-        mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
-    else:
-        mu = -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
-    return mu * (1 + _ROUNDING)
 
 
 def _up(exact: Fraction | float) -> float:

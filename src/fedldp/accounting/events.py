@@ -1,14 +1,15 @@
 """What one client releases in one report, as data that accountants interpret.
 
-An event says what a mechanism did, never how safe that is. An accountant that does not know an
-event raises; it never counts it as nothing. Neighbours differ in one client's whole input.
+An event says what a mechanism did, never how safe that is: that is in the table of
+``accountants``. An event that it lacks is an error; it never counts as nothing. Neighbours differ
+in one client's whole input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from fedldp.accounting.check import strict_count, strict_flag, strict_number, strict_text
 from fedldp.errors import ConfigError
@@ -21,15 +22,32 @@ SMALLEST_SHARE = 64
 class Event:
     """Base of all events.
 
+    Attributes:
+        wire: the name under which ledgers and run folders keep the event: that of its class, unless
+            the class says otherwise. It never changes, also where the class is renamed.
+        level: 0 for a plain release. An event may only hold events of lower levels.
+
     Raises:
         ConfigError: a field is not of the very type that it has here, or out of range. A number may
-            be a plain int or float; text, bools and numpy's scalars are none.
+            be a plain int or float; text, bools and numpy's scalars are none. An event cannot stand
+            where the field's event is.
     """
+
+    wire: ClassVar[str] = "Event"
+    level: ClassVar[int] = 0
+
+    def __init_subclass__(cls) -> None:
+        if "wire" not in vars(cls):
+            cls.wire = cls.__name__
 
     def __post_init__(self) -> None:
         for each in fields(self):
             kind = getattr(each.type, "__name__", str(each.type))  # text, or the type itself
             value = _CHECKS[kind](each.name, getattr(self, each.name))
+            if isinstance(value, Event) and value.level >= self.level:
+                raise ConfigError(
+                    f"{each.name} = {type(value).__name__}: such an event cannot stand there"
+                )
             object.__setattr__(self, each.name, value)  # an int as a float, lists as tuples
 
 
@@ -46,6 +64,7 @@ class TwoValuedBits(Event):
             own: a shuffler keeps groups apart.
     """
 
+    wire: ClassVar[str] = "TwoValuedBits"
     epsilon: float
     coordinates: int
     whole: float | None = None
@@ -67,6 +86,7 @@ class PureCoordinates(Event):
         ConfigError: ``groups`` is empty or malformed, or ``telling`` no such probability.
     """
 
+    wire: ClassVar[str] = "PureCoordinates"
     groups: tuple[tuple[float, int], ...]
     telling: float = 1.0
 
@@ -85,6 +105,7 @@ class PureReport(Event):
         idealised: whether that holds for real numbers only, not for the floats that are sent.
     """
 
+    wire: ClassVar[str] = "PureReport"
     epsilon: float
     idealised: bool = False
 
@@ -99,6 +120,7 @@ class GaussianReport(Event):
         rho: zCDP of the discrete Gaussian.
     """
 
+    wire: ClassVar[str] = "GaussianReport"
     mu: float
     rho: float
 
@@ -118,6 +140,7 @@ class GaussianShare(Event):
         ConfigError: the variance is too small for what is proven of sums.
     """
 
+    wire: ClassVar[str] = "GaussianShare"
     squared_distance: int
     variance: int
 
@@ -142,6 +165,7 @@ class SampledGaussian(Event):
         steps: how many sums.
     """
 
+    wire: ClassVar[str] = "SampledGaussian"
     noise_multiplier: float
     sampling_rate: float
     steps: int
@@ -161,6 +185,7 @@ class SampledClientsGaussian(Event):
             those that are left.
     """
 
+    wire: ClassVar[str] = "SampledClientsGaussian"
     noise_multiplier: float
     sample_size: int
     population: int
@@ -174,6 +199,7 @@ class InClear(Event):
         what: for the reader of a statement, such as "weights" or "number of examples".
     """
 
+    wire: ClassVar[str] = "InClear"
     what: str
 
 
@@ -185,6 +211,8 @@ class NoData(Event):
         what: for the reader of a ledger, such as "public keys".
     """
 
+    wire: ClassVar[str] = "NoData"
+    level: ClassVar[int] = 2
     what: str
 
 
@@ -200,13 +228,10 @@ class PerRecord(Event):
         ConfigError: one of them is a ``PerRecord`` itself.
     """
 
+    wire: ClassVar[str] = "PerRecord"
+    level: ClassVar[int] = 3
     record: Event
     client: Event
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, event in (("record", self.record), ("client", self.client)):
-            _check_nesting(name, event, PerRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,25 +251,10 @@ class DrawnOnce(Event):
             ``NoData``.
     """
 
+    wire: ClassVar[str] = "DrawnOnce"
+    level: ClassVar[int] = 2
     drawn: Event
     identity: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_nesting("drawn", self.drawn, DrawnOnce, PerRecord, NoData)
-
-
-def is_idealised(event: Event) -> bool:
-    """Return whether what is proven for ``event`` holds for real numbers, not for floats as sent.
-
-    So it is for a ``PureReport`` that says so, and for sums whose noise is drawn as floats; and for
-    an event that holds one of these.
-    """
-    return any(
-        isinstance(each, SampledGaussian | SampledClientsGaussian)
-        or (isinstance(each, PureReport) and each.idealised)
-        for each in within(event)
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,12 +266,13 @@ class Several(Event):
         count: how many, from 1.
     """
 
+    wire: ClassVar[str] = "Several"
+    level: ClassVar[int] = 1
     each: Event
     count: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_nesting("each", self.each, DrawnOnce, PerRecord, NoData, Several)
         if self.count < 1:
             raise ConfigError(f"count = {self.count}: give at least 1")
 
@@ -275,64 +286,13 @@ def within(event: Event) -> Iterator[Event]:
             yield from within(value)
 
 
-EVENTS: dict[str, type[Event]] = {
-    cls.__name__: cls
-    for cls in (
-        TwoValuedBits,
-        PureCoordinates,
-        PureReport,
-        GaussianReport,
-        GaussianShare,
-        SampledGaussian,
-        SampledClientsGaussian,
-        InClear,
-        NoData,
-        PerRecord,
-        DrawnOnce,
-        Several,
-    )
-}
-
-_DEEPEST = 4
-
-
 def to_record(event: Event) -> dict[str, Any]:
-    """Return ``event`` as a JSON-ready record, which ``from_record`` reads back."""
+    """Return ``event`` as a JSON-ready record, which ``accountants.from_record`` reads back."""
     values = {each.name: getattr(event, each.name) for each in fields(event)}
     return {
-        "event": type(event).__name__,
+        "event": event.wire,
         **{n: to_record(v) if isinstance(v, Event) else v for n, v in values.items()},
     }
-
-
-def from_record(record: object) -> Event:
-    """Return the event of a record, which may be any JSON value.
-
-    Raises:
-        ConfigError: the record is of no event that this version knows, or does not fit it.
-    """
-    return _read(record, _DEEPEST)
-
-
-def _read(record: object, levels: int) -> Event:
-    name = record.get("event") if isinstance(record, dict) else None
-    if not isinstance(record, dict) or not isinstance(name, str) or name not in EVENTS:
-        known = ", ".join(EVENTS)
-        raise ConfigError(f"event = {name!a:.60}: this version knows {known} and no other")
-    if levels == 0:
-        raise ConfigError(f"event {name}: it is nested too deep")
-    values = {
-        n: _read(v, levels - 1) if isinstance(v, dict) else v
-        for n, v in record.items()
-        if n != "event"
-    }
-    expected = {each.name for each in fields(EVENTS[name])}
-    if not set(values) <= expected:
-        raise ConfigError(f"event {name}: its record does not fit it; it has {', '.join(expected)}")
-    try:
-        return EVENTS[name](**values)
-    except TypeError as error:
-        raise ConfigError(f"event {name}: its record does not fit it: {error}") from error
 
 
 def _groups(name: str, value: object) -> tuple[tuple[float, int], ...]:
@@ -353,11 +313,6 @@ def _event(name: str, value: object) -> Event:
     if not isinstance(value, Event):
         raise ConfigError(f"{name}: give an event, not a value of type {type(value).__name__}")
     return value
-
-
-def _check_nesting(name: str, event: Event, *never: type[Event]) -> None:
-    if isinstance(event, never):
-        raise ConfigError(f"{name} = {type(event).__name__}: such an event cannot stand there")
 
 
 def _number_or_none(name: str, value: object) -> float | None:

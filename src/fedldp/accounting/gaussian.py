@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
 
 from fedldp.accounting.check import (
     SMALLEST_DELTA,
@@ -278,6 +278,32 @@ def pure_rho(epsilon: Fraction) -> Fraction:
     alpha - 1, is then at most epsilon, for every alpha > 1, and epsilon is below epsilon alpha.
     """
     return min(epsilon**2 / 2, epsilon)
+
+
+# Relative; far more than the errors of the two functions of scipy up to the epsilon below.
+_ROUNDING_OF_MU = 1e-12
+_LARGEST_COMPUTED = 700.0
+
+
+def pure_squared_mu(epsilon: float) -> Fraction:
+    """Return an upper bound of the mu^2 of GDP of any pure ``epsilon`` mechanism.
+
+    The mu at which the trade-off curve of N(0, 1) against N(mu, 1) touches that of randomised
+    response, below which none of an epsilon-DP mechanism lies: -2 Phi^-1(1/(1 + e^epsilon)). mu^2
+    adds up.
+
+    Source: Dong, Roth, Su 2022.
+    """
+    if epsilon > _LARGEST_COMPUTED:
+        # With h = mu/2, 1/(1 + e^eps) = Phi(-h) <= exp(-h^2/2)/2, so 4 h^2 <= 8 eps.
+        return 8 * Fraction(epsilon)
+    # Near 1/2 the inverse loses digits of the probability's distance from it, and for a large
+    # epsilon the probability is too small; hence one formula for each.
+    if epsilon < 1:
+        mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
+    else:
+        mu = -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
+    return Fraction(mu * (1 + _ROUNDING_OF_MU)) ** 2
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:

@@ -1,41 +1,45 @@
-"""From what a client released to what that guarantees: the accountants of a statement's lines."""
+"""From what a client released to what that guarantees: the lines of a statement.
+
+``accountants`` says what an event loses; what computes an epsilon here sees such losses alone.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+from fedldp.accounting.accountants import (
+    Bits,
+    Clear,
+    Loss,
+    Normal,
+    Pure,
+    Sampled,
+    Side,
+    content_of,
+    coordinate_of,
+    is_idealised,
+    loss_of,
+    on_side,
+    shuffled_bits,
+    summed_loss,
+    unfolded,
+)
 from fedldp.accounting.budget import cost
 from fedldp.accounting.check import SMALLEST_DELTA
-from fedldp.accounting.compose import pure_epsilon
-from fedldp.accounting.events import (
-    DrawnOnce,
-    Event,
-    GaussianReport,
-    GaussianShare,
-    InClear,
-    PureCoordinates,
-    PureReport,
-    TwoValuedBits,
+from fedldp.accounting.compose import (
+    LARGEST_EPSILON,
+    Telling,
+    pure_epsilon,
+    telling_epsilon,
+    telling_lower,
 )
-from fedldp.accounting.gaussian import (
-    compose_mu,
-    compose_rho,
-    gaussian_epsilon,
-    shares_mu,
-    zcdp_epsilon,
-)
-from fedldp.accounting.pure_reports import (
-    composed,
-    is_free,
-    one_by_one,
-    whole_epsilon,
-    whole_reports,
-)
+from fedldp.accounting.events import Event
+from fedldp.accounting.gaussian import compose_mu, compose_rho, gaussian_epsilon, zcdp_epsilon
 from fedldp.accounting.shuffle import LARGEST_EPSILON as LARGEST_SHUFFLED
 from fedldp.accounting.shuffle import (
     clones_epsilon,
@@ -47,16 +51,19 @@ from fedldp.accounting.shuffle_one import (
     shuffled_one_epsilon,
     shuffled_one_lower,
 )
+from fedldp.accounting.subsampled import SampledRelease, sampled_epsilon
 from fedldp.errors import ConfigError
 
-Unit = Literal["weight", "record", "client-round", "client-run"]
+Unit = Literal["weight", "record", "person", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]
+Neighbours = Literal["replace-client", "replace-person", "replace-record"]
 
-Coordinates = TwoValuedBits | PureCoordinates
-"""Reports of independent coordinates."""
-
-Noisy = GaussianReport | GaussianShare
-"""Vectors with discrete Gaussian noise."""
+NEIGHBOURS: dict[Side, Neighbours] = {
+    "record": "replace-record",
+    "person": "replace-person",
+    "client": "replace-client",
+}
+"""What a line says of neighbours that differ in each side."""
 
 History = Counter[Event]
 """How often a client released which event."""
@@ -73,6 +80,16 @@ LOWER = "; lower: "
 """What comes before the method of a lower bound, in a line's ``method``."""
 
 _CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
+
+SECRET: dict[Side, str] = {
+    "record": "which examples a step samples is secret, and each is sampled on its own",
+    "person": "which people a step samples is secret, and each is sampled on its own",
+    "client": "who takes part is secret, but for what those who collude know of themselves, and "
+    "all sets of as many clients are equally likely",
+}
+"""What a guarantee of sampled sums rests on, by what is sampled."""
+
+_DOMINATING = "dominating pairs composed numerically, an upper bound (Zhu, Dong, Wang 2022)"
 
 TAKES_PART = "the client takes part in at most"
 ONCE = "what is drawn once is kept, and never drawn again, whatever a server asks for"
@@ -104,7 +121,7 @@ class Guarantee:
 
     unit: Unit
     adversary: Adversary
-    neighbours: Literal["replace-client", "replace-record"] = "replace-client"
+    neighbours: Neighbours = "replace-client"
     kind: Literal["pure", "approximate", "none"]
     epsilon: float | None
     delta: float
@@ -128,13 +145,14 @@ def local_guarantees(
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
     """
-    once = Counter(event.drawn for event in history if isinstance(event, DrawnOnce))
-    again = Counter({e: n for e, n in history.items() if not isinstance(e, DrawnOnce)})
-    lines = _lines(once + again, unit, delta, attained)
+    is_kept = {event: _is_kept(event) for event in history}
+    once = Counter({event: n for event, n in history.items() if is_kept[event]})
+    again = Counter({event: n for event, n in history.items() if not is_kept[event]})
+    lines = _lines(unfolded(once) + unfolded(again), unit, delta, attained)
     if once:  # what is sent follows from what was drawn, and may tell less of it
         lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
-    if unit in ("record", "client-run") and again:
+    if unit in ("record", "person", "client-run") and again:
         assumptions += _taking_part(history.total())
     return [
         line if line.kind == "none" else replace(line, assumptions=line.assumptions + assumptions)
@@ -142,12 +160,19 @@ def local_guarantees(
     ]
 
 
-def _lines(released: History, unit: Unit, delta: float, attained: bool) -> list[Guarantee]:
-    history = one_by_one(released)
-    for event in history:
-        if not isinstance(event, Coordinates | PureReport | Noisy | InClear):
+def _is_kept(event: Event) -> bool:
+    content = content_of(event)
+    return content is not None and content.identity is not None
+
+
+def _lines(history: History, unit: Unit, delta: float, attained: bool) -> list[Guarantee]:
+    losses: list[tuple[Loss, int]] = []
+    for event, times in history.items():
+        loss = loss_of(event)
+        if loss is None or isinstance(loss, Sampled):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
-    clear = [event.what for event in history if isinstance(event, InClear)]
+        losses.append((loss, times))
+    clear = {loss.what for loss, _ in losses if isinstance(loss, Clear)}
     if clear:
         return [
             Guarantee(
@@ -157,22 +182,36 @@ def _lines(released: History, unit: Unit, delta: float, attained: bool) -> list[
                 epsilon=None,
                 delta=0.0,
                 assumptions=[],
-                method=f"none: {', '.join(sorted(set(clear)))} sent in clear",
+                method=f"none: {', '.join(sorted(clear))} sent in clear",
             )
         ]
-    if all(isinstance(event, Coordinates | PureReport) for event in history):
-        return list(_pure_reports(history, unit, delta, attained))
-    if all(isinstance(event, Noisy) for event in history):
-        return [_gaussian_reports(history, unit, delta)]
-    return [_zcdp(history, unit, delta)]
+    idealised = [IDEALISED] if any(map(is_idealised, history)) else []
+    pure = [(loss, times) for loss, times in losses if isinstance(loss, Pure)]
+    if len(pure) == len(losses):
+        return list(_pure_reports(pure, unit, delta, [FRESH, *idealised], attained))
+    rhos = [cost(event, "zcdp") for event, times in history.items() for _ in range(times)]
+    by_zcdp = _zcdp(rhos, unit, delta, [FRESH, DISCRETE, *idealised])
+    normal = [(loss, times) for loss, times in losses if isinstance(loss, Normal)]
+    if len(normal) < len(losses) or delta < LEAST_FOR_MU:
+        return [by_zcdp]
+    # Discrete Gaussian noise is nearly the continuous one.
+    epsilon = _normal_epsilon(normal, 1, delta)
+    if by_zcdp.epsilon is not None and by_zcdp.epsilon < epsilon:
+        return [by_zcdp]
+    method = "Gaussian mechanism, closed form (Balle, Wang 2018), but for 1e-100"
+    return [replace(by_zcdp, epsilon=epsilon, method=method)]
 
 
 def _pure_reports(
-    history: History, unit: Unit, delta: float, attained: bool
+    losses: list[tuple[Pure, int]],
+    unit: Unit,
+    delta: float,
+    assumptions: list[str],
+    attained: bool,
 ) -> Iterator[Guarantee]:
-    assumptions = [FRESH, IDEALISED] if _is_idealised(history) else [FRESH]
-    pure = pure_epsilon(whole_reports(history))
-    exact = all(map(is_free, history))
+    whole = _wholes(losses)
+    pure = pure_epsilon(whole)
+    exact = all(loss.free for loss, _ in losses)
     yield Guarantee(
         unit=unit,
         adversary="server",
@@ -187,7 +226,7 @@ def _pure_reports(
     )
     if delta == 0:
         return
-    epsilon, lower, how = composed(history, delta, attained=attained)
+    epsilon, lower, how = _composed(losses, delta, attained=attained)
     yield Guarantee(
         unit=unit,
         adversary="server",
@@ -200,43 +239,71 @@ def _pure_reports(
     )
 
 
-def _is_idealised(history: History) -> bool:
-    return any(isinstance(event, PureReport) and event.idealised for event in history)
+def _composed(
+    losses: list[tuple[Pure, int]], delta: float, *, attained: bool
+) -> tuple[float, float | None, str]:
+    """Return an epsilon at a positive ``delta``, what two inputs attain of it, and how it is known.
+
+    The first is by whole reports or by their coordinates, whichever gives less. The second, not
+    rounded down (by a relative 1e-9 at most), is None where it is not known: it is where every
+    coordinate may be at any extreme, and what it tells there is known and not only bounded; and
+    where it is not asked for (``attained``), for it takes as long as the first.
+    """
+    counts: Counter[tuple[float, float]] = Counter()
+    for loss, times in losses:
+        for single, count in loss.singles:
+            counts[single] += times * count
+    singles = dict(counts)
+    whole = {(epsilon, 1.0): count for epsilon, count in _wholes(losses).items()}
+    epsilon = _epsilon(singles, delta)
+    if whole != singles:
+        epsilon = min(epsilon, _epsilon(whole, delta))
+    free = all(loss.free for loss, _ in losses)
+    if not attained or delta < SMALLEST_DELTA or not free:
+        return epsilon, None, "an upper bound"
+    two_valued = all(loss.two_valued for loss, _ in losses)
+    if two_valued and len(singles) == 1:
+        return epsilon, epsilon, "exact for two-valued reports"
+    known = all(loss.known for loss, _ in losses)
+    if two_valued or not known or max(each for each, _ in singles) > LARGEST_EPSILON:
+        return epsilon, None, "an upper bound"
+    lower = min(telling_lower(singles, delta), epsilon)
+    return epsilon, lower, "of what single coordinates tell"
 
 
-def _gaussian_reports(history: History, unit: Unit, delta: float) -> Guarantee:
-    """Return what holds of discrete Gaussian noise, which is nearly the continuous one."""
-    by_zcdp = _zcdp(history, unit, delta)
-    if delta < LEAST_FOR_MU:
-        return by_zcdp
-    epsilon = gaussian_sums_epsilon(history, 1, delta)
-    if by_zcdp.epsilon is not None and by_zcdp.epsilon < epsilon:
-        return by_zcdp
-    method = "Gaussian mechanism, closed form (Balle, Wang 2018), but for 1e-100"
-    return replace(by_zcdp, epsilon=epsilon, method=method)
+def _wholes(losses: list[tuple[Pure, int]]) -> dict[float, int]:
+    """Return how many whole reports there are of each pure epsilon."""
+    counts: Counter[float] = Counter()
+    for loss, times in losses:
+        counts[loss.whole] += times
+    return dict(counts)
 
 
-def gaussian_sums_epsilon(history: History, shares: int, delta: float) -> float:
-    """Return the epsilon of ``Noisy`` events, where ``shares`` are in the sum of every round.
+def _epsilon(counts: Telling, delta: float) -> float:
+    if max(epsilon for epsilon, _ in counts) <= LARGEST_EPSILON:
+        return telling_epsilon(counts, delta)
+    merged: Counter[float] = Counter()
+    for (epsilon, _), count in counts.items():
+        merged[epsilon] += count
+    return pure_epsilon(merged)  # composing in delta would gain next to nothing
+
+
+def _normal_epsilon(losses: Iterable[tuple[Normal, int]], shares: int, delta: float) -> float:
+    """Return the epsilon of noisy reports, where ``shares`` are in the sum of every round.
 
     Args:
-        history: how often a client released which of them.
-        shares: honest ones in each sum; 1 for shares that are seen by themselves.
+        losses: of the client's reports, and how often it released each.
+        shares: honest ones in each sum; 1 for reports that are seen by themselves.
         delta: from 1e-100 to below 1.
     """
     mus: list[float] = []
-    for event, times in history.items():
-        if isinstance(event, GaussianShare):
-            mu = shares_mu(event.squared_distance, event.variance, shares)
-        else:
-            assert isinstance(event, GaussianReport)
-            mu = event.mu
-        mus += [mu] * times
+    for loss, times in losses:
+        mus += [loss.mu(shares)] * times
     epsilon = gaussian_epsilon(compose_mu(mus), math.nextafter(delta, 0)) + LEAST_FOR_MU
     return math.nextafter(epsilon, math.inf)
 
 
-def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
+def _zcdp(rhos: list[float], unit: Unit, delta: float, assumptions: list[str]) -> Guarantee:
     """Return what zero-concentrated privacy gives for any mixture of events."""
     if delta < SMALLEST_DELTA:
         return Guarantee(
@@ -247,21 +314,107 @@ def _zcdp(history: History, unit: Unit, delta: float) -> Guarantee:
             delta=0.0,
             method="none: Gaussian noise gives no pure guarantee",
         )
-    rhos = [cost(event, "zcdp") for event, count in history.items() for _ in range(count)]
     return Guarantee(
         unit=unit,
         adversary="server",
         kind="approximate",
         epsilon=zcdp_epsilon(compose_rho(rhos), delta),
         delta=delta,
-        assumptions=[FRESH, DISCRETE, *([IDEALISED] if _is_idealised(history) else [])],
+        assumptions=assumptions,
         method="zero-concentrated privacy, summed over rounds (Canonne, Kamath, Steinke 2020)",
     )
 
 
+def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> float | None:
+    """Return the epsilon that is proven of ``rounds`` releases at ``delta``; None if none is.
+
+    Args:
+        event: of one report, as its mechanism states it.
+        unit: for "weight", of one coordinate of it.
+        delta: 0 for pure.
+        rounds: reports, each of the client's whole input.
+
+    Raises:
+        ConfigError: no accountant knows the event.
+    """
+    released: Event | None = on_side(event, "client")
+    if unit == "weight":
+        released = coordinate_of(on_side(event, "client"))
+    if released is None:
+        return None
+    lines = local_guarantees(Counter({released: rounds}), unit, delta)
+    return min((line.epsilon for line in lines if line.epsilon is not None), default=None)
+
+
+# Sums over secret samples
+
+
+def is_sampled(history: History) -> bool:
+    """Return whether ``history`` is one for ``sampled_guarantee``."""
+    return any(isinstance(loss_of(event), Sampled) for event in history)
+
+
+def sampled_guarantee(
+    history: History, unit: Unit, adversary: Adversary, delta: float
+) -> Guarantee:
+    """Return what Gaussian noise on sums over secret random samples guarantees.
+
+    Args:
+        history: how often each such event was released.
+        unit: "record" or "person" where a client samples these; "client-round" or "client-run"
+            where the server samples clients.
+        adversary: against whom. Where clients sample, the server learns no more than others.
+        delta: from 0 to below 1; there is no guarantee at 0.
+
+    Raises:
+        ConfigError: for such a history, nothing is known of this unit and adversary.
+    """
+    side = _side_of(unit)
+    releases: Counter[SampledRelease] = Counter()
+    for event, times in history.items():
+        loss = loss_of(event)
+        if (
+            unit == "weight"
+            or not isinstance(loss, Sampled)
+            or loss.side != side
+            or adversary not in loss.adversaries
+        ):
+            raise ConfigError(
+                f"event {type(event).__name__}: among sampled sums, no accountant knows what it "
+                f"costs a {unit} against {adversary}; charge a PerRecord event, or the server's "
+                "release"
+            )
+        releases[loss.release] += times * loss.times
+    epsilon = sampled_epsilon(releases, delta)
+    proven = math.isfinite(epsilon)
+    sums = "rounds" if side == "client" else "steps"
+    return Guarantee(
+        unit=unit,
+        adversary=adversary,
+        neighbours=NEIGHBOURS[side],
+        kind="approximate" if proven else "none",
+        epsilon=epsilon if proven else None,
+        delta=delta if proven else 0.0,
+        assumptions=[FRESH, IDEALISED, SECRET[side]] if proven else [],
+        method=f"{releases.total():,} {sums}: {_DOMINATING}"
+        if proven
+        else "none: Gaussian noise gives no pure guarantee",
+    )
+
+
+def _side_of(unit: Unit) -> Side:
+    """Return in what neighbours differ, where a line is about a unit."""
+    if unit == "record" or unit == "person":
+        return unit
+    return "client"
+
+
+# Behind a shuffler
+
+
 @lru_cache(maxsize=256)
 def shuffled_guarantees(
-    event: TwoValuedBits, rounds: int, *, anonymity_set: int, chunk: int, delta: float
+    event: Event, rounds: int, *, anonymity_set: int, chunk: int, delta: float
 ) -> tuple[Guarantee, ...]:
     """Return what holds against a server behind a shuffler.
 
@@ -271,14 +424,20 @@ def shuffled_guarantees(
         anonymity_set: how many honest participants of every such round release the same event.
         chunk: coordinates in one shuffled message.
         delta: positive.
+
+    Raises:
+        ConfigError: a shuffler does not protect such reports.
     """
-    lines = [_shuffled_weight(event, anonymity_set, delta)] if chunk == 1 else []
+    bits = shuffled_bits(event)
+    if bits is None:
+        raise ConfigError(f"event {type(event).__name__}: a shuffler does not protect it")
+    lines = [_shuffled_weight(bits, anonymity_set, delta)] if chunk == 1 else []
     units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
     for unit, times in units:
-        upper, lower, method = _shuffled_messages(event, times, anonymity_set, chunk, delta)
+        upper, lower, method = _shuffled_messages(bits, times, anonymity_set, chunk, delta)
         local = _local_approximate(Counter({event: times}), unit, delta)
-        if event.whole is not None and event.whole <= LARGEST_SHUFFLED:
-            whole = clones_epsilon(event.whole, anonymity_set, delta, times)
+        if bits.whole is not None and bits.whole <= LARGEST_SHUFFLED:
+            whole = clones_epsilon(bits.whole, anonymity_set, delta, times)
             if whole < upper:
                 upper, method = whole, f"{times:,} whole reports: {_CLONES}, for any randomiser"
         if local < upper:
@@ -318,18 +477,18 @@ def _honest(anonymity_set: int) -> list[str]:
     ]
 
 
-def _shuffled_weight(event: TwoValuedBits, anonymity_set: int, delta: float) -> Guarantee:
-    hides = event.epsilon <= LARGEST_SHUFFLED  # beyond it only the local guarantee is computed
-    one = shuffled_one_epsilon(event.epsilon, anonymity_set, delta) if hides else event.epsilon
+def _shuffled_weight(bits: Bits, anonymity_set: int, delta: float) -> Guarantee:
+    hides = bits.epsilon <= LARGEST_SHUFFLED  # beyond it only the local guarantee is computed
+    one = shuffled_one_epsilon(bits.epsilon, anonymity_set, delta) if hides else bits.epsilon
     lower = None
-    if hides and event.whole is None and anonymity_set <= LARGEST_SEARCHED:
-        lower = shuffled_one_lower(event.epsilon, anonymity_set, max(delta, SMALLEST_DELTA))
+    if hides and bits.whole is None and anonymity_set <= LARGEST_SEARCHED:
+        lower = shuffled_one_lower(bits.epsilon, anonymity_set, max(delta, SMALLEST_DELTA))
     exact = lower is not None and _just_below(one) <= lower
     return Guarantee(
         unit="weight",
         adversary="shuffled-server",
         kind="approximate",
-        epsilon=min(one, event.epsilon, whole_epsilon(event)),
+        epsilon=min(one, bits.epsilon, math.inf if bits.whole is None else bits.whole),
         delta=delta,
         lower=None if lower is None else _just_below(lower),
         assumptions=_honest(anonymity_set),
@@ -339,17 +498,17 @@ def _shuffled_weight(event: TwoValuedBits, anonymity_set: int, delta: float) -> 
 
 
 def _shuffled_messages(
-    event: TwoValuedBits, times: int, anonymity_set: int, chunk: int, delta: float
+    bits: Bits, times: int, anonymity_set: int, chunk: int, delta: float
 ) -> tuple[float, float | None, str]:
     """Return upper bound, lower bound and method for reports that are shuffled chunk by chunk."""
-    messages = -(-event.coordinates // chunk) * times
-    each = pure_epsilon({event.epsilon: chunk})
+    messages = -(-bits.coordinates // chunk) * times
+    each = pure_epsilon({bits.epsilon: chunk})
     upper, lower = math.inf, None
     if each <= LARGEST_SHUFFLED:
         upper = shuffled_composed_upper(each, anonymity_set, messages, delta)
-    if event.epsilon <= LARGEST_SHUFFLED and event.whole is None:
-        bits = event.coordinates * times  # from chunks, what is learned of the bits alone follows
-        lower = shuffled_composed_lower(event.epsilon, anonymity_set, bits, delta)
+    if bits.epsilon <= LARGEST_SHUFFLED and bits.whole is None:
+        singles = bits.coordinates * times  # from chunks, what is learned of the bits alone follows
+        lower = shuffled_composed_lower(bits.epsilon, anonymity_set, singles, delta)
     of = "" if chunk == 1 else f" of {chunk:,} coordinates"
     below = "" if lower is None else f"{LOWER}exact pair of single coordinates composed"
     return upper, lower, f"{messages:,} messages{of}: {_CLONES}{below}"
@@ -358,3 +517,94 @@ def _shuffled_messages(
 def _local_approximate(history: History, unit: Unit, delta: float) -> float:
     lines = local_guarantees(history, unit, delta)
     return min(line.epsilon for line in lines if line.epsilon is not None)
+
+
+# Within a sum
+
+
+def summing_guarantees(
+    history: History, *, summands: int, untrusted: int, delta: float
+) -> list[Guarantee]:
+    """Return the lines of one client, whose reports the server sees within sums only.
+
+    Of one-bit reports a sum shows the number of ones at each coordinate, which is what an ideal
+    shuffler of single bits shows: the figures are the same, and only what they rest on differs. Of
+    reports with shares of noise a sum shows one vector with the noise of all shares. There are no
+    lines where a sum adds nothing to what holds for each report by itself.
+
+    Args:
+        history: how often the client released which event, what holds no data left out.
+        summands: honest clients in the sum of every round that it took part in, at least 1, itself
+            among them; each releases the same event in it.
+        untrusted: clients of a round that may collude with the server, or be missing; they are not
+            among ``summands``.
+        delta: of the approximate lines; at 0 there are none.
+
+    Raises:
+        ConfigError: the client releases several kinds of bits, or of shares.
+    """
+    shown = [summed_loss(event) for event in history]
+    if delta == 0 or not any(shown):
+        return []
+    if len(history) > 1:
+        raise ConfigError("a sum's guarantee is known for one kind of report per client only")
+    ((event, rounds),) = history.items()
+    (loss,) = shown
+    if isinstance(loss, Normal):
+        return _of_shares(loss, rounds, summands, untrusted, delta)
+    lines = shuffled_guarantees(event, rounds, anonymity_set=summands, chunk=1, delta=delta)
+    return [
+        replace(
+            line,
+            adversary="summing-server",
+            assumptions=sum_assumptions(summands, untrusted)
+            + [a for a in line.assumptions if a.startswith(TAKES_PART)],
+            method=f"a sum of bits shows what shuffled bits show; {line.method}",
+        )
+        for line in lines
+    ]
+
+
+def _of_shares(
+    loss: Normal, rounds: int, summands: int, untrusted: int, delta: float
+) -> list[Guarantee]:
+    """Return the lines of reports that each add a share of discrete Gaussian noise to the sum.
+
+    There are none at a delta below 1e-100, where the closed form of sums is not proven.
+    """
+    if delta < LEAST_FOR_MU:
+        return []
+    units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
+    return [
+        Guarantee(
+            unit=unit,
+            adversary="summing-server",
+            kind="approximate",
+            epsilon=_normal_epsilon([(loss, times)], summands, delta),
+            delta=delta,
+            assumptions=[
+                *sum_assumptions(summands, untrusted),
+                DISCRETE,
+                f"each of the {summands} draws its own share of the noise",
+            ]
+            + (_taking_part(rounds) if unit == "client-run" else []),
+            method=f"sum of {summands:,} shares of discrete Gaussian noise (Kairouz, Liu, Steinke "
+            "2021), closed form (Balle, Wang 2018), but for 1e-100",
+        )
+        for unit, times in units
+    ]
+
+
+def sum_assumptions(summands: int, untrusted: int) -> list[str]:
+    """Return what every line for a summing server rests on; see ``summing_guarantees``."""
+    return [
+        FRESH,
+        "the server follows the protocol of the secure sum, and whoever sees its memory sees no "
+        "more than it does",
+        "the keys of a sum are certified by a roster that every site accepted, and each key of it "
+        "is a real site's",
+        f"at most {untrusted} participants of a round collude with the server or are missing",
+        f"{summands} honest clients in the sum of every round, which bounds nobody's report: a "
+        "client that lies may add anything",
+        "when and whether messages are sent does not depend on the data",
+    ]

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.budget import Budget, Kind, price, price_of_run
-from fedldp.accounting.events import Event, NoData, from_record, to_record
+from fedldp.accounting.accountants import Kind, from_record, releases_nothing
+from fedldp.accounting.budget import Budget, price, price_of_run
+from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.ledger import (
     AskedOtherwise,
     Ledger,
@@ -97,7 +98,7 @@ class MemoryLedger:
             costly = [
                 (event, rounds)
                 for (event, _), rounds in zip(kinds, words, strict=True)
-                if not isinstance(event, NoData)
+                if not releases_nothing(event)
             ]
             for (event, one), (other, two) in itertools.combinations(costly, 2):
                 if any((one[word] & two[word]).any() for word in one.keys() & two):

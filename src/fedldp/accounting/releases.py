@@ -11,12 +11,13 @@ import functools
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import Event, NoData, PerRecord
+from fedldp.accounting.accountants import Side, on_side, releases_nothing
+from fedldp.accounting.events import Event
 from fedldp.errors import ConfigError
 
 Indices = NDArray[np.int32]
@@ -61,7 +62,7 @@ class Releases:
         kept = {
             event: tuple(block for block in each if block.rounds and block.clients.size)
             for event, each in blocks.items()
-            if not isinstance(event, NoData)
+            if not releases_nothing(event)
         }
         self._blocks = {event: each for event, each in kept.items() if each}
         self._server = {event: rounds for event, rounds in (server or {}).items() if rounds}
@@ -118,12 +119,11 @@ class Releases:
         """The events that clients release."""
         return list(self._blocks)
 
-    def of_clients(self, neighbours: Literal["client", "record"]) -> Releases:
-        """Return what clients release, as it is for neighbours that differ in one of these."""
+    def of_side(self, side: Side) -> Releases:
+        """Return what clients release, as it is for neighbours that differ in ``side``."""
         seen: dict[Event, list[Block]] = {}
         for event, blocks in self._blocks.items():
-            one = getattr(event, neighbours) if isinstance(event, PerRecord) else event
-            seen.setdefault(one, []).extend(blocks)
+            seen.setdefault(on_side(event, side), []).extend(blocks)
         return Releases(seen)
 
     def of_server(self) -> Releases:

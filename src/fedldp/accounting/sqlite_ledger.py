@@ -15,8 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.accountants import from_record, is_idealised
 from fedldp.accounting.budget import Budget, draws_once, price, total_of
-from fedldp.accounting.events import Event, from_record, is_idealised, to_record
+from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.ledger import (
     AskedOtherwise,
     LedgerUnusable,

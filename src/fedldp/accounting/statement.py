@@ -8,34 +8,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedldp.accounting.events import InClear, PerRecord, PureCoordinates, TwoValuedBits
+from fedldp.accounting.accountants import (
+    PARTS,
+    Bits,
+    Normal,
+    Part,
+    Pure,
+    coordinate_of,
+    loss_of,
+    sent_in_clear,
+    shuffled_bits,
+    sides_of,
+    summed_loss,
+)
+from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import (
     DISCRETE,
     FRESH,
     HOUSE,
     IDEALISED,
     LOWER,
+    NEIGHBOURS,
     ONCE,
+    SECRET,
     TAKES_PART,
     Adversary,
-    Coordinates,
     Guarantee,
     History,
     Unit,
+    is_sampled,
     local_guarantees,
+    sampled_guarantee,
     shuffled_guarantees,
+    summing_guarantees,
 )
 from fedldp.accounting.releases import Releases
-from fedldp.accounting.sampled import SECRET_CLIENTS, SECRET_RECORDS, is_sampled, sampled_guarantee
-from fedldp.accounting.summed import summing_guarantees
 from fedldp.errors import ConfigError
 
 TRUSTED = [
     "the server is trusted: it adds the noise as told, from randomness that no one else knows, and "
     "shows nobody the reports"
 ]
-OF_ANYONE = (IDEALISED, DISCRETE, ONCE, SECRET_RECORDS, SECRET_CLIENTS)
+OF_ANYONE = (IDEALISED, DISCRETE, ONCE, *SECRET.values())
 """Assumptions that a line for all clients rests on if it needs them for one."""
+
+_PART_OF_CLIENT: dict[Part, str] = {
+    "record": "one example is a part of what its client has",
+    "person": "what one person has is a part of what the client has",
+}
 
 AS_DRAWN = "no client takes part in more rounds than it is drawn for here"
 """For clients with budgets of their own: in as many rounds as the worst-off, another may be it."""
@@ -122,11 +142,14 @@ def statement(
         own_code: addresses of the user's own code that states what is released: an assumption of
             all lines, which say so in ``stated_by`` too.
     """
-    reports = releases.of_clients("client")
+    reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)
-    lines = _weight_lines(reports) + _record_lines(releases, delta)
-    if claim is not None and claim.unit == "record" and not _has_records(releases):
-        lines += [_of_record(line) for line in _worst(runs, "client-run")]
+    lines = _weight_lines(reports)
+    for part in parts:
+        lines += _part_lines(releases, part, "server", delta)
+    for part in PARTS:
+        if claim is not None and claim.unit == part and part not in parts:
+            lines += [_of_part(line, part) for line in _worst(runs, "client-run")]
     lines += _round_lines(reports, delta) + _worst(runs, "client-run")
     lines += _downlink_lines(releases.of_server(), delta)
     warnings = [SIMULATED, *_uneven(runs)]
@@ -138,6 +161,8 @@ def statement(
     elif shuffler is not None and delta > 0:
         lines += _shuffled_lines(shuffler, reports, delta)
     if summed is not None:
+        for part in parts:
+            lines += _summed_part_lines(summed, releases, part, delta)
         lines += _summed_lines(summed, reports, delta)
     if own_code and any(line.kind != "none" for line in lines):
         word = f"{_WHAT}{' and '.join(own_code)}{_IS_TRUE}"
@@ -196,7 +221,7 @@ def server_lines(releases: Releases, unit: Unit, delta: float) -> list[dict[str,
 
     For a search, which states hundreds of candidates and asks for no lower bounds.
     """
-    reports = releases.of_clients("client")
+    reports = releases.of_side("client")
     if unit == "client-round":
         lines = _round_lines(reports, delta, attained=False)
     elif unit == "client-run":
@@ -207,14 +232,17 @@ def server_lines(releases: Releases, unit: Unit, delta: float) -> list[dict[str,
 
 
 def _weight_lines(releases: Releases) -> list[Guarantee]:
-    coordinates = [event for event in releases.events if isinstance(event, Coordinates)]
-    if not coordinates or len(coordinates) < len(releases.events):
-        return []  # what is known of others' coordinates is in other lines
-    bits = [event for event in coordinates if isinstance(event, TwoValuedBits)]
-    costs = [min(event.epsilon, event.whole or math.inf) for event in bits]
-    others = [event for event in coordinates if isinstance(event, PureCoordinates)]
-    costs += [epsilon for event in others for epsilon, _ in event.groups]
-    free = all(event.whole is None for event in bits)
+    costs, free = [], True
+    for event in releases.events:
+        one, loss = coordinate_of(event), loss_of(event)
+        if one is None or not isinstance(loss, Pure):
+            return []  # what is known of others' coordinates is in other lines
+        each = loss_of(one)
+        assert isinstance(each, Pure)
+        costs.append(min(each.whole, loss.whole))
+        free = free and loss.free
+    if not costs:
+        return []
     worst = max(costs)
     return [
         Guarantee(
@@ -231,25 +259,26 @@ def _weight_lines(releases: Releases) -> list[Guarantee]:
     ]
 
 
-def _record_lines(releases: Releases, delta: float) -> list[Guarantee]:
-    """Return what holds for one training example, where that is less than for a whole client."""
-    if not _has_records(releases):
-        return []
-    found = releases.of_clients("record").histories()
-    lines = _worst([_guarantees(history, "record", "server", delta) for history in found], "record")
-    return [replace(line, neighbours="replace-record") for line in lines]
+def _stated_parts(releases: Releases) -> list[Part]:
+    """Return of which parts of a client's input something else is stated than of the whole."""
+    return [part for part in PARTS if any(part in sides_of(event) for event in releases.events)]
 
 
-def _has_records(releases: Releases) -> bool:
-    return any(isinstance(event, PerRecord) for event in releases.events)
+def _part_lines(
+    releases: Releases, part: Part, adversary: Adversary, delta: float
+) -> list[Guarantee]:
+    """Return what holds for a part of a client's input in the whole run."""
+    found = releases.of_side(part).histories()
+    lines = _worst([_guarantees(history, part, adversary, delta) for history in found], part)
+    return [replace(line, neighbours=NEIGHBOURS[part]) for line in lines]
 
 
-def _of_record(line: Guarantee) -> Guarantee:
-    """Return what a run's guarantee for a client says of each of its examples."""
+def _of_part(line: Guarantee, part: Part) -> Guarantee:
+    """Return what a run's guarantee for a client says of a part of the client's input."""
     method = line.method
     if line.kind != "none":
-        method += "; one example is a part of what its client has"
-    return replace(line, unit="record", neighbours="replace-record", lower=None, method=method)
+        method += f"; {_PART_OF_CLIENT[part]}"
+    return replace(line, unit=part, neighbours=NEIGHBOURS[part], lower=None, method=method)
 
 
 def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
@@ -269,15 +298,21 @@ def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
 
 def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
     """Return what holds against those who see only broadcasts, where the server adds noise."""
-    found = [_guarantees(h, "client-run", "downlink", delta) for h in releases.histories()]
-    kept = (IDEALISED, DISCRETE, SECRET_CLIENTS)
+    if not releases.events:
+        return []
+    lines: list[Guarantee] = []
+    for part in _stated_parts(releases):
+        lines += _part_lines(releases, part, "downlink", delta)
+    found = releases.of_side("client").histories()
+    lines += _worst([_guarantees(h, "client-run", "downlink", delta) for h in found], "client-run")
+    kept = (IDEALISED, DISCRETE, *SECRET.values())
     return [
         replace(
             line,
             adversary="downlink",
             assumptions=[a for a in line.assumptions if a in kept] + TRUSTED,
         )
-        for line in (_worst(found, "client-run") if found else [])
+        for line in lines
     ]
 
 
@@ -307,32 +342,49 @@ def _guarantees(
 
 def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) -> list[Guarantee]:
     sizes = releases.anonymity_sets()
-    worst: list[tuple[TwoValuedBits, int, int]] = []
+    worst: list[tuple[Event, Bits, int, int]] = []
     for history in releases.histories():
-        if len(history) > 1 or not isinstance(next(iter(history)), TwoValuedBits):
+        shown = [shuffled_bits(event) for event in history]
+        if len(shown) > 1 or shown[0] is None:
             raise ConfigError(
                 "a shuffler's guarantee is known for one kind of bits per client only"
             )
-        for event, rounds in history.items():
-            assert isinstance(event, TwoValuedBits)
-            worst.append((event, rounds, max(1, min(sizes[event]) - shuffler.untrusted_clients)))
+        ((event, rounds),) = history.items()
+        crowd = max(1, min(sizes[event]) - shuffler.untrusted_clients)
+        worst.append((event, shown[0], rounds, crowd))
     candidates = []
-    for event, rounds, anonymity_set in worst:
-        if any(_no_better(other, (event, rounds, anonymity_set)) for other in worst):
+    for event, bits, rounds, crowd in worst:
+        if any(_no_better(other, (bits, rounds, crowd)) for _, *other in worst):
             continue
-        chunk = min(shuffler.chunk, event.coordinates)
-        lines = shuffled_guarantees(
-            event, rounds, anonymity_set=anonymity_set, chunk=chunk, delta=delta
-        )
+        chunk = min(shuffler.chunk, bits.coordinates)
+        lines = shuffled_guarantees(event, rounds, anonymity_set=crowd, chunk=chunk, delta=delta)
         if len(sizes[event]) > 1:  # a lower bound would need the anonymity set of every round
             lines = tuple(replace(line, lower=None) for line in lines)
         candidates.append(list(lines))
     return _worst(candidates, "client-run") if candidates else []
 
 
+def _summed_part_lines(
+    summed: SumInPath, releases: Releases, part: Part, delta: float
+) -> list[Guarantee]:
+    """Return what a sum adds for a part of a client's input, where all add noise of one kind.
+
+    What the bits of others hide is another matter: these depend on all that the others have, and
+    what is stated of a part does not say how much they hide of a whole client.
+    """
+    seen = releases.of_side(part)
+    if len(seen.events) != 1 or not isinstance(summed_loss(seen.events[0]), Normal):
+        return []
+    return [
+        replace(line, unit=part, neighbours=NEIGHBOURS[part])
+        for line in _summed_lines(summed, seen, delta)
+        if line.unit == "client-run"
+    ]
+
+
 def _summed_lines(summed: SumInPath, releases: Releases, delta: float) -> list[Guarantee]:
     crowds = releases.crowds()
-    if any(isinstance(event, InClear) for event in crowds):
+    if any(sent_in_clear(event) for event in crowds):
         return []  # a sum of what is not protected protects nothing
     if len(crowds) > 1:
         raise ConfigError("a sum's guarantee is known where all clients send one kind of report")
@@ -363,8 +415,11 @@ def _in_sum(summed: SumInPath, round: int, released: int) -> int:
     return min(released, summed.clients_in_sum[round])
 
 
-def _no_better(other: tuple[TwoValuedBits, int, int], one: tuple[TwoValuedBits, int, int]) -> bool:
-    """Return whether ``other`` costs at least what ``one`` does, and is not the same."""
+def _no_better(other: Sequence[Any], one: Sequence[Any]) -> bool:
+    """Return whether ``other``, bits, rounds and crowd, costs at least what ``one`` does.
+
+    And is not the same.
+    """
     (a, a_rounds, a_crowd), (b, b_rounds, b_crowd) = other, one
     if a.whole is not None or b.whole is not None or a.coordinates != b.coordinates:
         return False

@@ -20,15 +20,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import (
-    DrawnOnce,
-    Event,
-    InClear,
-    PerRecord,
-    SampledGaussian,
-    is_idealised,
-    within,
-)
+from fedldp.accounting.accountants import is_idealised, protects_in_training
+from fedldp.accounting.events import Event
 from fedldp.accounting.ledger import Ledger
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.audit.canaries import Canary
@@ -43,9 +36,6 @@ from fedldp.wire import Broadcast, Question, Sensitive, Vector, pack_question
 
 RUN = "audit"
 CPU = torch.device("cpu")
-
-_BEFORE = (InClear, PerRecord, DrawnOnce, SampledGaussian)
-"""What is protected, if it is, while a client trains."""
 
 _PUBLIC_ORDER = {"batches", "model"}
 """What a step that adds no noise draws from: the order of examples, and dropout."""
@@ -199,7 +189,7 @@ class Host:
     @cached_property
     def idealised(self) -> bool:
         """Whether its mechanisms take the streams of simulations alone."""
-        return any(is_idealised(each) for event in self.events for each in within(event))
+        return any(map(is_idealised, self.events))
 
     @property
     def reporting(self) -> int:
@@ -273,8 +263,7 @@ class Host:
     @cached_property
     def takes_updates(self) -> bool:
         """Whether another update can stand for training's: what protects it comes after that."""
-        event = self.events[self.reporting]
-        if not self.trains_once and any(isinstance(each, _BEFORE) for each in within(event)):
+        if not self.trains_once and protects_in_training(self.events[self.reporting]):
             return False
         value = self.trained(Canary(self._one_example), 1)
         weights = getattr(value, "weights", value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fedldp.accounting.guarantees import Unit
+from fedldp.accounting.accountants import coordinate_of, is_alike, is_pure, on_side
+from fedldp.accounting.guarantees import Unit, proven_epsilon
 from fedldp.audit.games import BLOCK, FULL, QUICK, CoordinateGame, Effort, ReportGame
 from fedldp.audit.playing import play
-from fedldp.audit.proven import is_alike, is_pure, of_one_coordinate, proven_epsilon
 from fedldp.audit.seen import Keys
 from fedldp.audit.verdicts import Audit, Verdict, note_of, verdict_of
 from fedldp.errors import ConfigError, FedldpError
@@ -211,7 +211,7 @@ def _reports_of(
     event = mechanism.event(size)
     deltas = (0.0,) if is_pure(event) else (DELTA, *CURVE)
     units: list[Unit] = ["client-round"]
-    if size > 1 and of_one_coordinate(event) is not None:
+    if size > 1 and coordinate_of(on_side(event, "client")) is not None:
         units.append("weight")
     for unit in units:
         # With d = 1 a report is its weight.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import is_idealised
+from fedldp.accounting.accountants import is_idealised
 from fedldp.mechanisms import Mechanism
 from fedldp.randomness import KEY_BYTES, Stream
 

@@ -354,7 +354,7 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
 
 
 def _show_cost(console: Console, agreement: Agreement, policy: SitePolicy, left: float) -> None:
-    from fedldp.accounting.budget import UNITS
+    from fedldp.accounting.accountants import UNITS
     from fedldp.accounting.shown import number
 
     release, run = policy.costs(agreement)

@@ -26,7 +26,7 @@ def restored(
     yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
 ) -> None:
     """Say that the ledger came back from an older copy: charge all that may be lost."""
-    from fedldp.accounting.budget import UNITS
+    from fedldp.accounting.accountants import UNITS
     from fedldp.accounting.shown import number
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.listening import alone

@@ -26,7 +26,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from fedldp.accounting.budget import UNITS
+    from fedldp.accounting.accountants import UNITS
     from fedldp.accounting.shown import number
     from fedldp.accounting.sqlite_ledger import SqliteLedger
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.budget import draws_once
-from fedldp.accounting.events import Event, is_idealised
+from fedldp.accounting.events import Event
 from fedldp.accounting.ledger import (
     AskedOtherwise,
     Ledger,

@@ -18,7 +18,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedldp.accounting.events import DrawnOnce, Event, InClear, within
+from fedldp.accounting.accountants import sent_in_clear
+from fedldp.accounting.budget import draws_once
+from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.deployment.deployable import check_system, check_told
@@ -209,15 +211,14 @@ class Agreement:
         return events_of_round(encoder, self.config.exchanges)
 
     @property
-    def in_clear(self) -> list[InClear]:
+    def in_clear(self) -> list[str]:
         """What of that is sent unprotected."""
-        found = (part for event in self.events for part in within(event))
-        return [part for part in found if isinstance(part, InClear)]
+        return [what for event in self.events for what in sent_in_clear(event)]
 
     @property
     def draws_once(self) -> bool:
         """Whether something of the examples is randomised once, and charged once."""
-        return any(isinstance(part, DrawnOnce) for event in self.events for part in within(event))
+        return any(map(draws_once, self.events))
 
     @property
     def turns(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fedldp.accounting.budget import UNITS
+from fedldp.accounting.accountants import UNITS
 from fedldp.accounting.shown import number
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import read_secret

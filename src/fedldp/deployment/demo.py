@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from fedldp.accounting.budget import Kind
-from fedldp.accounting.events import NoData
+from fedldp.accounting.accountants import Kind, releases_nothing
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.deployment.agreement import Channel
@@ -190,6 +189,6 @@ def _kill_as_it_goes(running: Running, tell: Say) -> None:
 
 def _ledger(policy: SitePolicy, site: str) -> LedgerOfSite:
     ledger = SqliteLedger(policy.ledger)
-    entries = [each for each in ledger.verify() if not isinstance(each.event, NoData)]
+    entries = [each for each in ledger.verify() if not releases_nothing(each.event)]
     rounds = sorted({each.round for each in entries})
     return LedgerOfSite(site, len(entries), ledger.spent(), rounds)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fedldp.accounting.events import is_idealised, within
+from fedldp.accounting.accountants import is_idealised
+from fedldp.accounting.events import within
 from fedldp.errors import ConfigError
 from fedldp.parts.per_client import is_own
 from fedldp.systems.base import Problem, SystemConfig

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedldp.accounting.budget import Kind
+from fedldp.accounting.accountants import Kind
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.identity import make_identity, read_public

@@ -32,7 +32,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from fedldp.accounting.budget import Budget, Kind, price, total_of
+from fedldp.accounting.accountants import Kind
+from fedldp.accounting.budget import Budget, price, total_of
 from fedldp.checked import Checked
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.identity import new_file
@@ -159,7 +160,7 @@ class SitePolicy(Checked):
         agreement.check()
         check_stated(agreement)
         if agreement.in_clear and not self.allow_in_clear:
-            what = agreement.in_clear[0].what
+            what = agreement.in_clear[0]
             raise PrivacyError(
                 f"allow_in_clear = false: {system} sends {what} unprotected; set it to true only "
                 "if everybody may know them"

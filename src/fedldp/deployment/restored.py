@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from fedldp.accounting.events import NoData
+from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.ledger import LedgerUnusable
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.store import FolderStore
@@ -90,13 +90,13 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> Lost:
         for exchange, event in enumerate(agreement.events)
         if ledger.budget.may_cover(event)
     ]
-    if all(isinstance(event, NoData) for _, event in events):
+    if all(releases_nothing(event) for _, event in events):
         return Lost(agreement.run, 0)
     entries = ledger.releases()
     answered = {
         entry.round
         for entry in entries
-        if entry.run == agreement.run and not isinstance(entry.event, NoData)
+        if entry.run == agreement.run and not releases_nothing(entry.event)
     }
     rounds = agreement.turns - len(answered)
     times = len({entry.run for entry in entries if entry.run.startswith(f"{agreement.run} lost ")})

@@ -19,8 +19,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fedldp.accounting.budget import UNITS
-from fedldp.accounting.events import NoData
+from fedldp.accounting.accountants import UNITS, sent_of_nothing
 from fedldp.accounting.ledger import LedgerUnusable
 from fedldp.accounting.shown import number
 from fedldp.accounting.sqlite_ledger import SqliteLedger
@@ -239,8 +238,9 @@ class Agent:
             log.info("%s: answered again, with the same bytes and at no cost", place)
             return
         entry = entries[-1]
-        if isinstance(entry.event, NoData):
-            log.info("%s: sent %s, which tell nothing", place, entry.event.what)
+        nothing = sent_of_nothing(entry.event)
+        if nothing is not None:
+            log.info("%s: sent %s, which tell nothing", place, nothing)
             return
         budget = self._ledger.budget
         left = budget.remaining(each.cost for each in entries)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.budget import Budget, price
-from fedldp.accounting.events import Event, NoData
+from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Clients, Releases
 from fedldp.parts.sides import Draws, Encoder
 from fedldp.systems.base import Problem, SystemConfig
@@ -74,4 +75,4 @@ def _times_paid(event: Event, budget: Budget, most: int) -> int:
 def events_of_round(encoder: Encoder[Any], exchanges: int) -> list[Event]:
     """Return what a client releases in one round, without what is computed from no data."""
     events = [encoder.event(exchange) for exchange in range(exchanges)]
-    return [event for event in events if not isinstance(event, NoData)]
+    return [event for event in events if not releases_nothing(event)]

@@ -46,7 +46,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureReport, Several
+from fedldp.accounting.accountants import coordinate_of, is_pure
+from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, Several
 from fedldp.accounting.statement import Claim
 from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
@@ -140,7 +141,7 @@ class LdpflSoundConfig(SystemConfig):
         everything = Several(each=record, count=most)
         return SendPlain(PerRecord(record=self._drawn(record), client=self._drawn(everything)))
 
-    def _drawn(self, event: PureReport | Several) -> DrawnOnce:
+    def _drawn(self, event: Event) -> DrawnOnce:
         # Another number of rounds would put an example into another one.
         return DrawnOnce(drawn=event, identity=f"gradients, in {self.rounds} rounds")
 
@@ -168,14 +169,14 @@ class LdpflSoundConfig(SystemConfig):
         """One example in the whole run, label included; proven."""
         return EpsilonMeaning("record", "proven")
 
-    def _whole(self, size: int) -> PureReport:
+    def _whole(self, size: int) -> Event:
         """Return the event of one example's gradient.
 
         Raises:
             ConfigError: the mechanism is not pure private for the gradient as a whole.
         """
         event = self.randomiser(size).event(size)
-        if not isinstance(event, PureReport):
+        if not is_pure(event) or coordinate_of(event) is not None:
             raise ConfigError(
                 f"mechanism = {self.mechanism}: epsilon is no pure budget of a whole vector with "
                 f"it; choose {_SUITABLE}"

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
-from fedldp.accounting.budget import Budget, Kind
+from fedldp.accounting.accountants import Kind
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.checked import Checked

@@ -1,0 +1,322 @@
+"""The table of accountants: it has every event, and a new one is a class and an entry."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+from ledgers import release
+from tables import DOWNLINK, released
+
+from fedldp.accounting import events
+from fedldp.accounting.accountants import (
+    ACCOUNTANTS,
+    SIDES,
+    Accountant,
+    Kind,
+    UnknownEvent,
+    accountant,
+    drawn_once,
+    from_record,
+    is_idealised,
+    on_side,
+    protects_in_training,
+    releases_nothing,
+    sent_in_clear,
+)
+from fedldp.accounting.budget import Budget, cost, price
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    GaussianShare,
+    InClear,
+    NoData,
+    PerRecord,
+    PureReport,
+    SampledGaussian,
+    Several,
+    TwoValuedBits,
+    to_record,
+)
+from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees, summing_guarantees
+from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
+from fedldp.audit.mechanisms import QUICK_PLAN, audit, questions_of
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.two_point import TwoPoint
+
+# Ledgers and run folders hold these names. They stay, whatever becomes of the classes.
+WIRE = {
+    "TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare",
+    "SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord", "DrawnOnce",
+    "Several",
+}  # fmt: skip
+
+SUBSET = '''
+"""A report that names k of M things; whose bits a shuffler and a sum protect, if it is told so."""
+
+from dataclasses import dataclass
+
+from fedldp.accounting.accountants import ACCOUNTANTS, Accountant, Bits, Pure, price_of_pure
+from fedldp.accounting.events import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subset(Event):
+    epsilon: float
+    chosen: int
+
+
+def _bits(event):
+    return Bits(epsilon=event.epsilon, coordinates=event.chosen, whole=event.epsilon)
+
+
+ACCOUNTANTS[Subset] = Accountant(
+    price=lambda event, kind: price_of_pure(event.epsilon, kind),
+    loss=lambda event: Pure(whole=event.epsilon, singles=(((event.epsilon, 1.0), 1),)),
+    coordinate=lambda event: Subset(epsilon=event.epsilon, chosen=1),
+    summed=_bits,
+    shuffled=_bits,
+)
+'''
+
+PERSON = '''
+"""A release that costs one person less than it costs the whole input of a client."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedldp.accounting.accountants import ACCOUNTANTS, Accountant
+from fedldp.accounting.events import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerPerson(Event):
+    level: ClassVar[int] = 3
+    person: Event
+    client: Event
+
+
+ACCOUNTANTS[PerPerson] = Accountant(
+    sides=lambda event: {"person": event.person, "client": event.client}
+)
+'''
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return what loads a module of a temporary folder; its entries go with the test."""
+    before = dict(ACCOUNTANTS)
+
+    def load(name: str, text: str) -> ModuleType:
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(importlib.sys.modules, name, raising=False)  # type: ignore[attr-defined]
+        return importlib.import_module(name)
+
+    yield load
+    ACCOUNTANTS.clear()
+    ACCOUNTANTS.update(before)
+
+
+def lines_of(found: dict[str, Any], unit: str, adversary: str) -> list[dict[str, Any]]:
+    return [g for g in found["guarantees"] if (g["unit"], g["adversary"]) == (unit, adversary)]
+
+
+# The table
+
+
+def test_every_event_has_an_entry_and_its_name_for_ever() -> None:
+    classes = {
+        each
+        for each in vars(events).values()
+        if isinstance(each, type) and issubclass(each, Event) and each is not Event
+    }
+    assert set(ACCOUNTANTS) == classes
+    assert {cls.wire for cls in ACCOUNTANTS} == WIRE
+    assert len(WIRE) == len(ACCOUNTANTS)
+
+
+def test_an_entry_says_of_one_kind_only_what_its_events_are() -> None:
+    for wrong in ({}, {"nothing": lambda e: "x", "sides": lambda e: {"client": e}}):
+        with pytest.raises(TypeError, match="exactly one"):
+            Accountant(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_unknown_event_raises_whatever_is_asked_of_it() -> None:
+    class Weaker(PureReport):
+        """A subclass, which may mean something else."""
+
+    event = Weaker(epsilon=1.0)
+    once = DrawnOnce(drawn=event, identity="all")
+    questions = [
+        accountant, drawn_once, releases_nothing, is_idealised, sent_in_clear, protects_in_training,
+        lambda event: on_side(event, "record"), lambda event: cost(event, "pure"),
+        lambda event: price(event, "zcdp"), lambda event: released({1: {0: event}}),
+        lambda event: local_guarantees(Counter([event]), "client-run", 0.0),
+        lambda event: shuffled_guarantees(event, 1, anonymity_set=9, chunk=1, delta=1e-5),
+    ]  # fmt: skip
+    for question in questions:
+        with pytest.raises(UnknownEvent, match="event Weaker: no accountant knows it"):
+            question(event)
+    for question in (is_idealised, sent_in_clear, lambda event: cost(event, "pure")):
+        with pytest.raises(UnknownEvent, match="event Weaker: no accountant knows it"):
+            question(once)
+    with pytest.raises(ConfigError, match="this version knows TwoValuedBits"):
+        from_record(to_record(event))
+
+
+def test_what_is_stated_of_a_larger_side_holds_for_a_smaller_one() -> None:
+    one, two = PureReport(epsilon=1.0), PureReport(epsilon=2.0)
+    event = PerRecord(record=one, client=two)
+    assert [on_side(event, side) for side in SIDES] == [one, two, two]
+    assert [on_side(one, side) for side in SIDES] == [one] * 3
+    once = DrawnOnce(drawn=two, identity="all")
+    assert {side for side, _ in drawn_once(once)} == set(SIDES)
+    assert set(drawn_once(PerRecord(record=once, client=one))) == {("record", "all")}
+
+
+def test_what_protects_while_a_client_trains_is_told_from_what_does_so_after() -> None:
+    bits = TwoValuedBits(epsilon=1.0, coordinates=3)
+    for event in (bits, Several(each=bits, count=2), NoData(what="keys"),
+                  GaussianShare(squared_distance=1, variance=64)):  # fmt: skip
+        assert not protects_in_training(event)
+    steps = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
+    clear = InClear(what="weights")
+    for event in (steps, clear, DrawnOnce(drawn=bits, identity="all"),
+                  PerRecord(record=bits, client=bits), Several(each=clear, count=2)):  # fmt: skip
+        assert protects_in_training(event)
+
+
+# A new event: a class and an entry
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_a_new_event_is_paid_for_and_kept(loaded: Any, tmp_path: Path, kind: Kind) -> None:
+    event = loaded("subset_by_test", SUBSET).Subset(epsilon=0.5, chosen=3)
+    assert cost(event, kind) == cost(PureReport(epsilon=0.5), kind) > 0
+    assert cost(Several(each=event, count=3), "pure") == 1.5
+    assert price(DrawnOnce(drawn=event, identity="all"), "pure") == 0.5
+    budget = Budget(kind, 3.0)
+    ledger = SqliteLedger(tmp_path / "ledger.sqlite", budget)
+    release(ledger, "run", 1, event, lambda: b"report")
+    assert [each.event for each in SqliteLedger(ledger.path, budget).verify()] == [event]
+    simulated = MemoryLedger(budget)
+    release(simulated.of(0), "run", 1, event, lambda: b"report")
+    assert MemoryLedger.from_record(simulated.to_record()).releases("run").events == [event]
+
+
+def test_a_new_event_is_stated(loaded: Any) -> None:
+    event = loaded("subset_by_test", SUBSET).Subset(epsilon=0.5, chosen=3)
+    as_known = TwoValuedBits(epsilon=0.5, coordinates=3, whole=0.5)
+    found, expected = (
+        statement(
+            released({round: dict.fromkeys(range(50), each) for round in (1, 2)}),
+            claim=None,
+            shuffler=ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0),
+            summed=SumInPath(untrusted_clients=1),
+            delta=1e-5,
+        )
+        for each in (event, as_known)
+    )
+    (pure, approximate) = lines_of(found, "client-run", "server")
+    assert (pure["epsilon"], pure["kind"]) == (1.0, "pure")
+    assert 0 < approximate["epsilon"] <= 1.0
+    for unit, adversary in (("weight", "server"), ("weight", "shuffled-server"),
+                            ("client-run", "shuffled-server"),
+                            ("client-run", "summing-server")):  # fmt: skip
+        assert lines_of(found, unit, adversary) == lines_of(expected, unit, adversary) != []
+
+
+def test_a_new_event_is_audited(loaded: Any) -> None:
+    module = loaded("subset_by_test", SUBSET)
+
+    class Stating(TwoPoint):
+        name = "stating"
+
+        def event(self, size: int) -> Any:
+            return module.Subset(epsilon=size * self.epsilon_per_weight, chosen=size)
+
+    found = questions_of(Stating, QUICK_PLAN)
+    assert {question.game.unit for question in found if hasattr(question.game, "unit")} >= {
+        "client-round",
+        "weight",
+    }
+    assert all(proven is not None for question in found for proven in question.proven)
+    assert audit("", [Stating], plan=QUICK_PLAN, trials=500).verdict == "ok"
+
+
+# A new side: people
+
+
+def test_what_protects_people_is_a_class_and_an_entry(loaded: Any) -> None:
+    per_person = loaded("person_by_test", PERSON).PerPerson
+    share = GaussianShare(squared_distance=10_000, variance=400)
+    event = per_person(person=share, client=InClear(what="all that many people add up to"))
+    with pytest.raises(ConfigError, match="cannot stand there"):
+        DrawnOnce(drawn=event, identity="all")
+    for side in ("record", "person"):
+        assert price(event, "zcdp", side=side) == cost(share, "zcdp") < math.inf
+    assert price(event, "zcdp") == math.inf
+    assert from_record(to_record(event)) == event
+    assert protects_in_training(event)
+
+    noise = PureReport(epsilon=3.0)
+    downlink = per_person(person=noise, client=InClear(what="the mean of a site's people"))
+    of_round = {**dict.fromkeys(range(50), event), DOWNLINK: downlink}
+    table = dict.fromkeys((1, 2, 3), of_round)
+    found = statement(
+        released(table),
+        claim=None,
+        shuffler=None,
+        summed=SumInPath(untrusted_clients=1),
+        delta=1e-5,
+    )
+    history = Counter({share: 3})
+    _, in_sum = summing_guarantees(history, summands=49, untrusted=1, delta=1e-5)
+    (alone,) = local_guarantees(history, "person", 1e-5)
+    for adversary, expected in (
+        ("server", alone.epsilon),
+        ("summing-server", in_sum.epsilon),
+        ("downlink", 9.0),
+    ):
+        line = lines_of(found, "person", adversary)[0]
+        assert line["neighbours"] == "replace-person"
+        assert line["epsilon"] == expected
+        assert not lines_of(found, "record", adversary)
+    for adversary in ("server", "downlink"):
+        assert [g["kind"] for g in lines_of(found, "client-run", adversary)] == ["none"]
+    assert not lines_of(found, "client-run", "summing-server")
+
+
+def test_the_bits_of_others_hide_a_client_in_a_sum_and_no_record_of_it() -> None:
+    # A client's bits may be all but certain where one record alone changes little.
+    nearly_certain = TwoValuedBits(epsilon=30.0, coordinates=3)
+    event = PerRecord(record=TwoValuedBits(epsilon=0.5, coordinates=3), client=nearly_certain)
+    found = statement(
+        released({1: dict.fromkeys(range(50), event)}),
+        claim=None,
+        shuffler=None,
+        summed=SumInPath(untrusted_clients=1),
+        delta=1e-5,
+    )
+    assert lines_of(found, "record", "server")
+    assert lines_of(found, "client-run", "summing-server")
+    assert not lines_of(found, "record", "summing-server")
+
+
+def test_people_who_draw_once_pay_once(loaded: Any) -> None:
+    per_person = loaded("person_by_test", PERSON).PerPerson
+    once = DrawnOnce(drawn=PureReport(epsilon=1.0), identity="bits")
+    event = per_person(person=once, client=InClear(what="weights"))
+    assert price(event, "pure", [event], side="person") == 0.0
+    assert price(event, "pure", [event]) == math.inf
+    other = PerRecord(record=once, client=PureReport(epsilon=2.0))
+    assert price(event, "pure", [other], side="person") == 1.0
