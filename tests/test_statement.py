@@ -140,7 +140,7 @@ def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: s
         if downlink is not None:
             ledger.count_downlink("run", round, downlink)
     again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
-    assert state(made.settled, again.releases("run")) == made.privacy
+    assert state(made.settled, made.problem, again.releases("run")) == made.privacy
 
 
 @pytest.mark.parametrize("name", ["quickstart", "fedavg-quickstart"])

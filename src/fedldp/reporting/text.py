@@ -147,6 +147,7 @@ def _size(line: dict[str, Any]) -> float:
 _FROM = {
     "weight": "from one weight of one report",
     "record": "about one training example",
+    "person": "about all that one person has at one site",
     "client-round": "from all that one client sends in a round",
     "client-run": "from all that one client sends in the run",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from fedldp.accounting.accountants import Kind
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.check import SMALLEST_DELTA
-from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.guarantees import Adversary
 from fedldp.checked import Checked
 from fedldp.models import name_of
 
@@ -37,10 +37,14 @@ ModelName = Annotated[str, BeforeValidator(_named)]
 LARGEST_BATCH = 1_000_000_000
 
 
+TargetUnit = Literal["weight", "record", "client-round", "client-run"]
+"""The units that some system's statement has lines of; a person is not yet one."""
+
+
 class Target(Checked):
     """A guarantee to meet: the run's budget is solved so that the statement does."""
 
-    unit: Unit = Field(description="what to protect")
+    unit: TargetUnit = Field(description="what to protect")
     epsilon: Positive = Field(description="the guarantee's epsilon, at most")
     delta: float = Field(1e-5, ge=0, lt=1, description="its delta")
     adversary: Adversary = Field("server", description="against whom")
