@@ -84,6 +84,8 @@ ACCOUNTANTS[Subset] = Accountant(
     coordinate=lambda event: Subset(epsilon=event.epsilon, chosen=1),
     summed=_bits,
     shuffled=_bits,
+    by_mechanism=True,
+    size=lambda event: event.chosen,
 )
 '''
 

@@ -175,6 +175,10 @@ class Accountant(Generic[E]):
         summed: what a sum of such reports shows, where a sum protects them.
         shuffled: what a shuffler of their coordinates shows, where one protects them.
         real_arithmetic_only: whether what is proven holds for real numbers, not for floats.
+        by_mechanism: whether a mechanism may state it of its report: how that was randomised, and
+            no more. What is drawn once, tells nothing or costs a record less is known by whoever
+            decides what a mechanism is given, and how often.
+        size: how many coordinates it counts, which is a report's size; None: it counts none.
     """
 
     loss: Callable[[E], Loss] | None = None
@@ -186,6 +190,8 @@ class Accountant(Generic[E]):
     summed: Callable[[E], Bits | Normal] | None = None
     shuffled: Callable[[E], Bits] | None = None
     real_arithmetic_only: Callable[[E], bool] = lambda event: False
+    by_mechanism: bool = False
+    size: Callable[[E], int] | None = None
 
     def __post_init__(self) -> None:
         kinds = (self.loss, self.content, self.sides, self.nothing)
@@ -271,20 +277,28 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         coordinate=lambda event: replace(event, coordinates=1, whole=None),
         summed=_bits,  # of bits a sum shows what a shuffler of single bits does
         shuffled=_bits,
+        by_mechanism=True,
+        size=lambda event: event.coordinates,
     ),
     PureCoordinates: Accountant(
-        price=_price_of_coordinates, loss=_loss_of_coordinates, coordinate=_costliest
+        price=_price_of_coordinates,
+        loss=_loss_of_coordinates,
+        coordinate=_costliest,
+        by_mechanism=True,
+        size=lambda event: sum(count for _, count in event.groups),
     ),
     PureReport: Accountant(
         price=lambda event, kind: price_of_pure(event.epsilon, kind),
         loss=lambda event: Pure(whole=event.epsilon, singles=(((event.epsilon, 1.0), 1),)),
         real_arithmetic_only=lambda event: event.idealised,
+        by_mechanism=True,
     ),
     # Noise has no pure guarantee; and what a deployment draws is the discrete Gaussian, for which
     # mu-GDP is not proven.
     GaussianReport: Accountant(
         price=lambda event, kind: Fraction(event.rho) if kind == "zcdp" else None,
         loss=lambda event: Normal(mu=lambda shares: event.mu),
+        by_mechanism=True,
     ),
     GaussianShare: Accountant(  # by itself: a ledger does not know what it was summed with
         price=lambda event, kind: (
@@ -292,12 +306,13 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         ),
         loss=_loss_of_share,
         summed=_loss_of_share,
+        by_mechanism=True,
     ),
     SampledGaussian: Accountant(loss=_loss_of_sampled, real_arithmetic_only=lambda event: True),
     SampledClientsGaussian: Accountant(
         loss=_loss_of_sampled_clients, real_arithmetic_only=lambda event: True
     ),
-    InClear: Accountant(loss=lambda event: Clear(what=event.what)),
+    InClear: Accountant(loss=lambda event: Clear(what=event.what), by_mechanism=True),
     NoData: Accountant(nothing=lambda event: event.what),
     PerRecord: Accountant(
         sides=lambda event: {"record": event.record, "client": event.client},
