@@ -18,6 +18,7 @@ from clients import client_of
 from neighbours import PROBLEM, SMALL, halves, images
 from numpy.typing import NDArray
 
+from fedldp.accounting.budget import cost
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.client.keys import SecretKeys
 from fedldp.data import load_dataset, partition
@@ -29,6 +30,7 @@ from fedldp.parts.feature_net import FeatureNet, build
 from fedldp.parts.public_encoder import to_public
 from fedldp.randomness import Stream
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.systems import Problem
 from fedldp.systems.ldpfl import LdpflConfig
 from fedldp.wire import Broadcast
@@ -160,6 +162,39 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
         for part in parts:
             trained = num_trained(len(part), config.test_share)
             assert charged >= trained * (config.num_bits(PROBLEM) + 1)
+
+
+def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_many() -> None:
+    config = ldpfl(num_clients=5, partition="drawn:20", encoder="public", evaluation="common")
+    problem = problem_of(config, None)
+    event = config.client_encoder(problem, 0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.record, DrawnOnce)
+    assert isinstance(event.client, DrawnOnce)
+    assert isinstance(event.client.drawn, PureCoordinates)
+    trained = num_trained(20, config.test_share)
+    assert trained < 20
+    assert sum(count for _, count in event.client.drawn.groups) == trained * (
+        config.num_bits(problem) + 1
+    )
+    price = cost(event.record, "pure") * trained
+    privacy = plan(config, problem).privacy
+    for unit in ("client-round", "client-run"):
+        pure, _ = (line for line in privacy["guarantees"] if line["unit"] == unit)
+        assert pure["epsilon"] == pytest.approx(price, rel=1e-12)
+    assert SHARED in privacy["warnings"]
+    result = simulate(config.changed(rounds=1))
+    assert result.privacy == plan(config.changed(rounds=1), problem).privacy
+
+
+@pytest.mark.parametrize("clear", [{"label_epsilon": None}, {"encoder": "own"},
+                                   {"evaluation": "clients"}])  # fmt: skip
+def test_equal_numbers_hide_nothing_that_goes_in_clear(clear: dict[str, Any]) -> None:
+    public = {"encoder": "public", "evaluation": "common"}
+    config = ldpfl(num_clients=5, partition="drawn:20", **{**public, **clear})
+    for unit in ("record", "client-round", "client-run"):
+        found = plan(config, problem_of(config, None)).privacy["guarantees"]
+        assert {line["kind"] for line in found if line["unit"] == unit} == {"none"}
 
 
 def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one() -> None:

@@ -25,7 +25,9 @@ from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.randomness import Stream
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
+from fedldp.systems.settings import ClientBudget
 from fedldp.wire import Broadcast
 
 
@@ -124,6 +126,39 @@ def test_where_the_number_of_examples_is_private_only_examples_have_a_line(
     assert {line["kind"] for line in lines(config, "client-run")} == {"none"}
     assert {line["kind"] for line in lines(config, "client-round")} == {"none"}
     assert [line["epsilon"] <= 8 for line in lines(config, "record")] == [True, True]
+
+
+def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_many() -> None:
+    """How many is public then, as in an equal share, and it is what every client has."""
+    config = sound(num_clients=5, partition="drawn:7", mechanism="laplace")
+    problem = problem_of(config, None)
+    event = config.client_encoder(problem, 0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.client, DrawnOnce)
+    assert event.client.drawn == Several(each=PureReport(epsilon=8.0), count=7)
+    parts = partition(images(60).labels, 5, "drawn:7", np.random.default_rng(0))
+    assert {len(part) for part in parts} == {7}
+    found = plan(config, problem).privacy
+    for unit in ("client-round", "client-run"):
+        pure, approximate = (line for line in found["guarantees"] if line["unit"] == unit)
+        assert pure["epsilon"] == pytest.approx(7 * 8.0, rel=1e-12)
+        assert approximate["epsilon"] <= pure["epsilon"]
+    assert SHARED in found["warnings"]
+
+
+@pytest.mark.parametrize(("limit", "answers"), [(56.0, 5), (55.9, 0)])
+def test_a_client_that_draws_its_examples_pays_for_all_of_them(limit: float, answers: int) -> None:
+    config = sound(
+        num_clients=5, partition="drawn:7", mechanism="laplace",
+        client_budget=ClientBudget(limit=limit),
+    )  # fmt: skip
+    if not answers:
+        with pytest.raises(RunError, match="refuse"):
+            simulate(config)
+        return
+    result = simulate(config)
+    assert [one.clients for one in result.rounds] == [answers] * config.rounds
+    assert result.privacy == plan(config, problem_of(config, None)).privacy
 
 
 def test_where_data_say_whose_they_are_only_examples_have_a_line() -> None:

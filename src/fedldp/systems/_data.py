@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from fedldp.checked import Checked
 from fedldp.data import Columns, is_table
+from fedldp.data.partition import parse_scheme
 from fedldp.errors import ConfigError
 from fedldp.systems.settings import Count
 
@@ -22,6 +23,8 @@ _OF_TABLES = (
     "classes",
 )
 _OF_PARTITIONS = ("partition", "num_examples")
+_EQUAL = ("iid", "drawn")
+"""Partitions in which every client has as many examples as the others, up to one."""
 
 
 class DataSettings(Checked):
@@ -72,7 +75,7 @@ class DataSettings(Checked):
             problem: a ``Problem``. Data that say whose they are need not be divided equally.
             num_clients: among whom they are divided.
         """
-        if self.partition != "iid" or problem.num_clients is not None:
+        if problem.num_clients is not None or parse_scheme(self.partition)[0] not in _EQUAL:
             return None
         share: int = -(-problem.num_examples // num_clients)
         return share
