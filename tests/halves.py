@@ -27,7 +27,7 @@ from fedldp.accounting.events import (
     InClear,
     PerRecord,
 )
-from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.ledger import Ledgers
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import Keys, SecretKeys, SimulationKeys
@@ -167,7 +167,7 @@ class Told:
             labels=examples.labels,
         )
 
-    def runtime(self, folder: Path, ledger: Ledger) -> ClientRuntime:
+    def runtime(self, folder: Path, ledger: Ledgers) -> ClientRuntime:
         """Return the runtime of a client that knows no more than this."""
         config = from_mapping(tomllib.loads(self.config))
         side = config.client(self.problem, self.index, CPU)
@@ -184,7 +184,7 @@ def runtime_of(
     side: ClientSide,
     keys: Keys,
     folder: Path,
-    ledger: Ledger,
+    ledger: Ledgers,
     index: int,
     examples: Examples,
     failed: Callable[[Exception], None] | None = None,
@@ -210,7 +210,7 @@ def runtime_of(
 
 def at_site(told: Told, folder: Path, questions: Sequence[bytes], *, on_disk: bool) -> Any:
     """Answer questions in a process of its own; return the line where it refuses to start."""
-    ledger: Ledger = SqliteLedger(folder / "ledger", PLENTY) if on_disk else MemoryLedger().of(0)
+    ledger: Ledgers = SqliteLedger(folder / "ledger", PLENTY) if on_disk else MemoryLedger()
     try:
         runtime = told.runtime(folder, ledger)
     except PrivacyError as error:
@@ -274,7 +274,7 @@ class Case:
         keys: Keys,
         folder: Path,
         *,
-        ledger: Ledger | None = None,
+        ledger: Ledgers | None = None,
         side: ClientSide | None = None,
         examples: Examples | None = None,
         failed: Callable[[Exception], None] | None = None,
@@ -286,7 +286,7 @@ class Case:
             self.side(client) if side is None else side,
             keys,
             folder,
-            MemoryLedger().of(client) if ledger is None else ledger,
+            MemoryLedger() if ledger is None else ledger,
             client,
             self.own(client) if examples is None else examples,
             failed,

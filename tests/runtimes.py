@@ -12,7 +12,7 @@ import numpy as np
 
 from fedldp.accounting.budget import Budget, cost
 from fedldp.accounting.events import Event
-from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.ledger import Ledgers
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.bounding import Ranges
@@ -113,10 +113,10 @@ class Site:
     def __post_init__(self) -> None:
         self.memory = MemoryLedger(budget_for(self.releases))
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> Ledgers:
         if self.real:
             return SqliteLedger(self.folder / "ledger", budget_for(self.releases))
-        return self.memory.of(0)
+        return self.memory
 
     def start(self) -> ClientRuntime:
         """Return a runtime as it is after a restart: what is not on the disk is gone."""

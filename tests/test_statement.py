@@ -35,6 +35,7 @@ from fedldp.accounting.guarantees import (
     local_guarantees,
     shuffled_guarantees,
 )
+from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import statement
@@ -136,7 +137,8 @@ def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: s
         for client in participants(made.settled, round, draws):
             for exchange in range(config.exchanges):
                 event = own[client].event(exchange)
-                ledger.of(client).release("run", round, exchange, bytes(32), event, bytes)
+                place = Place("run", round, exchange, bytes(32))
+                ledger.release(place, event, [client], lambda: [b""])
         if downlink is not None:
             ledger.count_downlink("run", round, downlink)
     again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
@@ -368,7 +370,7 @@ def test_the_servers_own_noise_is_a_line_against_those_who_see_broadcasts() -> N
 def test_events_within_events_survive_the_ledgers_record(event: Event) -> None:
     assert from_record(json.loads(json.dumps(to_record(event)))) == event
     ledger = MemoryLedger()
-    ledger.of(3).release("run", 1, 0, bytes(32), event, bytes)
+    ledger.release(Place("run", 1, 0, bytes(32)), event, [3], lambda: [b""])
     again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
     assert again.releases("run") == released({1: {3: event}})
 

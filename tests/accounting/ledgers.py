@@ -7,17 +7,20 @@ import multiprocessing
 import os
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedldp.accounting.budget import Budget
-from fedldp.accounting.events import Event, PureReport
-from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.events import Event, NoData, PureReport
+from fedldp.accounting.ledger import Ledgers, Place
 from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.errors import PrivacyError
 
 ONE = PureReport(epsilon=1.0)
+KEYS = NoData(what="public keys")
 PLENTY = Budget("pure", 1e6)
 FORK = multiprocessing.get_context("fork")
 
@@ -29,8 +32,52 @@ def asked(question: str) -> bytes:
     return hashlib.sha256(question.encode()).digest()
 
 
+@dataclass(frozen=True)
+class One:
+    """One client of some ledgers, to which every step is put alone.
+
+    Attributes:
+        ledgers: its own and perhaps others'.
+        client: its index.
+    """
+
+    ledgers: Ledgers
+    client: int = 0
+
+    def recall(self, run: str, round: int, exchange: int, question: bytes) -> bytes | None:
+        """Return what was answered to this very question before, or raise."""
+        return self._found(Place(run, round, exchange, question), KEYS)
+
+    def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
+        """Return if ``event`` may be released where nothing was released yet, or raise."""
+        assert self._found(Place(run, round, exchange, asked("?")), event) is None
+
+    def release(
+        self,
+        run: str,
+        round: int,
+        exchange: int,
+        question: bytes,
+        event: Event,
+        make: Callable[[], bytes],
+        most_rounds: int | None = None,
+    ) -> bytes:
+        """Return the bytes to send, or raise."""
+        place = Place(run, round, exchange, question)
+        (row,) = self.ledgers.release(place, event, [self.client], lambda: [make()], most_rounds)
+        if isinstance(row, PrivacyError):
+            raise row
+        return bytes(row)
+
+    def _found(self, place: Place, event: Event) -> bytes | None:
+        (found,) = self.ledgers.check(place, event, [self.client])
+        if isinstance(found, PrivacyError):
+            raise found
+        return found
+
+
 def release(
-    ledger: Ledger,
+    ledger: Ledgers | One,
     run: str,
     round: int,
     event: Event,
@@ -40,7 +87,8 @@ def release(
     question: str = "?",
 ) -> bytes:
     """Release with what most tests do not care about."""
-    return ledger.release(run, round, exchange, asked(question), event, make)
+    one = ledger if isinstance(ledger, One) else One(ledger)
+    return one.release(run, round, exchange, asked(question), event, make)
 
 
 def fresh() -> bytes:

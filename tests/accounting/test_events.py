@@ -189,11 +189,11 @@ def test_no_event_from_any_json_lowers_what_is_spent(record: Any, kind: Kind) ->
     for costs in (cost(event, kind), price(event, kind, [event]), price(event, kind)):
         assert costs >= 0  # and it is no NaN; infinite where it cannot be paid
     ledger = MemoryLedger(Budget(kind, 10.0))
-    release(ledger.of(0), "run", 1, ONE, bytes)
+    release(ledger, "run", 1, ONE, bytes)
     before = ledger.spent(0)
     for round in (2, 3):
         try:
-            release(ledger.of(0), "run", round, event, bytes)
+            release(ledger, "run", round, event, bytes)
         except FedldpError:
             assert ledger.spent(0) == before
         assert before <= ledger.spent(0) <= 10.0
@@ -234,7 +234,7 @@ def test_what_holds_no_data_costs_nothing(kind: Kind) -> None:
     assert cost(KEYS, kind) == 0.0
     assert cost(PerRecord(record=ONE, client=KEYS), kind) == 0.0
     with pytest.raises(FedldpError, match="pure budget of epsilon"):
-        release(MemoryLedger(Budget("pure", 0.0)).of(0), "run", 1, ONE, never)
+        release(MemoryLedger(Budget("pure", 0.0)), "run", 1, ONE, never)
 
 
 def test_what_is_drawn_once_has_its_price_once() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ledgers import ONE, PLENTY, asked, digest, filled, fresh, never, release
+from ledgers import ONE, PLENTY, One, asked, digest, filled, fresh, never, release
 
 from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import (
@@ -91,7 +91,7 @@ def test_bytes_that_were_taken_out_are_not_randomised_again(path: Path) -> None:
     with pytest.raises(NoLongerKept, match="its bytes are no longer kept"):
         release(ledger, "run", 3, ONE, never)
     with pytest.raises(NoLongerKept):
-        ledger.recall("run", 3, 0, asked("?"))
+        One(ledger).recall("run", 3, 0, asked("?"))
     assert len(ledger.verify()) == 4
 
 
@@ -162,7 +162,7 @@ def test_what_no_budget_covers_is_refused(path: Path, kind: Kind, event: Event, 
     with pytest.raises(OverBudget, match=what):
         release(ledger, "run", 0, event, never)
     with pytest.raises(OverBudget, match=what):
-        ledger.admit("run", 10**5, 0, event)
+        One(ledger).admit("run", 10**5, 0, event)
     assert ledger.releases() == []
 
 
@@ -181,7 +181,7 @@ def test_an_unknown_event_is_refused(path: Path, event: Event) -> None:
     with pytest.raises(PrivacyError, match=f"event {type(event).__name__}: no accountant knows it"):
         release(SqliteLedger(path, PLENTY), "run", 0, event, never)
     with pytest.raises(PrivacyError, match="no accountant knows it"):
-        release(MemoryLedger().of(0), "run", 0, event, never)
+        release(MemoryLedger(), "run", 0, event, never)
 
 
 # The file
@@ -270,7 +270,8 @@ def test_a_changed_or_removed_entry_is_found_by_every_use(path: Path, statement:
         ledger.verify, ledger.releases, ledger.spent, ledger.remaining,
         lambda: release(ledger, "run", 3, ONE, never),
         lambda: release(ledger, "run", 4, ONE, never),
-        lambda: ledger.recall("run", 3, 0, asked("?")), lambda: ledger.admit("run", 10**5, 0, ONE),
+        lambda: One(ledger).recall("run", 3, 0, asked("?")),
+        lambda: One(ledger).admit("run", 10**5, 0, ONE),
         lambda: SqliteLedger(path).verify(),
     ]  # fmt: skip
     for use in uses:

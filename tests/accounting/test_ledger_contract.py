@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ONE, asked, fresh, never
+from ledgers import KEYS, ONE, One, asked, fresh, never
 from samples import some
 
 from fedldp.accounting.budget import Budget
@@ -21,17 +21,15 @@ from fedldp.accounting.events import (
     GaussianReport,
     GaussianShare,
     InClear,
-    NoData,
     PerRecord,
     PureReport,
     TwoValuedBits,
 )
-from fedldp.accounting.ledger import AskedOtherwise, Ledger, NoLongerKept, OverBudget
+from fedldp.accounting.ledger import AskedOtherwise, NoLongerKept, OverBudget
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.errors import ConfigError, FedldpError
 
-KEYS = NoData(what="public keys")
 FEATURES = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
 LABELS = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="labels")
 OTHER_FEATURES = DrawnOnce(drawn=PureReport(epsilon=0.5), identity="features")
@@ -41,20 +39,20 @@ CLEAR = InClear(what="weights")
 class Store(Protocol):
     """A ledger, and what it has spent."""
 
-    def __call__(self, budget: Budget) -> tuple[Ledger, Callable[[], float]]: ...
+    def __call__(self, budget: Budget) -> tuple[One, Callable[[], float]]: ...
 
 
 @pytest.fixture(params=["file", "memory", "worker"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    def begin(budget: Budget) -> tuple[Ledger, Callable[[], float]]:
+    def begin(budget: Budget) -> tuple[One, Callable[[], float]]:
         if request.param == "file":
             file = SqliteLedger(tmp_path / "client.ledger", budget)
-            return file, file.spent
+            return One(file), file.spent
         memory = MemoryLedger(budget)
         if request.param == "worker":
-            memory.of(5).release("before", 0, 0, asked("?"), KEYS, lambda: b"keys")
+            One(memory, 5).release("before", 0, 0, asked("?"), KEYS, lambda: b"keys")
             memory = memory.extract([4, 5])
-        return memory.of(5), lambda: memory.spent(5)
+        return One(memory, 5), lambda: memory.spent(5)
 
     return begin
 
@@ -270,7 +268,7 @@ calls = st.tuples(
 )
 
 
-def outcome(ledger: Ledger, call: Any) -> Any:
+def outcome(ledger: One, call: Any) -> Any:
     """Return what a call gives: bytes, nothing, or the kind of its error."""
     what, run, round, exchange, question, event = call
     place = run, round, exchange, asked(question)
@@ -294,7 +292,7 @@ def test_the_same_calls_have_the_same_outcomes(budget: Budget, sequence: list[An
         file = SqliteLedger(Path(folder) / "client.ledger", budget)
         memory = MemoryLedger(budget)
         for call in sequence:
-            expected, found = outcome(file, call), outcome(memory.of(0), call)
+            expected, found = outcome(One(file), call), outcome(One(memory), call)
             if call[0] == "recall" and isinstance(expected, bytes):
                 assert found is None  # no bytes are kept
                 assert expected == answer(*call[1:4], asked(call[4]))

@@ -7,6 +7,7 @@ import json
 import pickle
 import time
 import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +15,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ONE, asked, never
+from ledgers import ONE, One, asked, never
 
-from fedldp.accounting.budget import Budget
+from fedldp.accounting.budget import Budget, draws_once, price
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -26,14 +27,21 @@ from fedldp.accounting.events import (
     PureReport,
     TwoValuedBits,
 )
-from fedldp.accounting.ledger import check_turn
-from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.accounting.memory_run import LARGEST_CLIENT
+from fedldp.accounting.ledger import (
+    AskedOtherwise,
+    NoLongerKept,
+    OutOfTurn,
+    OverBudget,
+    Place,
+    Verdict,
+)
+from fedldp.accounting.memory_ledger import LARGEST_CLIENT, MemoryLedger, Run
 from fedldp.errors import ConfigError, FedldpError, PrivacyError
 from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 
 CLIENTS = 6
+PLACE = Place("run", 1, 0, asked("?"))
 EVENTS: list[Event] = [
     ONE,
     ONE,
@@ -55,15 +63,30 @@ class Step(NamedTuple):
     question: str
     event: Event
     clients: list[int]
-    most_rounds: int | None
+    max_rounds: int | None
+    gone: frozenset[int] = frozenset()
+    """Of these what they drew once is gone."""
 
     @property
-    def place(self) -> tuple[str, int, int, bytes]:
-        return self.run, self.round, self.exchange, asked(self.question)
+    def place(self) -> Place:
+        return Place(self.run, self.round, self.exchange, asked(self.question))
+
+    def check(self, ledger: MemoryLedger) -> list[Verdict]:
+        return ledger.check(
+            self.place, self.event, self.clients, self.max_rounds, lambda one: one not in self.gone
+        )
+
+    def release(self, ledger: MemoryLedger, make: Any = None) -> Any:
+        make = self.answers if make is None else make
+        return ledger.release(self.place, self.event, self.clients, make, self.max_rounds)
 
     def answer(self, client: int) -> bytes:
         """Return what a client answers: it follows from the question."""
         return hashlib.sha256(repr((self[:4], client)).encode()).digest()
+
+    def of(self, *clients: int) -> Step:
+        """Return the same question to these clients."""
+        return self._replace(clients=list(clients))
 
     def answers(self) -> Any:
         rows = [np.frombuffer(self.answer(client), np.uint8) for client in self.clients]
@@ -79,6 +102,7 @@ steps = st.builds(
     st.sampled_from(EVENTS),
     st.lists(st.integers(0, CLIENTS - 1), unique=True),
     st.none() | st.integers(1, 3),
+    st.just(frozenset[int]()) | st.frozensets(st.integers(0, CLIENTS - 1)),
 )
 sequences = st.lists(steps, max_size=12)
 ordered = sequences.map(lambda each: sorted(each, key=lambda step: step[1:3]))
@@ -87,36 +111,53 @@ budgets = st.none() | st.builds(
 )
 
 
-def passes(ledger: MemoryLedger, step: Step, client: int) -> bool:
-    """Return whether one client's ledger would let a new release pass, as a client asks it."""
-    one = ledger.of(client)
-    answered = ledger.history(step.run, client).total()
-    try:
-        one.recall(*step.place)
-        check_turn(one.rounds_before(step.run, step.round), step.most_rounds)
-        one.admit(*step.place[:3], step.event)
-        copy = pickle.loads(pickle.dumps(ledger))  # it may have been released before
-        one_by_one(copy, step, client)
-    except FedldpError:
-        return False
-    return bool(copy.history(step.run, client).total() > answered)
-
-
-def one_by_one(ledger: MemoryLedger, step: Step, client: int) -> None:
-    ledger.of(client).release(
-        *step.place, step.event, lambda: step.answer(client), most_rounds=step.most_rounds
-    )
+def told(verdict: Verdict) -> tuple[type, str] | bytes | None:
+    """Return a verdict so that two can be compared."""
+    return (type(verdict), str(verdict)) if isinstance(verdict, Exception) else verdict
 
 
 def each_alone(ledger: MemoryLedger, step: Step) -> list[Any]:
     """Release to one client after the other, and return who was refused, and why."""
     found: list[Any] = []
     for client in step.clients:
+        one = step.of(client)
         try:
-            one_by_one(ledger, step, client)
+            (row,) = one.release(ledger)
         except FedldpError as error:
             found.append((type(error), str(error)))
+        else:
+            assert bytes(row) == one.answer(client)
     return found
+
+
+def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
+    """Return the kind of what a ledger says to one client, from what it released alone."""
+    run = ledger._runs.get(step.run, Run())
+    row = run.row(client)
+    shape, done = run.shape(row), 0
+    if step.round < shape.round:
+        return NoLongerKept
+    if step.round == shape.round:
+        for there, question, event in shape.answered:
+            if there == step.exchange and question != asked(step.question):
+                return AskedOtherwise
+            if there == step.exchange and event == step.event:
+                return None
+    for bits in run.rounds(row):
+        done |= bits & ((1 << step.round) - 1)
+    if step.max_rounds is not None and done.bit_count() >= step.max_rounds:
+        return OutOfTurn
+    if done and draws_once(step.event) and client in step.gone:
+        return NoLongerKept
+    before = list(ledger.history(step.run, client))
+    try:
+        if ledger.budget is None:
+            price(step.event, "pure", before)
+        else:
+            ledger.budget.admit(step.event, Fraction(ledger.spent(client)), before)
+    except PrivacyError as error:
+        return type(error)
+    return None
 
 
 def state(ledger: MemoryLedger) -> Any:
@@ -137,20 +178,29 @@ def state(ledger: MemoryLedger) -> Any:
 def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: Any) -> None:
     together, alone = MemoryLedger(budget), MemoryLedger(budget)
     for step in sequence:
-        arguments = *step.place, step.event, step.clients
-        ready = together.ready(*arguments, most_rounds=step.most_rounds)
-        assert ready == all(passes(alone, step, client) for client in step.clients)
+        verdicts = [told(each) for each in step.check(together)]
+        assert verdicts == [told(step.of(one).check(alone)[0]) for one in step.clients]
+        kinds = [each[0] if isinstance(each, tuple) else each for each in verdicts]
+        assert kinds == [slowly(alone, step, client) for client in step.clients]
         assert state(together) == state(alone)  # to ask changes nothing
-        if ready and step.clients:
-            rows = together.release_all(*arguments, step.answers, most_rounds=step.most_rounds)
-            assert rows.tobytes() == step.answers().tobytes()
-            assert each_alone(alone, step) == []
-            assert each_alone(together, step) == []  # the same again costs nothing
-        elif not ready:
-            with pytest.raises(PrivacyError, match=r"not every one .* nothing was released"):
-                together.release_all(*arguments, never, most_rounds=step.most_rounds)
-            assert state(together) == state(alone)
-            assert each_alone(together, step) == each_alone(alone, step)
+        may = step.of(*(one for one, each in zip(step.clients, verdicts, strict=True) if not each))
+        before = state(together)
+        try:
+            sent = b"".join(map(bytes, may.release(together)))
+        except PrivacyError:  # one of them released another event here
+            assert each_alone(alone, may) != []
+            assert state(together) == before
+            each_alone(together, may)
+        else:
+            assert sent == may.answers().tobytes()
+            assert each_alone(alone, may) == []
+            assert each_alone(together, may) == []  # the same again costs nothing
+            assert b"".join(map(bytes, may.release(together))) == sent
+        if kinds.count(None) < len(kinds) and not step.gone:
+            before = state(together)
+            with pytest.raises(PrivacyError):  # one that may not holds up all
+                step.release(together, never)
+            assert state(together) == before
         assert state(together) == state(alone)
         if budget is not None:
             for client in range(CLIENTS):
@@ -158,9 +208,8 @@ def test_many_at_once_are_as_one_after_the_other(sequence: list[Step], budget: A
     back = MemoryLedger.from_record(json.loads(json.dumps(together.to_record())), budget)
     assert back.to_record() == together.to_record()
     for step in sequence:  # resumed: what was answered is refused
-        rest = [client for client in step.clients if passes(together, step, client)]
-        arguments = *step.place, step.event, step.clients
-        assert back.ready(*arguments, most_rounds=step.most_rounds) == (rest == step.clients)
+        for one, two in zip(step.check(together), step.check(back), strict=True):
+            assert told(one) == told(two) or isinstance(two, NoLongerKept)
 
 
 @pytest.mark.slow
@@ -176,10 +225,9 @@ def test_workers_together_are_as_one(
             part = step._replace(clients=batch)
             each_alone(whole, part)
             there = pickle.loads(pickle.dumps(ledger.extract(batch)))
-            arguments = *part.place, part.event, batch
-            if batch and there.ready(*arguments, most_rounds=step.most_rounds):
-                there.release_all(*arguments, part.answers, most_rounds=step.most_rounds)
-            else:
+            try:
+                part.release(there)
+            except PrivacyError:
                 each_alone(there, part)
             before = state(ledger) if there.to_record() == ledger.extract(batch).to_record() else 0
             for _ in range(2):  # the same twice changes nothing
@@ -206,7 +254,7 @@ def test_what_two_ledgers_have_counted_is_counted_once(some: Any, others: Any) -
         for client, round, exchange, event in sorted(releases, key=lambda each: each[:3]):
             step = Step("run", round, exchange, "?", event, [client], None)
             if (client, round, exchange) not in table:
-                one_by_one(ledger, step, client)
+                step.release(ledger)
                 table[client, round, exchange] = event
         ledgers.append(ledger)
         tables.append(table)
@@ -227,7 +275,8 @@ def test_what_two_ledgers_have_counted_is_counted_once(some: Any, others: Any) -
         assert all(list(mine.values()).count(event) == n for event, n in history.items())
         for round in range(42):
             before = len({r for r, _ in mine if r < round})
-            assert ledger.of(client).rounds_before("run", round) == before
+            run = ledger._runs.get("run", Run())
+            assert run.rounds_before(np.array([run.row(client)]), round) == before
 
 
 # What is refused
@@ -244,9 +293,10 @@ def rows(n: int) -> Any:
 )
 def test_clients_are_indices_each_once(clients: Any) -> None:
     ledger = MemoryLedger()
-    assert not ledger.ready("run", 1, 0, asked("?"), ONE, clients)
-    with pytest.raises(PrivacyError, match="nothing was released"):
-        ledger.release_all("run", 1, 0, asked("?"), ONE, clients, never)
+    with pytest.raises(ConfigError, match="clients: "):
+        ledger.check(PLACE, ONE, clients)
+    with pytest.raises(ConfigError, match="clients: "):
+        ledger.release(PLACE, ONE, clients, never)
     assert ledger.runs() == []
 
 
@@ -255,17 +305,19 @@ def test_clients_are_indices_each_once(clients: Any) -> None:
     [("", 1, 0, asked("?")), ("run", -1, 0, asked("?")), ("run", 10**6 + 1, 0, asked("?")),
      ("run", 1, True, asked("?")), ("run", 1, 0, b"short")],
 )  # fmt: skip
-def test_a_malformed_place_is_not_ready(place: Any) -> None:
-    assert not MemoryLedger().ready(*place, ONE, [0])
+def test_a_malformed_place_is_refused(place: Any) -> None:
+    with pytest.raises(ConfigError, match=r"run = |round = |exchange = |question: "):
+        MemoryLedger().check(Place(*place), ONE, [0])
 
 
 @pytest.mark.parametrize(
-    "wrong", [rows(2), rows(4), rows(3)[0], rows(3).astype(np.int8), rows(3)[None]]
+    "wrong",
+    [rows(2), rows(4), rows(3)[0], rows(3).astype(np.int8), rows(3)[None], [b"x"] * 2, ["x"] * 3],
 )
 def test_rows_that_are_no_answers_cost_nothing(wrong: Any) -> None:
     ledger = MemoryLedger()
     with pytest.raises(ConfigError, match=r"answers: .* nothing was released"):
-        ledger.release_all("run", 1, 0, asked("?"), ONE, [0, 1, 2], lambda: wrong)
+        ledger.release(PLACE, ONE, [0, 1, 2], lambda: wrong)
     assert ledger.runs() == []
 
 
@@ -276,29 +328,44 @@ def test_an_error_while_they_are_made_costs_nothing() -> None:
         raise RuntimeError("bound")
 
     with pytest.raises(RuntimeError, match="bound"):
-        ledger.release_all("run", 1, 0, asked("?"), ONE, range(3), fail)
+        ledger.release(PLACE, ONE, range(3), fail)
     assert ledger.runs() == []
-    assert ledger.ready("run", 1, 0, asked("!"), ONE, range(3))
+    assert ledger.check(PLACE._replace(question=asked("!")), ONE, range(3)) == [None] * 3
 
 
-def test_one_client_that_cannot_pay_holds_up_all() -> None:
+def test_one_client_that_cannot_pay_is_told_apart() -> None:
     ledger = MemoryLedger(Budget("pure", 2.0))
     for round, clients in ((1, [0, 1, 2]), (2, [1])):
         sent = rows(len(clients))
-        ledger.release_all("run", round, 0, asked("?"), ONE, clients, lambda sent=sent: sent)
-    assert not ledger.ready("run", 3, 0, asked("?"), ONE, [0, 1, 2])
-    assert ledger.ready("run", 3, 0, asked("?"), ONE, [0, 2])
-    assert not ledger.ready("other", 1, 0, asked("?"), ONE, [0, 1, 2])  # all runs count
-    assert ledger.ready("other", 1, 0, asked("?"), ONE, [0, 2])
+        ledger.release(PLACE._replace(round=round), ONE, clients, lambda sent=sent: sent)
+    for place in (PLACE._replace(round=3), PLACE._replace(run="other")):  # all runs count
+        one, two, three = ledger.check(place, ONE, [0, 1, 2])
+        assert one is three is None
+        assert isinstance(two, OverBudget)
+        with pytest.raises(OverBudget):
+            ledger.release(place, ONE, [0, 1, 2], never)
+
+
+def test_one_client_that_would_answer_otherwise_is_refused_alone() -> None:
+    ledger = MemoryLedger()
+    first = [b"one", b"two", b"three"]
+    assert ledger.release(PLACE, ONE, [4, 5, 6], lambda: first) == first
+    before = ledger.to_record()
+    again = ledger.release(PLACE, ONE, [6, 4, 5], lambda: [b"three", b"other", b"two"])
+    assert again[0] == b"three"
+    assert isinstance(again[1], NoLongerKept)
+    assert "client 4, run run round 1 exchange 0" in str(again[1])
+    assert again[2] == b"two"
+    assert ledger.to_record() == before
 
 
 def test_rows_may_lie_anyhow_in_memory() -> None:
     ledger = MemoryLedger()
     square = np.arange(16, dtype=np.uint8).reshape(4, 4)
-    ledger.release_all("run", 1, 0, asked("?"), ONE, [3, 1, 2, 0], lambda: square.T)
+    ledger.release(PLACE, ONE, [3, 1, 2, 0], lambda: square.T)
     for place, client in enumerate([3, 1, 2, 0]):
         sent = square.T[place].tobytes()
-        one = ledger.of(client)
+        one = One(ledger, client)
         assert one.release("run", 1, 0, asked("?"), ONE, lambda sent=sent: sent) == sent
 
 
@@ -312,7 +379,7 @@ def test_shapes_that_no_client_has_any_more_are_forgotten() -> None:
             question = f"{round} {client}"  # each client is asked something else
             for each in (ledger, plain) if round == 39 else (ledger,):
                 step = Step("run", round, 0, question, ONE, [client], None)
-                one_by_one(each, step, client)
+                step.release(each)
     assert len(ledger._runs["run"].shapes) <= 1001
     record = ledger.to_record()["runs"][0]
     assert record["shapes"] == plain.to_record()["runs"][0]["shapes"]
@@ -325,7 +392,7 @@ def filled(clients: int, rounds: int, share: float = 1.0) -> MemoryLedger:
     for round in range(1, rounds + 1):
         chosen = np.flatnonzero(generator.random(clients) < share)
         sent = np.zeros((chosen.size, 1), np.uint8)
-        ledger.release_all("run", round, 0, asked("?"), event, chosen, lambda sent=sent: sent)
+        ledger.release(PLACE._replace(round=round), event, chosen, lambda sent=sent: sent)
     return ledger
 
 
@@ -350,7 +417,7 @@ def test_a_checkpoint_of_many_clients_is_small_and_fast(
 def test_a_client_takes_a_few_bytes() -> None:
     tracemalloc.start()
     ledger = filled(2**16, 2)
-    ledger.release_all("run", 3, 0, asked("?"), ONE, range(64), lambda: rows(64))
+    ledger.release(PLACE._replace(round=3), ONE, range(64), lambda: rows(64))
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert grown < 24 * 2**16  # a second kind of release is a column more
@@ -359,8 +426,8 @@ def test_a_client_takes_a_few_bytes() -> None:
 def test_two_answers_to_one_question_are_not_joined() -> None:
     """Of clients who were asked in two places: whoever joined them would hide a second release."""
     here, there = MemoryLedger(), MemoryLedger()
-    here.of(3).release("run", 1, 0, asked("?"), ONE, lambda: b"one")
-    there.of(3).release("run", 1, 0, asked("?"), ONE, lambda: b"other")
+    One(here, 3).release("run", 1, 0, asked("?"), ONE, lambda: b"one")
+    One(there, 3).release("run", 1, 0, asked("?"), ONE, lambda: b"other")
     before = here.to_record()
     with pytest.raises(PrivacyError, match="two different answers"):
         here.absorb(there)

@@ -13,23 +13,26 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ONE, asked, fresh, never, release
+from ledgers import KEYS, ONE, One, asked, fresh, never, release
 from tables import DOWNLINK, released
 
 from fedldp.accounting.budget import Budget, Kind, cost
-from fedldp.accounting.events import DrawnOnce, Event, InClear, NoData, PureReport, TwoValuedBits
+from fedldp.accounting.events import DrawnOnce, Event, InClear, PureReport, TwoValuedBits
 from fedldp.accounting.ledger import AskedOtherwise, NoLongerKept, OverBudget
-from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.accounting.memory_record import pack_indices, unpack_indices
-from fedldp.accounting.memory_run import LARGEST_CLIENT, LARGEST_ROUND
+from fedldp.accounting.memory_ledger import (
+    LARGEST_CLIENT,
+    LARGEST_ROUND,
+    MemoryLedger,
+    pack_indices,
+    unpack_indices,
+)
 from fedldp.errors import ConfigError, PrivacyError
 
 OTHER = TwoValuedBits(epsilon=0.5, coordinates=3)
-KEYS = NoData(what="public keys")
 
 
 def charge(ledger: MemoryLedger, client: int, round: int, event: Event) -> None:
-    release(ledger.of(client), "run", round, event, lambda: b"x")
+    release(One(ledger, client), "run", round, event, lambda: b"x")
 
 
 def again(ledger: MemoryLedger, budget: Budget | None = None) -> MemoryLedger:
@@ -109,7 +112,7 @@ def test_without_a_budget_all_is_counted() -> None:
 
 
 def test_a_client_that_would_answer_anew_is_refused() -> None:
-    ledger = MemoryLedger().of(3)
+    ledger = One(MemoryLedger(), 3)
     release(ledger, "run", 1, ONE, lambda: b"one")
     with pytest.raises(NoLongerKept, match=r"client 3, run run round 1 .* randomised again"):
         release(ledger, "run", 1, ONE, lambda: b"two")
@@ -120,7 +123,7 @@ def test_only_answers_of_the_latest_round_are_known() -> None:
     ledger = MemoryLedger()
     for round in (1, 2):
         for exchange in (0, 1) if round == 1 else (0,):
-            release(ledger.of(3), "run", round, ONE, fresh, exchange=exchange)
+            release(One(ledger, 3), "run", round, ONE, fresh, exchange=exchange)
     run = ledger._runs["run"]
     assert [np.count_nonzero(run.answers[exchange]) for exchange in (0, 1)] == [1, 0]
 
@@ -137,8 +140,10 @@ def test_a_budget_is_each_clients_own() -> None:
 
 @pytest.mark.parametrize("client", [-1, True, 1.0, LARGEST_CLIENT + 1])
 def test_a_client_is_an_index(client: Any) -> None:
+    with pytest.raises(ConfigError, match="clients: "):
+        One(MemoryLedger(), client).admit("run", 1, 0, ONE)
     with pytest.raises(ConfigError, match="client = "):
-        MemoryLedger().of(client)
+        MemoryLedger().history("run", client)
 
 
 def test_a_simulations_rounds_are_limited() -> None:
@@ -149,13 +154,13 @@ def test_a_simulations_rounds_are_limited() -> None:
 def test_two_priced_events_of_a_client_in_one_round_have_no_statement() -> None:
     ledger = MemoryLedger()
     for round in (1, 2):
-        release(ledger.of(0), "run", round, KEYS, fresh, exchange=0)
-        release(ledger.of(0), "run", round, ONE, fresh, exchange=1)
+        release(One(ledger, 0), "run", round, KEYS, fresh, exchange=0)
+        release(One(ledger, 0), "run", round, ONE, fresh, exchange=1)
     assert ledger.releases("run") == released({1: {0: ONE}, 2: {0: ONE}})
     for event in (ONE, OTHER):
         both = again(ledger)
-        release(both.of(0), "run", 3, ONE, fresh, exchange=0)
-        release(both.of(0), "run", 3, event, fresh, exchange=1)
+        release(One(both, 0), "run", 3, ONE, fresh, exchange=0)
+        release(One(both, 0), "run", 3, event, fresh, exchange=1)
         with pytest.raises(ConfigError, match="in one round; count them as one event"):
             both.releases("run")
 
@@ -189,7 +194,7 @@ def test_a_resumed_simulation_counts_on() -> None:
 def test_a_resumed_simulation_answers_nothing_again() -> None:
     ledger = MemoryLedger()
     charge(ledger, 1, 3, ONE)
-    resumed = again(ledger).of(1)
+    resumed = One(again(ledger), 1)
     for question, error in (("!", AskedOtherwise), ("?", NoLongerKept)):
         with pytest.raises(error):
             resumed.recall("run", 3, 0, asked(question))
@@ -199,7 +204,7 @@ def test_a_resumed_simulation_answers_nothing_again() -> None:
         release(resumed, "run", 2, ONE, never)
     once = DrawnOnce(drawn=ONE, identity="bits")
     charge(ledger, 2, 1, once)
-    resumed = again(ledger, Budget("pure", 1.0)).of(2)
+    resumed = One(again(ledger, Budget("pure", 1.0)), 2)
     release(resumed, "run", 2, once, fresh)  # it was paid before
 
 
@@ -323,10 +328,10 @@ def test_a_worker_goes_on_with_its_clients_and_the_parent_takes_over() -> None:
     assert [ledger.spent(client) for client in range(3)] == [3.0, 2.0, 3.0]
     # Questions and answers came along.
     with pytest.raises(AskedOtherwise):
-        release(ledger.of(2), "run", 3, ONE, never, question="!")
+        release(One(ledger, 2), "run", 3, ONE, never, question="!")
     charge(ledger, 2, 3, ONE)
     with pytest.raises(NoLongerKept, match="randomised again"):
-        release(ledger.of(2), "run", 3, ONE, fresh)
+        release(One(ledger, 2), "run", 3, ONE, fresh)
     with pytest.raises(OverBudget):
         charge(ledger, 2, 4, ONE)
 
@@ -355,7 +360,7 @@ def test_workers_that_disagree_are_refused(other: tuple[int, Event, str]) -> Non
     for round in (2, 3):
         charge(ledger, 0, round, ONE)
     round, event, question = other
-    release(worker.of(0), "run", round, event, fresh, question=question)
+    release(One(worker), "run", round, event, fresh, question=question)
     with pytest.raises(AskedOtherwise):
         ledger.absorb(worker)
     assert ledger.history("run", 0)[ONE] == 3
@@ -370,7 +375,7 @@ def test_many_clients_are_fast_and_small() -> None:
     ledger, began = MemoryLedger(), time.process_time()
     for round in range(1, 11):
         for client in range(2_000):
-            ledger.of(client).release("run", round, 0, asked(str(round)), ONE, lambda: b"x")
+            One(ledger, client).release("run", round, 0, asked(str(round)), ONE, lambda: b"x")
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert time.process_time() - began < 2.0  # traced

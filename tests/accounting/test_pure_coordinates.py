@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from accounting_oracles import mixed
+from ledgers import One
 from tables import released
 
 from fedldp.accounting.accountants import from_record
@@ -38,7 +39,7 @@ def test_a_record_reads_back_as_an_equal_event() -> None:
     kept = PerRecord(record=DrawnOnce(drawn=EVENT, identity="all"), client=PureReport(epsilon=11.0))
     assert from_record(json.loads(json.dumps(to_record(kept)))) == kept
     ledger = MemoryLedger(Budget("pure", 100.0))
-    ledger.of(0).release("run", 1, 0, bytes(32), EVENT, bytes)
+    One(ledger).release("run", 1, 0, bytes(32), EVENT, bytes)
     again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
     assert again.releases("run") == released({1: {0: EVENT}})
 

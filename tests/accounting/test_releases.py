@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ONE, asked
+from ledgers import ONE, One, asked
 from tables import DOWNLINK, Table, released, table_of
 
 from fedldp.accounting.events import Event, InClear, NoData, PerRecord, PureReport, TwoValuedBits
@@ -122,8 +122,8 @@ def test_a_plan_and_the_ledgers_after_it_agree(drawn: Any, noisy: bool) -> None:
         there = rounds[round]
         table[round] = {client: events[client] for client in (clients if there is None else there)}
         for client in table[round]:
-            ledger.of(client).release("run", round, 0, asked("?"), KEYS, bytes)
-            ledger.of(client).release("run", round, 1, asked("?"), events[client], bytes)
+            One(ledger, client).release("run", round, 0, asked("?"), KEYS, bytes)
+            One(ledger, client).release("run", round, 1, asked("?"), events[client], bytes)
         if downlink is not None:
             ledger.count_downlink("run", round, downlink)
             table[round][DOWNLINK] = downlink

@@ -93,18 +93,11 @@ def test_it_passes_in_several_rounds() -> None:
 class Forgetful:
     """A client's ledger that does not know what it answered."""
 
-    def recall(self, *place: Any) -> None:
-        return None
+    def check(self, place: Any, event: Any, clients: Any, *_: Any) -> list[None]:
+        return [None] * len(clients)
 
-    def rounds_before(self, *place: Any) -> int:
-        return 0
-
-    def admit(self, *place: Any) -> None:
-        return None
-
-    def release(self, *place: Any, most_rounds: int | None = None) -> bytes:
-        *_, make = place
-        return bytes(make())
+    def release(self, place: Any, event: Any, clients: Any, make: Any, *_: Any) -> Any:
+        return make()
 
 
 @pytest.mark.slow

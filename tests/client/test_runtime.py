@@ -31,6 +31,7 @@ from fedldp.accounting.events import (
     PureReport,
     SampledGaussian,
 )
+from fedldp.accounting.ledger import Place
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.runtime import Pending
 from fedldp.errors import PrivacyError
@@ -146,7 +147,8 @@ def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
     site = Site(tmp_path, releases=1)
 
     def spend(broadcast: Broadcast, client: Client) -> None:
-        site.ledger().release("another", 1, 0, bytes(32), ENCODER.event(), lambda: b"spent")
+        another = Place("another", 1, 0, bytes(32))
+        site.ledger().release(another, ENCODER.event(), [0], lambda: [b"spent"])
 
     site.step = MeanStep(spend)
     assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)

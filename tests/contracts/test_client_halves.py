@@ -35,7 +35,7 @@ from tables import table_of
 import fedldp
 from fedldp.accounting.budget import cost
 from fedldp.accounting.events import Event, NoData
-from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.ledger import Ledgers, Place
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.errors import ConfigError, PrivacyError
@@ -100,9 +100,7 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
         assert not SqliteLedger(tmp_path / "site" / "ledger").releases()
         return
     ledger = MemoryLedger(PLENTY)
-    here = case.start(
-        talk.index, secret_keys(talk.index), tmp_path / "here", ledger=ledger.of(talk.index)
-    )
+    here = case.start(talk.index, secret_keys(talk.index), tmp_path / "here", ledger=ledger)
     answers = [here.answer(message) for message in talk.questions]
     assert sent.result() == answers
     assert len(answers) == 2 * config.exchanges
@@ -215,33 +213,17 @@ def test_a_client_is_not_told_whose_the_rows_of_a_table_are() -> None:
 class Recording:
     """A ledger that notes what is charged, with the bytes that leave for it."""
 
-    ledger: Ledger
+    ledger: Ledgers
     charged: list[tuple[Event, bytes]]
 
-    def recall(self, *place: Any) -> bytes | None:
-        return self.ledger.recall(*place)
-
-    def rounds_before(self, *place: Any) -> int:
-        return self.ledger.rounds_before(*place)
-
-    def admit(self, *place: Any) -> None:
-        self.ledger.admit(*place)
+    def check(self, *arguments: Any) -> Any:
+        return self.ledger.check(*arguments)
 
     def release(
-        self,
-        run: str,
-        round: int,
-        exchange: int,
-        question: bytes,
-        event: Event,
-        make: Any,
-        *,
-        most_rounds: int | None = None,
-    ) -> bytes:
-        left = self.ledger.release(
-            run, round, exchange, question, event, make, most_rounds=most_rounds
-        )
-        self.charged.append((event, left))
+        self, place: Place, event: Event, clients: Any, make: Any, max_rounds: int | None = None
+    ) -> Any:
+        left = self.ledger.release(place, event, clients, make, max_rounds)
+        self.charged += [(event, bytes(row)) for row in left if not isinstance(row, Exception)]
         return left
 
 

@@ -94,7 +94,7 @@ class Channel:
             else SimulationKeys(self.config.seed, index)
         )
         made = runtime_of(
-            self.config, problem, side, keys, self.folder / str(index), self.ledger.of(index),
+            self.config, problem, side, keys, self.folder / str(index), self.ledger,
             index, Examples(train.features[rows], train.labels[rows]), self.refusals.append,
         )  # fmt: skip
         return replace(made, policy=replace(made.policy, exchanges=side.exchanges))

@@ -170,7 +170,7 @@ def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Repo
         policy=Policy(run="run", rounds=both.config.rounds, exchanges=1, layout=both.layout),
         keys=SimulationKeys(0, 0),
         store=FolderStore(folder, "run"),
-        ledger=MemoryLedger().of(0),
+        ledger=MemoryLedger(),
     )
     question = Question(run="run", exchange=0, broadcast=replace(both.broadcast, weights=weights))
     return read_answer_to(question, runtime.answer(pack_question(question)))

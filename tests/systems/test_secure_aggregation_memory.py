@@ -78,7 +78,7 @@ class Sites:
         config, problem = self.halves.config, self.halves.problem
         return runtime_of(
             config, problem, config.client(problem, index, CPU), secret_keys(index),
-            self.folder / str(index), self.ledger.of(index), index, NOBODYS,
+            self.folder / str(index), self.ledger, index, NOBODYS,
             self.errors.append,
         )  # fmt: skip
 

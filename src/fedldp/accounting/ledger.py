@@ -1,13 +1,16 @@
-"""The client's privacy ledger: what it has released, and the refusal to release more.
+"""What clients have released, and the refusal to release more.
 
-The client's own ledger decides, whatever a server asks for. There is one protocol, and two stores:
+A client's own ledger decides, whatever a server asks for. There is one protocol, and two stores:
 ``sqlite_ledger`` keeps one client's on its disk, ``memory_ledger`` those of a simulation's clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.accounting.check import check_count
 from fedldp.accounting.events import Event
@@ -40,77 +43,115 @@ class LedgerUnusable(PrivacyError):
     """The ledger is damaged, locked, of another version, or cannot be written."""
 
 
-class Ledger(Protocol):
-    """One client's ledger.
+class Place(NamedTuple):
+    """Where an answer stands: what was asked, and in which round of which run.
 
-    Guarantee: whatever ``release`` has returned is counted, and the sum of the costs never passes
-    the budget. For one (run, round, exchange) only ever the same bytes are returned.
+    Attributes:
+        run: identifies the run; 1 to 200 printable characters.
+        round: of that run, at least 0.
+        exchange: of that round, at least 0.
+        question: the SHA-256 digest of what was asked.
+    """
+
+    run: str
+    round: int
+    exchange: int
+    question: bytes
+
+
+Clients: TypeAlias = "Sequence[int] | NDArray[np.integer]"
+"""Indices of clients, each once."""
+
+Rows: TypeAlias = "Sequence[bytes] | NDArray[np.uint8]"
+"""What clients send, one row for each; one array where all rows have one length."""
+
+Verdict: TypeAlias = "bytes | PrivacyError | None"
+"""May a client answer? None: yes. Else what it answered before, or why it refuses."""
+
+Released: TypeAlias = "Sequence[bytes | PrivacyError] | NDArray[np.uint8]"
+"""What leaves, one row for each client; an error stands for that of a client that refuses."""
+
+Holds = Callable[[int], bool]
+"""Whether a client still has what it drew once in the run."""
+
+
+def always(client: int) -> bool:
+    """Return that a client has it: for what is never drawn once."""
+    return True
+
+
+class Ledgers(Protocol):
+    """The ledgers of one client, or of many.
+
+    Guarantee: whatever ``release`` has returned for a client is counted, and the sum of its costs
+    never passes the client's budget. For one (run, round, exchange) only ever the same bytes are
+    returned.
 
     A question is asked by (run, round, exchange), and is told from others by the SHA-256 digest of
     its bytes. Within a run rounds do not go back: only the latest round's answers are kept, all its
     exchanges; whatever is asked for an earlier round is refused. What is drawn once (``DrawnOnce``)
     costs once in each run.
 
-    All methods raise ``LedgerUnusable`` where the store cannot be used, and ``ConfigError`` for a
-    malformed argument; nothing was released then.
+    Both methods raise ``ConfigError`` for a malformed argument; nothing was released then.
     """
 
-    def recall(self, run: str, round: int, exchange: int, question: bytes) -> bytes | None:
-        """Return what was answered to this very question before.
+    def check(
+        self,
+        place: Place,
+        event: Event,
+        clients: Clients,
+        max_rounds: int | None = None,
+        holds: Holds = always,
+    ) -> Sequence[Verdict]:
+        """Return for each client whether it may release ``event`` now, so that none trains in vain.
 
-        None if nothing was released there; or by a store that keeps no bytes, if ``release`` can
-        make the same ones again and check that.
+        Args:
+            place: of the answer.
+            event: what it will release.
+            clients: who is asked.
+            max_rounds: how many rounds of the run a client may answer.
+            holds: see ``Holds``; asked for events that are drawn once.
 
-        Raises:
-            AskedOtherwise: it was released for another question.
-            NoLongerKept: it is of an earlier round than the run's latest, or its bytes are gone.
-        """
-
-    def rounds_before(self, run: str, round: int) -> int:
-        """Return in how many rounds of a run before ``round`` something was released."""
-
-    def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
-        """Return if ``event`` may be released now, or was there, so that no client trains in vain.
-
-        Raises:
-            OverBudget: the budget does not cover the event.
-            AskedOtherwise: the run drew another event under the same identity.
+        Returns:
+            Of each client, in their order: None if it may, also where a store that keeps no bytes
+            has released it before: ``release`` makes the same bytes again and checks that. The
+            bytes that it answered to this very question before. Or the first that applies of
+            AskedOtherwise: it was released for another question, or the run drew another event
+            under the same identity. NoLongerKept: it is of an earlier round than the run's latest,
+            its bytes are gone, or what was drawn once is. OutOfTurn: so many rounds before this one
+            were answered. OverBudget: the budget does not cover the event. LedgerUnusable: the
+            store cannot be used.
         """
 
     def release(
         self,
-        run: str,
-        round: int,
-        exchange: int,
-        question: bytes,
+        place: Place,
         event: Event,
-        make: Callable[[], bytes],
-        *,
-        most_rounds: int | None = None,
-    ) -> bytes:
-        """Charge ``event``, and return the bytes to send once they are stored and synced.
+        clients: Clients,
+        make: Callable[[], Rows],
+        max_rounds: int | None = None,
+    ) -> Released:
+        """Charge ``event`` to each client, and return the rows to send once all are synced.
 
         The same question again: the same bytes, at no further cost.
 
         Args:
-            run: identifies the run; 1 to 200 printable characters.
-            round: of that run, at least 0.
-            exchange: of that round, at least 0.
-            question: the SHA-256 digest of what was asked.
+            place: of the answer.
             event: what ``make`` will release.
-            make: returns the randomised bytes; called at most once, and only if the budget covers
-                the event, with the ledger locked.
-            most_rounds: how many rounds of the run may be answered.
+            clients: who answers.
+            make: returns the randomised bytes, one row for each client; called at most once, and
+                only if every client may answer, with the ledger locked.
+            max_rounds: how many rounds of the run a client may answer.
 
         Raises:
-            OverBudget, AskedOtherwise, NoLongerKept: as above; nothing was released. An error of
+            PrivacyError: as ``check`` says of one of the clients; nothing was released. An error of
                 ``make`` is passed on, and costs nothing.
-            OutOfTurn: so many rounds before this one were answered; nothing was released.
         """
 
 
-def check_place(run: str, round: int, exchange: int, question: bytes) -> None:
-    """Raise ConfigError unless these can name a release."""
+def check_place(place: Place) -> None:
+    """Raise ConfigError unless this can name a release."""
+    run, round, exchange, question = place
     check_run(run)
     for name, value in (("round", round), ("exchange", exchange)):
         check_count(name, value)
@@ -134,7 +175,12 @@ def went_back(run: str, round: int, latest: int) -> NoLongerKept:
     )
 
 
-def check_turn(rounds_before: int, most_rounds: int | None) -> None:
+def lost_draws(run: str) -> NoLongerKept:
+    """Return the error for a client that does not have any more what it drew once in a run."""
+    return NoLongerKept(f"run {run}: what was drawn once in it is gone; nothing was released")
+
+
+def check_turn(rounds_before: int, max_rounds: int | None) -> None:
     """Raise OutOfTurn if ``rounds_before`` rounds were answered, and no more may be."""
-    if most_rounds is not None and rounds_before >= most_rounds:
-        raise OutOfTurn(f"{rounds_before} rounds were answered, of {most_rounds} at most")
+    if max_rounds is not None and rounds_before >= max_rounds:
+        raise OutOfTurn(f"{rounds_before} rounds were answered, of {max_rounds} at most")

@@ -1,49 +1,77 @@
-"""The privacy ledgers of a simulation's clients, all in one."""
+"""The privacy ledgers of a simulation's clients, in columns: a few bytes for each client.
+
+Of each client there is a number, that of its ``Shape``, which clients that did alike share; a bit
+for each round of each kind of what it releases; and 8 bytes for each exchange, to know its answer
+again. So what many clients do at once is counted at once.
+"""
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import Kind, from_record, releases_nothing
-from fedldp.accounting.budget import Budget, price, price_of_run
+from fedldp.accounting.budget import Budget, draws_once, price, price_of_run
+from fedldp.accounting.check import check_count
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.ledger import (
+    QUESTION_BYTES,
     AskedOtherwise,
-    Ledger,
+    Clients,
+    Holds,
     NoLongerKept,
+    Place,
+    Released,
+    Rows,
+    Verdict,
+    always,
     check_place,
     check_run,
     check_turn,
+    lost_draws,
     went_back,
 )
-from fedldp.accounting.memory_checks import all_covered, check_client, check_round, indices_of
-from fedldp.accounting.memory_record import run_from_record, run_to_record
-from fedldp.accounting.memory_run import Answer, Run
-from fedldp.accounting.memory_shape import NOTHING, Shape
-from fedldp.accounting.releases import Block, Releases, blocks_of
+from fedldp.accounting.releases import WORD, Block, Releases, Words, blocks_of
 from fedldp.errors import ConfigError, PrivacyError
+
+Places = NDArray[np.int64]
+"""Indices of clients, or the rows where they stand."""
+
+LARGEST_ROUND = 10**6
+"""Of a simulation: rounds are kept as bits."""
+
+LARGEST_CLIENT = 10**8 - 1
+"""Of a simulation: there is a row for each client up to the last."""
+
+_FEW_SHAPES = 1000
+"""Below it shapes that no client has any more are left where they are."""
+
+_PART = 2**16
+"""Clients of a record that are checked at once."""
 
 _DAMAGE = (ConfigError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 
+History = tuple[tuple[Event, int], ...]
+"""What a client released in a run, and how often."""
+
 
 class MemoryLedger:
-    """What the clients of a simulation have released: for each a ``ledger.Ledger``, by ``of``.
+    """What the clients of a simulation have released: their ``Ledgers``.
 
     It keeps who took part in which round and with what event, and no bytes: a simulated client's
     answer follows from its seed and the question. So where the same question is asked again,
-    ``recall`` returns None, and ``release`` makes the answer again, at no cost, and refuses it if
-    it is not the one that it was. Not for several threads at once.
+    ``check`` lets the client train, and ``release`` makes the answer again, at no cost, and refuses
+    it if it is not the one that it was. Not for several threads at once.
 
     Args:
         budget: of each client, or None to count only.
@@ -52,11 +80,6 @@ class MemoryLedger:
     def __init__(self, budget: Budget | None = None) -> None:
         self.budget = budget
         self._runs: dict[str, Run] = {}
-
-    def of(self, client: int) -> Ledger:
-        """Return the ledger of one client, which is a view of this one."""
-        check_client(client)
-        return ClientLedger(self, client)
 
     def count_downlink(self, run: str, round: int, event: Event) -> None:
         """Count that the broadcast of ``round`` releases ``event``; again it changes nothing."""
@@ -110,79 +133,72 @@ class MemoryLedger:
                 blocks.setdefault(event, []).extend(blocks_of(clients, rounds))
         return Releases(blocks, known.server)
 
-    def ready(
+    def check(
         self,
-        run: str,
-        round: int,
-        exchange: int,
-        question: bytes,
+        place: Place,
         event: Event,
-        clients: NDArray[np.integer] | Sequence[int],
-        *,
-        most_rounds: int | None = None,
-    ) -> bool:
-        """Return whether each of these clients may release ``event`` now, and none did already.
+        clients: Clients,
+        max_rounds: int | None = None,
+        holds: Holds = always,
+    ) -> list[Verdict]:
+        """Return whether each client may release ``event`` now: see ``Ledgers``.
 
-        So it is if every one's own ledger would let ``recall``, ``check_turn`` and ``admit`` pass.
-        Where it is not, ask them one by one, to know whom and why. See ``Ledger.release`` for the
-        arguments; ``clients`` are indices, each once.
+        There are no bytes to return, for none are kept.
         """
-        try:
-            check_place(run, round, exchange, question)
-            check_round(round)
-            places = indices_of(clients)
-        except ConfigError:
-            return False
-        known = self._runs.get(run) or Run()
-        rows = known.rows(places)
-        if not known.await_answers(rows, round, exchange):
-            return False
-        if most_rounds is not None:
-            done = known.rounds_before(rows, round)
-            if done.max(initial=0) >= most_rounds:
-                return False
-        others = [each for name, each in self._runs.items() if name != run]
-        return all_covered(self.budget, event, places, known, others)
+        places = _checked(place, clients)
+        if self._all_may(place, event, places, max_rounds, holds):
+            return [None] * places.size
+        found: list[Verdict] = []
+        for client in places.tolist():
+            try:
+                self._admit(place, event, client, max_rounds, holds)
+                found.append(None)
+            except PrivacyError as error:
+                found.append(error)
+        return found
 
-    def release_all(
+    def release(
         self,
-        run: str,
-        round: int,
-        exchange: int,
-        question: bytes,
+        place: Place,
         event: Event,
-        clients: NDArray[np.integer] | Sequence[int],
-        make: Callable[[], NDArray[np.uint8]],
-        *,
-        most_rounds: int | None = None,
-    ) -> NDArray[np.uint8]:
-        """Charge ``event`` to each of many clients, and return the rows that ``make`` gives.
+        clients: Clients,
+        make: Callable[[], Rows],
+        max_rounds: int | None = None,
+    ) -> Released:
+        """Charge ``event`` to each client, and return the rows of ``make``: see ``Ledgers``.
 
-        As ``Ledger.release``, which tells of the arguments, for one after the other, if they are
-        ``ready``; but ``clients`` are n indices, each once, and ``make`` returns what they answer,
-        one row for each, n x bytes. An error of ``make`` is passed on, and costs nothing.
+        The same question again calls ``make`` again, and costs nothing. Of a client whose answer is
+        another than it was there is a NoLongerKept in the place of its row: to send that would be a
+        second release.
 
         Raises:
-            PrivacyError: not all of them are ready; nothing was released.
             ConfigError: ``make`` gave no such rows; nothing was released.
         """
-        if not self.ready(run, round, exchange, question, event, clients, most_rounds=most_rounds):
-            raise PrivacyError(
-                f"run {run!a:.250} round {round} exchange {exchange}: not every one of these "
-                f"{len(clients)} clients may release {event} for the first time; ask them one by "
-                "one; nothing was released"
-            )
-        places, rows = indices_of(clients), make()
-        if rows.dtype != np.uint8 or rows.ndim != 2 or len(rows) != places.size:
-            raise ConfigError(
-                f"answers: {rows.dtype} of shape {rows.shape}; give a row of bytes for each of "
-                f"{places.size} clients; nothing was released"
-            )
-        each = (_digest(row.data) for row in np.ascontiguousarray(rows))
-        digests = np.fromiter(each, np.uint64, places.size)
-        kept = self._run(run)
-        kept.count(kept.rows(places), Answer(round, exchange, question, event), digests)
-        return rows
+        places = _checked(place, clients)
+        before: list[bool] = []  # which clients released this before
+        if not self._all_may(place, event, places, max_rounds, always):
+            before = [
+                self._admit(place, event, client, max_rounds, always, anew=event)
+                for client in places.tolist()
+            ]
+        made = make()
+        _check_rows(made, places.size)
+        flat = np.ascontiguousarray(made) if isinstance(made, np.ndarray) else made
+        digests = [_digest(row if isinstance(row, bytes) else row.data) for row in flat]
+        if not digests:
+            return made
+        kept = self._run(place.run)
+        answer = Answer(place.round, place.exchange, place.question, event)
+        if not any(before):
+            kept.count(places, answer, digests)
+            return made
+        known = np.array(before)
+        kept.count(places[~known], answer, np.array(digests, np.uint64)[~known].tolist())
+        sent = kept.answers[place.exchange][kept.rows(places)].tolist()
+        return [
+            bytes(row) if one == other else _another(place, client)
+            for client, row, one, other in zip(places.tolist(), flat, digests, sent, strict=True)
+        ]
 
     def extract(self, clients: Iterable[int]) -> MemoryLedger:
         """Return a ledger of these clients alone, for another process to go on with."""
@@ -226,6 +242,102 @@ class MemoryLedger:
             raise ConfigError(f"the ledgers' record is damaged: {error}") from error
         return ledger
 
+    def _all_may(
+        self,
+        place: Place,
+        event: Event,
+        clients: Places,
+        max_rounds: int | None,
+        holds: Holds,
+    ) -> bool:
+        """Return True if each client may release ``event`` now, and none did already."""
+        if clients.size == 1:
+            return False  # to be asked alone, which is quicker
+        known = self._runs.get(place.run) or Run()
+        rows = known.rows(clients)
+        if not known.await_answers(rows, place.round, place.exchange):
+            return False
+        once = holds is not always and draws_once(event)
+        if once or max_rounds is not None:
+            done = known.rounds_before(rows, place.round)
+            if max_rounds is not None and done.max(initial=0) >= max_rounds:
+                return False
+            if once and not all(map(holds, clients[done > 0].tolist())):
+                return False
+        others = [each for name, each in self._runs.items() if name != place.run]
+        return all_covered(self.budget, event, clients, known, others)
+
+    def _admit(
+        self,
+        place: Place,
+        event: Event,
+        client: int,
+        max_rounds: int | None,
+        holds: Holds,
+        anew: Event | None = None,
+    ) -> bool:
+        """Return whether a client released this before, if it may release ``event`` now.
+
+        Args:
+            place: of the answer.
+            event: what it releases.
+            client: its index.
+            max_rounds: see ``Ledgers``.
+            holds: see ``Ledgers``.
+            anew: what an answer is about to release, which must be what it released before.
+
+        Raises:
+            PrivacyError: it may not; see ``Ledgers.check``.
+        """
+        run, round, exchange, _ = place
+        known = self._known(place, client)
+        if known is not None and anew is not None:
+            if known != anew:
+                raise AskedOtherwise(
+                    f"run {run} round {round} exchange {exchange} was released as {known}, "
+                    f"not as {anew}"
+                )
+            return True
+        kept = self._runs.get(run) or Run()
+        row = kept.row(client)
+        done = functools.reduce(operator.or_, kept.rounds(row), 0) & ((1 << round) - 1)
+        check_turn(done.bit_count(), max_rounds)
+        if done and draws_once(event) and not holds(client):
+            raise lost_draws(run)
+        if known != event:
+            before = [event for event, _ in kept.shape(row).kinds]
+            if self.budget is None:
+                price(event, "pure", before)  # raises if it is unknown, or was drawn as another
+            else:
+                self.budget.admit(event, self._spent(client, self.budget.kind), before)
+        return known is not None
+
+    def _known(self, place: Place, client: int) -> Event | None:
+        """Return as what event this very question was answered before, or None."""
+        kept = self._runs.get(place.run)
+        if kept is None:
+            return None
+        run, round, exchange, question = place
+        row = kept.row(client)
+        shape = kept.shape(row)
+        if round < shape.round:
+            raise went_back(run, round, shape.round)
+        for there, asked, event in shape.answered if round == shape.round else ():
+            if there == exchange:
+                if asked != question:
+                    raise AskedOtherwise(
+                        f"run {run} round {round} exchange {exchange} was released for another "
+                        "question"
+                    )
+                digests = kept.answers.get(exchange)
+                if digests is None or not digests[row]:
+                    raise NoLongerKept(
+                        f"run {run} round {round} exchange {exchange} was released before a "
+                        "resume, and its bytes are no longer kept"
+                    )
+                return event
+        return None
+
     def _run(self, name: str) -> Run:
         check_run(name)
         if name not in self._runs:
@@ -239,108 +351,680 @@ class MemoryLedger:
         return total
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ClientLedger:
-    """One client's part of a ``MemoryLedger``: a ``ledger.Ledger``."""
+def _checked(place: Place, clients: Clients) -> Places:
+    """Return indices of clients, or raise ConfigError unless they and the place are such."""
+    check_place(place)
+    if place.round > LARGEST_ROUND:
+        raise ConfigError(f"round = {place.round}: a simulation has at most {LARGEST_ROUND:,}")
+    return indices_of(clients)
 
-    whole: MemoryLedger
-    client: int
 
-    def recall(self, run: str, round: int, exchange: int, question: bytes) -> None:
-        """Return None, for no bytes are kept; or raise, see ``Ledger``."""
-        check_place(run, round, exchange, question)
-        self._known(run, round, exchange, question)
+def _check_rows(made: Rows, count: int) -> None:
+    """Raise ConfigError unless there is a row of bytes for each of ``count`` clients."""
+    found = f"{len(made)} of them"
+    if isinstance(made, np.ndarray):
+        found = f"{made.dtype} of shape {made.shape}"
+        sound = made.dtype == np.uint8 and made.ndim == 2 and len(made) == count
+    else:
+        sound = len(made) == count and all(isinstance(row, bytes) for row in made)
+    if not sound:
+        raise ConfigError(
+            f"answers: {found}; give a row of bytes for each of {count} clients; nothing was "
+            "released"
+        )
 
-    def rounds_before(self, run: str, round: int) -> int:
-        """Return in how many rounds before ``round`` something was released: see ``Ledger``."""
-        known = self.whole._runs.get(run) or Run()
-        done = functools.reduce(operator.or_, known.rounds(known.row(self.client)), 0)
-        return (done & ((1 << round) - 1)).bit_count()
 
-    def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
-        """Return if ``event`` may be released now, or was there, else raise: see ``Ledger``."""
-        check_run(run)
-        shape = self._shape(run)
-        if round == shape.round and (exchange, event) in ((x, e) for x, _, e in shape.answered):
-            return
-        before = [event for event, _ in shape.kinds]
-        budget = self.whole.budget
-        if budget is None:
-            price(event, "pure", before)  # raises if it is unknown, or was drawn as another
-        else:
-            budget.admit(event, self.whole._spent(self.client, budget.kind), before)
-
-    def release(
-        self,
-        run: str,
-        round: int,
-        exchange: int,
-        question: bytes,
-        event: Event,
-        make: Callable[[], bytes],
-        *,
-        most_rounds: int | None = None,
-    ) -> bytes:
-        """Charge ``event``, and return the bytes that ``make`` gives: see ``Ledger``.
-
-        The same question again calls ``make`` again, and costs nothing.
-
-        Raises:
-            NoLongerKept: beyond what ``Ledger`` says, the answer is another than it was: to send it
-                would be a second release.
-        """
-        check_place(run, round, exchange, question)
-        check_round(round)
-        known = self._known(run, round, exchange, question)
-        if known is None:
-            if most_rounds is not None:
-                check_turn(self.rounds_before(run, round), most_rounds)
-            self.admit(run, round, exchange, event)
-        elif known != event:
-            raise AskedOtherwise(
-                f"run {run} round {round} exchange {exchange} was released as {known}, "
-                f"not as {event}"
-            )
-        payload = make()
-        digest = _digest(payload)
-        kept = self.whole._run(run)
-        row = kept.row(self.client)
-        if known is None:
-            kept.count_alike(row, Answer(round, exchange, question, event), digest)
-        elif kept.answers[exchange][row] != digest:
-            raise NoLongerKept(
-                f"client {self.client}, run {run} round {round} exchange {exchange}: the answer is "
-                "another than before, and would be randomised again; nothing was released"
-            )
-        return payload
-
-    def _known(self, run: str, round: int, exchange: int, question: bytes) -> Event | None:
-        """Return as what event this very question was answered before, or None."""
-        shape = self._shape(run)
-        if round < shape.round:
-            raise went_back(run, round, shape.round)
-        for there, asked, event in shape.answered if round == shape.round else ():
-            if there == exchange:
-                if asked != question:
-                    raise AskedOtherwise(
-                        f"run {run} round {round} exchange {exchange} was released for another "
-                        "question"
-                    )
-                kept = self.whole._runs[run]
-                digests = kept.answers.get(exchange)
-                if digests is None or not digests[kept.row(self.client)]:
-                    raise NoLongerKept(
-                        f"run {run} round {round} exchange {exchange} was released before a "
-                        "resume, and its bytes are no longer kept"
-                    )
-                return event
-        return None
-
-    def _shape(self, run: str) -> Shape:
-        known = self.whole._runs.get(run)
-        return NOTHING if known is None else known.shape(known.row(self.client))
+def _another(place: Place, client: int) -> NoLongerKept:
+    return NoLongerKept(
+        f"client {client}, run {place.run} round {place.round} exchange {place.exchange}: the "
+        "answer is another than before, and would be randomised again; nothing was released"
+    )
 
 
 def _digest(answer: bytes | memoryview) -> int:
     """Return the beginning of an answer's digest; 1 for the one in 2^64 that would be 0."""
     return int.from_bytes(hashlib.sha256(answer).digest()[:8]) or 1
+
+
+# What clients released in one run
+
+
+class Shape(NamedTuple):
+    """What a client released in one run, but for the earlier rounds.
+
+    Attributes:
+        round: the latest.
+        answered: in that round: exchange, question and event, by exchange.
+        kinds: what it released in all rounds: event and exchange, in the order of their first time.
+    """
+
+    round: int
+    answered: tuple[tuple[int, bytes, Event], ...]
+    kinds: tuple[tuple[Event, int], ...]
+
+    def awaits(self, round: int, exchange: int) -> bool:
+        """Return whether an answer there would be a new one, and not of a round gone by."""
+        if self.round != round:
+            return self.round < round
+        return all(there != exchange for there, _, _ in self.answered)
+
+    def after(self, round: int, exchange: int, question: bytes, event: Event) -> tuple[Shape, int]:
+        """Return the shape after one more answer, and the place of its kind among ``kinds``.
+
+        Args:
+            round: the latest one, or a later one.
+            exchange: of that round; not answered yet.
+            question: what is answered.
+            event: what the answer releases.
+        """
+        answered: tuple[tuple[int, bytes, Event], ...] = ((exchange, question, event),)
+        if self.round == round:
+            answered = tuple(sorted(self.answered + answered, key=lambda each: each[0]))
+        kinds = self.kinds
+        if (event, exchange) not in kinds:
+            kinds = (*kinds, (event, exchange))
+        return Shape(round, answered, kinds), kinds.index((event, exchange))
+
+    def merged(self, other: Shape) -> tuple[Shape, list[int]]:
+        """Return the shape of a client of which both are known, and where its kinds stand there.
+
+        Returns:
+            The shape, whose kinds begin with those of this one; and of each kind of ``other`` its
+            place among them.
+
+        Raises:
+            AskedOtherwise: they answered one exchange of their latest round differently.
+        """
+        kinds = (*self.kinds, *(kind for kind in other.kinds if kind not in self.kinds))
+        latest = max(self, other, key=lambda shape: shape.round)
+        answered = {each[0]: each for each in latest.answered}
+        if self.round == other.round:
+            for each in (*self.answered, *other.answered):
+                if answered.setdefault(each[0], each) != each:
+                    raise AskedOtherwise(f"round {self.round} was released for two questions")
+        in_order = tuple(answered[exchange] for exchange in sorted(answered))
+        return Shape(latest.round, in_order, kinds), [kinds.index(kind) for kind in other.kinds]
+
+
+NOTHING = Shape(-1, (), ())
+"""The shape of a client that has released nothing."""
+
+
+class Answer(NamedTuple):
+    """What a client releases: ``event``, as the answer to ``question``, where that was asked."""
+
+    round: int
+    exchange: int
+    question: bytes
+    event: Event
+
+
+class Cohort(NamedTuple):
+    """Clients that released the same kinds, be it in different rounds.
+
+    Attributes:
+        kinds: event and exchange.
+        clients: ascending.
+        words: of each kind.
+    """
+
+    kinds: tuple[tuple[Event, int], ...]
+    clients: Places
+    words: list[Words]
+
+
+class Run:
+    """What was released in one run.
+
+    A client is counted in the row of its own index, or, in what ``extract`` returns, in the next
+    that is free.
+
+    Attributes:
+        server: the rounds whose broadcasts released an event, as the bits of an integer.
+        shapes: those that clients have, and maybe some that none has any more; ``NOTHING`` first.
+        shape_of: by row, the number of its shape.
+        words: by the place of a kind among those of a client's shape: in which rounds it was
+            released, by row.
+        answers: by exchange and row: the beginning of a digest of what was sent, in the latest
+            round alone; 0 where nothing was, or it is not known any more.
+    """
+
+    def __init__(self) -> None:
+        self.server: dict[Event, int] = {}
+        self.shapes: list[Shape] = [NOTHING]
+        self.shape_of: NDArray[np.int32] = np.zeros(0, np.int32)
+        self.words: list[Words] = []
+        self.answers: dict[int, NDArray[np.uint64]] = {}
+        self._numbers: dict[Shape, int] = {NOTHING: 0}
+        self._many = _FEW_SHAPES
+        # The last shape that an answer was added to, the answer, and what became of both.
+        self._last: tuple[int, Answer | None, int, int] = (0, None, 0, 0)
+        self._rows: dict[int, int] | None = None  # by client; None where it is the same
+
+    def row(self, client: int) -> int:
+        """Return the row of a client; of a new one too."""
+        row = client if self._rows is None else self._rows.setdefault(client, len(self._rows))
+        self._reserve(row + 1)
+        return row
+
+    def rows(self, clients: Places) -> Places:
+        """Return the rows of clients; of new ones too."""
+        if self._rows is None:
+            self._reserve(int(clients.max(initial=-1)) + 1)
+            return clients
+        found = [self._rows.setdefault(client, len(self._rows)) for client in clients.tolist()]
+        self._reserve(len(self._rows))
+        return np.array(found, np.int64)
+
+    def known(self) -> tuple[Places, Places]:
+        """Return the clients that released something, ascending, and their rows."""
+        rows = np.flatnonzero(self.shape_of)
+        if self._rows is None:
+            return rows, rows
+        clients = np.array(list(self._rows), np.int64)[rows]
+        order = np.argsort(clients)
+        return clients[order], rows[order]
+
+    def shape(self, row: int) -> Shape:
+        """Return what the client of a row released, but for its earlier rounds."""
+        return self.shapes[int(self.shape_of[row])]
+
+    def rounds(self, row: int) -> list[int]:
+        """Return in which rounds the client of a row released each of its kinds, as bits."""
+        return [
+            sum(int(bits[row]) << word * WORD for word, bits in words.items())
+            for words in self.words[: len(self.shape(row).kinds)]
+        ]
+
+    def await_answers(self, rows: Places, round: int, exchange: int) -> bool:
+        """Return whether of all these clients an answer there would be a new one."""
+        numbers = set(self.shape_of[rows].tolist())
+        return all(self.shapes[number].awaits(round, exchange) for number in numbers)
+
+    def rounds_before(self, rows: Places, round: int) -> NDArray[np.int64]:
+        """Return in how many rounds before ``round`` each client released something."""
+        counted = np.zeros(rows.size, np.int64)
+        for word in {word for words in self.words for word in words if word * WORD < round}:
+            done = np.zeros(rows.size, np.uint32)
+            for words in self.words:
+                if word in words:
+                    done |= words[word][rows]
+            earlier = (1 << min(round - word * WORD, WORD)) - 1
+            counted += np.bitwise_count(done & np.uint32(earlier))
+        return counted
+
+    def history(self, row: int) -> tuple[tuple[Event, int], ...]:
+        """Return the events that the client of a row released, and how often each was."""
+        pairs = zip(self.shape(row).kinds, self.rounds(row), strict=True)
+        return tuple((event, rounds.bit_count()) for (event, _), rounds in pairs)
+
+    def told_apart(self, rows: Places, *, times: bool) -> list[NDArray[np.integer]]:
+        """Return columns of numbers: clients that are alike in all of them have one history.
+
+        Args:
+            rows: of the clients.
+            times: whether histories differ too if only how often something was released does.
+        """
+        found, place = np.unique(self.shape_of[rows], return_inverse=True)
+        # Shapes that come from each other have the very same kinds.
+        kinds = np.array([id(self.shapes[number].kinds) for number in found.tolist()], np.int64)
+        nothing = np.zeros(rows.size, np.int64)
+        counts = (
+            sum((np.bitwise_count(word[rows]) for word in words.values()), nothing)
+            for words in (self.words if times else ())
+        )
+        return [kinds[place], *counts]
+
+    def count(self, clients: Places, answer: Answer, digests: Sequence[int]) -> None:
+        """Count an answer of each of these clients, all of which await it.
+
+        Args:
+            clients: each once.
+            answer: of the latest round of each of them, or a later one.
+            digests: the beginning of a digest of what each sends, above 0.
+        """
+        if clients.size == 1:
+            self.count_alike(self.row(int(clients[0])), answer, digests[0])
+            return
+        rows, all_digests = self.rows(clients), np.array(digests, np.uint64)
+        before = self.shape_of[rows]
+        numbers = set(before.tolist())
+        for number in numbers:
+            there = before == number
+            self.count_alike(rows[there], answer, all_digests[there])
+
+    def count_alike(self, rows: Places | int, answer: Answer, digests: Any) -> None:
+        """Count an answer of clients of one shape, or of one client: see ``count``."""
+        self._forget_shapes()
+        old = int(self.shape_of[rows if isinstance(rows, int) else rows[0]])
+        if self._last[:2] != (old, answer):
+            shape, kind = self.shapes[old].after(*answer)
+            self._last = (old, answer, self.number(shape), kind)
+        *_, new, kind = self._last
+        if self.shapes[old].round < answer.round:
+            for each in self.answers.values():
+                each[rows] = 0
+        self.shape_of[rows] = new
+        self.word(kind, answer.round // WORD)[rows] |= np.uint32(1 << answer.round % WORD)
+        self._answers(answer.exchange)[rows] = digests
+
+    def cohorts(self) -> Iterator[Cohort]:
+        """Yield the clients that released something, by the kinds of what they did."""
+        clients, rows = self.known()
+        kinds: dict[tuple[tuple[Event, int], ...], int] = {}
+        of_shape = [kinds.setdefault(shape.kinds, len(kinds)) for shape in self.shapes]
+        of_client = np.array(of_shape, np.int32)[self.shape_of[rows]]
+        for each, number in kinds.items():
+            there = np.flatnonzero(of_client == number) if len(kinds) > 2 else slice(None)
+            if each and of_client[there].size:
+                words = [self.words_of(kind, rows[there]) for kind in range(len(each))]
+                yield Cohort(each, clients[there], words)
+
+    def extract(self, clients: Places) -> Run:
+        """Return what these clients released."""
+        chosen = np.unique(clients)
+        rows = self.rows(chosen)
+        chosen, rows = chosen[self.shape_of[rows] > 0], rows[self.shape_of[rows] > 0]
+        small = Run()
+        small._rows = {client: row for row, client in enumerate(chosen.tolist())}
+        numbers, places = np.unique(self.shape_of[rows], return_inverse=True)
+        small.shape_of = np.array(
+            [small.number(self.shapes[number]) for number in numbers.tolist()], np.int32
+        )[places]
+        small.words = [self.words_of(kind, rows) for kind in range(len(self.words))]
+        answers = {exchange: each[rows] for exchange, each in self.answers.items()}
+        small.answers = {exchange: each for exchange, each in answers.items() if each.any()}
+        return small
+
+    def absorb(self, other: Run) -> None:
+        """Count all that ``other`` has counted; what both have counted once.
+
+        Raises:
+            AskedOtherwise: a client released one thing here and another there. Then this run holds
+                what it held before.
+        """
+        clients, theirs = other.known()
+        mine = self.rows(clients)
+        self._forget_shapes()
+        pairs = list(
+            zip(self.shape_of[mine].tolist(), other.shape_of[theirs].tolist(), strict=True)
+        )
+        merged = {(a, b): self.shapes[a].merged(other.shapes[b]) for a, b in set(pairs)}
+        # Few, unlike the shapes, in which the latest rounds differ.
+        alike = [(id(self.shapes[a].kinds), id(other.shapes[b].kinds)) for a, b in pairs]
+        parts = []
+        numbers = {pair: number for number, pair in enumerate(dict.fromkeys(alike))}
+        of_client = np.array([numbers[pair] for pair in alike], np.int64)
+        for number in numbers.values():
+            there = np.flatnonzero(of_client == number)
+            a, b = pairs[there[0]]
+            kinds = range(len(other.shapes[b].kinds))
+            words = [other.words_of(kind, theirs[there]) for kind in kinds]
+            self._check_rounds(self.shapes[a], mine[there], other.shapes[b], words)
+            parts.append((mine[there], merged[a, b][1], words))
+        self._check_answers(mine, other, theirs)
+        for rows, to_kinds, words in parts:
+            for kind, of_kind in zip(to_kinds, words, strict=True):
+                for word, bits in of_kind.items():
+                    self.word(kind, word)[rows] |= bits
+        self._take_answers(mine, other, theirs)
+        to = {pair: self.number(shape) for pair, (shape, _) in merged.items()}
+        self.shape_of[mine] = [to[pair] for pair in pairs]
+        for event, rounds in other.server.items():
+            self.server[event] = self.server.get(event, 0) | rounds
+
+    def words_of(self, kind: int, rows: Places) -> Words:
+        """Return in which rounds clients released the kind that stands at a place among theirs."""
+        if kind >= len(self.words):
+            return {}
+        found = {word: bits[rows] for word, bits in sorted(self.words[kind].items())}
+        return {word: bits for word, bits in found.items() if bits.any()}
+
+    def word(self, kind: int, word: int) -> NDArray[np.uint32]:
+        """Return a column of ``words``, which is made where there is none."""
+        while len(self.words) <= kind:
+            self.words.append({})
+        if word not in self.words[kind]:
+            self.words[kind][word] = np.zeros(self.shape_of.size, np.uint32)
+        return self.words[kind][word]
+
+    def number(self, shape: Shape) -> int:
+        """Return the number of a shape, which is taken up where it is new."""
+        number = self._numbers.setdefault(shape, len(self.shapes))
+        if number == len(self.shapes):
+            self.shapes.append(shape)
+        return number
+
+    def _answers(self, exchange: int) -> NDArray[np.uint64]:
+        if exchange not in self.answers:
+            self.answers[exchange] = np.zeros(self.shape_of.size, np.uint64)
+        return self.answers[exchange]
+
+    def _check_rounds(self, mine: Shape, rows: Places, theirs: Shape, words: list[Words]) -> None:
+        """Raise AskedOtherwise if clients released two events in one exchange of one round."""
+        for kind, (event, exchange) in enumerate(mine.kinds):
+            for (other, there), of_other in zip(theirs.kinds, words, strict=True):
+                if there == exchange and other != event:
+                    done = self.words_of(kind, rows)
+                    if any((done[word] & of_other[word]).any() for word in done.keys() & of_other):
+                        raise AskedOtherwise(f"a round was released as {event}, and as {other}")
+
+    def _check_answers(self, mine: Places, other: Run, theirs: Places) -> None:
+        """Refuse another run in which a question of the latest rounds has another answer."""
+        same = _rounds(self)[self.shape_of[mine]] == _rounds(other)[other.shape_of[theirs]]
+        for exchange in self.answers.keys() & other.answers.keys():
+            one, two = self.answers[exchange][mine], other.answers[exchange][theirs]
+            if (same & (one > 0) & (two > 0) & (one != two)).any():
+                raise AskedOtherwise(f"exchange {exchange} of a round has two different answers")
+
+    def _take_answers(self, mine: Places, other: Run, theirs: Places) -> None:
+        """Take over the answers of another run's latest rounds, while shapes are as they were."""
+        ours = _rounds(self)[self.shape_of[mine]]
+        latest = _rounds(other)[other.shape_of[theirs]]
+        for answers in self.answers.values():
+            answers[mine[latest > ours]] = 0
+        for exchange, digests in other.answers.items():
+            there = (latest >= ours) & (digests[theirs] > 0)
+            if there.any():
+                self._answers(exchange)[mine[there]] = digests[theirs[there]]
+
+    def _forget_shapes(self) -> None:
+        """Leave out the shapes that no client has any more, once they are many."""
+        if len(self.shapes) <= self._many:
+            return
+        counts = np.bincount(self.shape_of, minlength=1)
+        counts[0] += 1  # ``NOTHING`` stays
+        used = np.flatnonzero(counts)
+        to = np.zeros(len(self.shapes), np.int32)
+        to[used] = np.arange(used.size)
+        self.shape_of = to[self.shape_of]
+        self.shapes = [self.shapes[number] for number in used.tolist()]
+        self._numbers = {shape: number for number, shape in enumerate(self.shapes)}
+        self._last = (0, None, 0, 0)
+        self._many = max(_FEW_SHAPES, 2 * used.size)
+
+    def _reserve(self, size: int) -> None:
+        """Make room for so many rows; zeros that nobody has written take no memory."""
+        if size <= self.shape_of.size:
+            return
+        size = max(size, 2 * self.shape_of.size)
+        self.shape_of = _longer(self.shape_of, size)
+        self.words = [{w: _longer(each, size) for w, each in words.items()} for words in self.words]
+        self.answers = {x: _longer(each, size) for x, each in self.answers.items()}
+
+
+def _rounds(run: Run) -> NDArray[np.int64]:
+    return np.array([shape.round for shape in run.shapes], np.int64)
+
+
+def _longer(column: NDArray[Any], size: int) -> NDArray[Any]:
+    grown = np.zeros(size, column.dtype)
+    grown[: column.size] = column
+    return grown
+
+
+# Whether clients may release an event
+
+
+def all_covered(
+    budget: Budget | None, event: Event, clients: Places, run: Run, others: Sequence[Run]
+) -> bool:
+    """Return whether each client may release ``event`` in ``run``, after what it has released.
+
+    It is asked once for those that are alike.
+
+    Args:
+        budget: of each client, for all runs together; or None.
+        event: to release.
+        clients: their indices.
+        run: in which.
+        others: all other runs.
+    """
+    # Without a budget it counts what was released in this run, and not how often.
+    counting = budget is not None
+    runs = [(each, each.rows(clients)) for each in ((run, *others) if counting else (run,))]
+    columns = [column for each, rows in runs for column in each.told_apart(rows, times=counting)]
+    return all(
+        _covered(budget, event, *(each.history(int(rows[place])) for each, rows in runs))
+        for place in _unlike(columns)
+    )
+
+
+@functools.lru_cache(maxsize=2**12)
+def _covered(budget: Budget | None, event: Event, this_run: History, *other_runs: History) -> bool:
+    """Return whether a client with these histories may release ``event``."""
+    before = [event for event, _ in this_run]
+    try:
+        if budget is None:
+            price(event, "pure", before)
+        else:
+            runs = (this_run, *other_runs)
+            spent = sum((price_of_run(each, budget.kind) for each in runs), Fraction(0))
+            budget.admit(event, spent, before)
+    except PrivacyError:
+        return False
+    return True
+
+
+def _unlike(columns: Sequence[NDArray[np.integer]]) -> list[int]:
+    """Return the places of rows, one of each kind that the columns tell apart."""
+    code = np.zeros(columns[0].size, np.int64)
+    first = code[:1]
+    for column in columns:
+        if column.size and (column != column[0]).any():
+            found, place = np.unique(column, return_inverse=True)
+            _, first, code = np.unique(
+                code * found.size + place, return_index=True, return_inverse=True
+            )
+    places: list[int] = first.tolist()
+    return places
+
+
+def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
+    """Return indices of clients, or raise ConfigError unless they are such, each once."""
+    if len(clients) == 1 and type(clients[0]) is int and 0 <= clients[0] <= LARGEST_CLIENT:
+        return np.array(clients, np.int64)  # which is quicker
+    found = np.asarray(clients) if len(clients) else np.zeros(0, np.int64)
+    if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
+        raise ConfigError(f"clients: {found.dtype} of shape {found.shape}; give indices")
+    indices = found.astype(np.int64)
+    if indices.min(initial=0) < 0 or indices.max(initial=0) > LARGEST_CLIENT:
+        raise ConfigError(f"clients: give indices from 0 to {LARGEST_CLIENT:,}")
+    if (indices[1:] <= indices[:-1]).any() and np.unique(indices).size < indices.size:
+        raise ConfigError("clients: one stands there twice; give each once")
+    return indices
+
+
+def check_client(client: int) -> None:
+    """Raise ConfigError unless ``client`` can be the index of a simulation's client."""
+    check_count("client", client)
+    if client > LARGEST_CLIENT:
+        raise ConfigError(f"client = {client}: a simulation has at most {LARGEST_CLIENT + 1:,}")
+
+
+def check_round(round: int) -> None:
+    """Raise ConfigError if a simulation cannot have so many rounds."""
+    if round > LARGEST_ROUND:
+        raise ConfigError(f"round = {round}: a simulation has at most {LARGEST_ROUND:,}")
+
+
+# To a JSON-ready record and back
+
+
+def run_to_record(run: Run, events: dict[Event, int]) -> dict[str, Any]:
+    """Return a JSON-ready record, in which an event is its place among ``events``."""
+
+    def place(event: Event) -> int:
+        return events.setdefault(event, len(events))
+
+    clients, rows = run.known()
+    numbers = run.shape_of[rows]
+    first = np.full(len(run.shapes), numbers.size, np.int32)
+    first[numbers[::-1]] = np.arange(numbers.size, dtype=np.int32)[::-1]  # the last one counts
+    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < numbers.size)]
+    shapes = [run.shapes[number] for number in order.tolist()]
+    to = np.zeros(len(run.shapes), np.int32)
+    to[order] = np.arange(order.size)
+    kinds = np.array([len(shape.kinds) for shape in run.shapes], np.int32)
+    return {
+        "shapes": [
+            {
+                "round": shape.round,
+                "answered": [[x, asked.hex(), place(e)] for x, asked, e in shape.answered],
+                "kinds": [[place(event), exchange] for event, exchange in shape.kinds],
+            }
+            for shape in shapes
+        ],
+        "clients": pack_indices(clients),
+        "shape_of": _pack(to[numbers]),
+        "rounds": [
+            [
+                [word, *_pack(bits)]
+                for word, bits in run.words_of(kind, rows[kinds[numbers] > kind]).items()
+            ]
+            for kind in range(kinds[order].max(initial=0))
+        ],
+        "server": [[place(event), f"{rounds:x}"] for event, rounds in run.server.items()],
+    }
+
+
+def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> Run:
+    """Return the run of a record. What was answered is known, and not what the answers were.
+
+    Raises:
+        ConfigError, LookupError, ValueError, TypeError: the record is damaged.
+    """
+    run = Run()
+    run.server = {events[place]: int(rounds, 16) for place, rounds in record["server"]}
+    numbers = [run.number(_shape(each, events)) for each in record["shapes"]]
+    if len(set(numbers)) < len(numbers):
+        raise ConfigError("what clients share stands there twice")
+    rows = run.rows(unpack_indices(record["clients"]))
+    of_client = _unpack(record["shape_of"], rows.size)
+    if of_client.max(initial=0) >= max(1, len(numbers)):
+        raise ConfigError("a client has no shape")
+    run.shape_of[rows] = np.array(numbers, np.int32)[of_client]
+    counts = np.array([len(shape.kinds) for shape in run.shapes], np.int32)
+    kinds = counts[run.shape_of[rows]]
+    if kinds.max(initial=0) != len(record["rounds"]):
+        raise ConfigError("rounds are of no kind")
+    for kind, words in enumerate(record["rounds"]):
+        there = rows[kinds > kind]
+        for word, *packed in words:
+            check_count("word", word)
+            bits = _unpack(packed, there.size)
+            if word > LARGEST_ROUND // WORD or bits.max() >= 1 << WORD:
+                raise ConfigError("a word of rounds is damaged")
+            run.word(kind, word)[there] = bits
+    _check_rounds(run, rows)
+    return run
+
+
+def _shape(record: Mapping[str, Any], events: Mapping[int, Event]) -> Shape:
+    answered = tuple((x, bytes.fromhex(asked), events[e]) for x, asked, e in record["answered"])
+    kinds = tuple((events[event], exchange) for event, exchange in record["kinds"])
+    for exchange in (*(x for x, _, _ in answered), *(x for _, x in kinds)):
+        check_count("exchange", exchange)
+    check_count("round", record["round"])
+    if record["round"] > LARGEST_ROUND:
+        raise ConfigError("a round is beyond the last")
+    if any(len(question) != QUESTION_BYTES for _, question, _ in answered):
+        raise ConfigError("a question's digest is cut")
+    once = len({x for x, _, _ in answered}) == len(answered) and len(set(kinds)) == len(kinds)
+    if not (answered and once and {(event, x) for x, _, event in answered} <= set(kinds)):
+        raise ConfigError("what was answered last is damaged")
+    return Shape(record["round"], answered, kinds)
+
+
+def _check_rounds(run: Run, rows: Places) -> None:
+    """Raise ConfigError unless clients released what their shapes say in their latest rounds.
+
+    Nothing later; and each kind in the latest one or, if it was not answered so, in an earlier one.
+    """
+    rounds = np.array([shape.round for shape in run.shapes])
+    counts = np.array([len(shape.kinds) for shape in run.shapes])
+    for kind in range(counts.max()):
+        is_last = np.array([_is_last(shape, kind) for shape in run.shapes])
+        for part in np.array_split(rows, 1 + rows.size // _PART):  # for less memory
+            numbers = run.shape_of[part]
+            latest, last, has = rounds[numbers], is_last[numbers], counts[numbers] > kind
+            found = np.full(part.size, -1, np.int64)
+            for word, bits in run.words_of(kind, part).items():
+                _, width = np.frexp(bits.astype(np.float64))  # 0 of 0
+                found = np.where(width > 0, word * WORD + width - 1, found)
+            sound = np.where(last, found == latest, (found >= 0) & (found < latest))
+            if not np.where(has, sound, found < 0).all():
+                raise ConfigError("a latest round is damaged")
+
+
+def _is_last(shape: Shape, kind: int) -> bool:
+    return shape.kinds[kind : kind + 1] in [((event, x),) for x, _, event in shape.answered]
+
+
+def pack_indices(indices: Places) -> list[int] | dict[str, Any]:
+    """Return ascending indices as first and last of each range, or as bits, whichever is less.
+
+    >>> pack_indices(np.array([0, 1, 2, 7]))
+    [0, 2, 7, 7]
+    """
+    if not indices.size:
+        return []
+    if indices[-1] - indices[0] == indices.size - 1:
+        return [int(indices[0]), int(indices[-1])]
+    ends = np.flatnonzero(np.diff(indices) != 1)
+    first, last = indices[np.append(0, ends + 1)], indices[np.append(ends, indices.size - 1)]
+    span = int(indices[-1] - indices[0]) + 1
+    if 16 * first.size <= span / 6:  # in digits, about
+        return np.stack([first, last], axis=1).ravel().tolist()
+    there = np.zeros(span, np.bool_)
+    there[indices - indices[0]] = True
+    return {"first": int(indices[0]), "bits": _text(np.packbits(there))}
+
+
+def unpack_indices(packed: list[int] | Mapping[str, Any]) -> Places:
+    """Return the indices that ``pack_indices`` has packed.
+
+    Raises:
+        ConfigError, LookupError, ValueError, TypeError: they are damaged.
+    """
+    if isinstance(packed, Mapping):
+        first = packed["first"]
+        check_count("client", first)
+        bits = np.unpackbits(_bytes(packed["bits"]))
+        found: Places = np.flatnonzero(bits) + min(first, LARGEST_CLIENT)
+    else:
+        for index in packed:
+            check_count("client", index)
+        pairs = list(zip(packed[::2], packed[1::2], strict=True))
+        ascending = all(a <= b <= LARGEST_CLIENT for a, b in pairs)
+        if not ascending or any(b >= a for (_, b), (a, _) in itertools.pairwise(pairs)):
+            raise ConfigError("ranges of clients are damaged")
+        found = np.concatenate([np.zeros(0, np.int64), *(np.arange(a, b + 1) for a, b in pairs)])
+    if found.max(initial=0) > LARGEST_CLIENT:
+        raise ConfigError("a client is beyond the last")
+    return found
+
+
+def _pack(column: NDArray[Any]) -> list[int | str]:
+    """Return integers as the bytes that each takes, and their text; once, if all are equal."""
+    width = next(n for n in (1, 2, 4, 8) if int(column.max(initial=0)) < 256**n)
+    alike = column.size > 0 and bool((column == column[0]).all())
+    return [width, _text((column[:1] if alike else column).astype(f"<u{width}"))]
+
+
+def _unpack(packed: Sequence[Any], count: int) -> NDArray[Any]:
+    width, text = packed
+    if width not in (1, 2, 4, 8):
+        raise ConfigError(f"{width!a:.20} bytes are of no column")
+    values = _bytes(text).view(f"<u{width}")
+    if values.size not in (1, count) or (values.size and not count):
+        raise ConfigError("a column is cut")
+    return np.broadcast_to(values, count)
+
+
+def _text(column: NDArray[Any]) -> str:
+    return base64.b64encode(column.tobytes()).decode()
+
+
+def _bytes(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(base64.b64decode(text, validate=True), np.uint8)

@@ -11,6 +11,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -20,22 +21,21 @@ from fedldp.accounting.budget import Budget, draws_once, price, total_of
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.ledger import (
     AskedOtherwise,
+    Clients,
+    Holds,
     LedgerUnusable,
     NoLongerKept,
     OverBudget,
+    Place,
+    Rows,
+    Verdict,
+    always,
     check_place,
-    check_run,
     check_turn,
+    lost_draws,
+    went_back,
 )
-from fedldp.accounting.sqlite_entries import (
-    LOST,
-    Release,
-    known_release,
-    place_of,
-    rounds_before,
-)
-from fedldp.accounting.sqlite_words import in_words
-from fedldp.errors import ConfigError, FedldpError
+from fedldp.errors import ConfigError, FedldpError, PrivacyError
 
 _VERSION = 2
 _SCHEMA = f"""
@@ -61,8 +61,64 @@ CREATE TABLE releases (
 _ENTRY = "number, run, round, exchange, question, event, cost, payload_sha256, hash"
 
 
+LOST = hashlib.sha256(b"questions that were lost with a ledger").digest()
+"""Stands for the question of what may have been released, and is in no ledger any more."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One entry of a ledger.
+
+    Attributes:
+        number: 1, 2, 3 and so on.
+        run: identifies the run.
+        round: of that run.
+        exchange: of that round.
+        question: SHA-256 of what was asked, in hexadecimal.
+        event: what was released.
+        cost: what it added to the budget.
+        payload_sha256: of the bytes that were released, in hexadecimal.
+        hash: SHA-256 of this entry and the hash of the one before, in hexadecimal.
+    """
+
+    number: int
+    run: str
+    round: int
+    exchange: int
+    question: str
+    event: Event
+    cost: float
+    payload_sha256: str
+    hash: str
+
+
+def rounds_before(releases: list[Release], run: str, round: int) -> int:
+    """Return in how many rounds of a run before ``round`` something was released."""
+    return len({each.round for each in releases if each.run == run and each.round < round})
+
+
+def known_release(past: list[Release], place: Place) -> Release | None:
+    """Return the entry of what was released before for this very question, or None."""
+    run, round, exchange, question = place
+    of_run = [entry for entry in past if entry.run == run]
+    latest = max((entry.round for entry in of_run), default=round)
+    if round < latest:
+        raise went_back(run, round, latest)
+    for entry in of_run:
+        if (entry.round, entry.exchange) == (round, exchange):
+            if entry.question != question.hex():
+                raise AskedOtherwise(f"{place_of(entry)} was released for another question")
+            return entry
+    return None
+
+
+def place_of(entry: Release) -> str:
+    """Return where an entry was released, for people."""
+    return f"run {entry.run} round {entry.round} exchange {entry.exchange}"
+
+
 class SqliteLedger:
-    """A client's releases in an SQLite file: a ``ledger.Ledger``.
+    """A client's releases in an SQLite file: the ``Ledgers`` of one client, whatever its index.
 
     Guarantee: whatever ``release`` has returned is in the file, so the sum of its costs never
     under-counts: not if the process is killed at any point, the machine loses power, the disk is
@@ -103,59 +159,65 @@ class SqliteLedger:
         if budget not in (None, self.budget):
             raise self._damaged(f"it was begun with a {self.budget}, not a {budget}")
 
-    def recall(self, run: str, round: int, exchange: int, question: bytes) -> bytes | None:
-        """Return the bytes that answered this very question before, or None: see ``Ledger``."""
-        check_place(run, round, exchange, question)
-        with self._open() as db:
-            db.execute("BEGIN")
-            known = known_release(self._releases(db), run, round, exchange, question)
-            return None if known is None else self._kept(db, known)
-
-    def rounds_before(self, run: str, round: int) -> int:
-        """Return in how many rounds before ``round`` something was released: see ``Ledger``."""
-        return rounds_before(self.releases(), run, round)
-
-    def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
-        """Return if ``event`` may be released now, or was there, else raise: see ``Ledger``."""
-        check_run(run)
-        past = self.releases()
-        place = (run, round, exchange, event)
-        if not any((e.run, e.round, e.exchange, e.event) == place for e in past):
-            self._admit(run, event, past)
+    def check(
+        self,
+        place: Place,
+        event: Event,
+        clients: Clients,
+        max_rounds: int | None = None,
+        holds: Holds = always,
+    ) -> list[Verdict]:
+        """Return whether the client may release ``event`` now: see ``Ledgers``."""
+        check_place(place)
+        client = _only(clients)
+        try:
+            with self._open() as db:
+                db.execute("BEGIN")
+                past = self._releases(db)
+                known = known_release(past, place)
+                if known is not None:
+                    return [self._kept(db, known)]
+            before = rounds_before(past, place.run, place.round)
+            check_turn(before, max_rounds)
+            if before and draws_once(event) and not holds(client):
+                raise lost_draws(place.run)
+            self._admit(place.run, event, past)
+        except PrivacyError as error:
+            return [error]
+        return [None]
 
     def release(
         self,
-        run: str,
-        round: int,
-        exchange: int,
-        question: bytes,
+        place: Place,
         event: Event,
-        make: Callable[[], bytes],
-        *,
-        most_rounds: int | None = None,
-    ) -> bytes:
+        clients: Clients,
+        make: Callable[[], Rows],
+        max_rounds: int | None = None,
+    ) -> list[bytes]:
         """Charge ``event``, and return the bytes to send once that is synced to the disk.
 
-        See ``Ledger``. The bytes of a run's latest round are kept: if sending fails, or the process
-        is killed, ask again for the same, and they are returned unchanged at no further cost. To
-        randomise again would be a second release.
+        See ``Ledgers``. The bytes of a run's latest round are kept: if sending fails, or the
+        process is killed, ask again for the same, and they are returned unchanged at no further
+        cost. To randomise again would be a second release.
         """
-        check_place(run, round, exchange, question)
+        check_place(place)
+        _only(clients)
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
             past = self._releases(db)
-            known = known_release(past, run, round, exchange, question)
+            known = known_release(past, place)
             if known is not None:
                 if known.event != event:
                     raise AskedOtherwise(
                         f"{place_of(known)} was released as {known.event}, not as {event}"
                     )
-                return self._kept(db, known)
-            check_turn(rounds_before(past, run, round), most_rounds)
-            costs = self._admit(run, event, past)
-            payload = make()
-            self._add(db, past, (run, round, exchange, question), event, costs, payload)
-        return payload
+                return [self._kept(db, known)]
+            check_turn(rounds_before(past, place.run, place.round), max_rounds)
+            costs = self._admit(place.run, event, past)
+            (row,) = make()
+            payload = bytes(row)
+            self._add(db, past, place, event, costs, payload)
+        return [payload]
 
     def charge_lost(self, run: str, round: int, exchange: int, event: Event) -> None:
         """Charge what may have been released, and is in no ledger any more: see ``LOST``.
@@ -168,7 +230,7 @@ class SqliteLedger:
             past = self._releases(db)
             paid = [entry.event for entry in past if entry.run == run]
             costs = price(event, self.budget.kind, paid)
-            self._add(db, past, (run, round, exchange, LOST), event, costs, b"")
+            self._add(db, past, Place(run, round, exchange, LOST), event, costs, b"")
 
     def releases(self) -> list[Release]:
         """Return all entries, oldest first.
@@ -216,7 +278,7 @@ class SqliteLedger:
         self,
         db: sqlite3.Connection,
         past: list[Release],
-        place: tuple[str, int, int, bytes],
+        place: Place,
         event: Event,
         costs: float,
         payload: bytes,
@@ -378,3 +440,30 @@ def _genesis(budget: Budget) -> str:
 def _chain(previous: str, *fields: object) -> str:
     # A damaged file may hold values of any type.
     return hashlib.sha256(json.dumps([previous, *fields], default=str).encode()).hexdigest()
+
+
+def _only(clients: Clients) -> int:
+    if len(clients) != 1:
+        raise ConfigError(f"clients: this is the ledger of one client, not of {len(clients)}")
+    return int(clients[0])
+
+
+# What SQLite finds wrong, with a remedy
+
+_WORDS = {
+    "SQLITE_NOTADB": "this is no ledger; check the path",
+    "SQLITE_ERROR": "this is no ledger, or not a whole one; check the path",
+    "SQLITE_CORRUPT": "the file is damaged; an older copy in its place would lack releases",
+    "SQLITE_BUSY": "another process holds it; try again once that has ended",
+    "SQLITE_CANTOPEN": "it cannot be opened; check the path and who may read and write it",
+    "SQLITE_READONLY": "it cannot be written; see who may write it and its folder",
+    "SQLITE_FULL": "the disk is full; make room",
+    "SQLITE_IOERR": "the disk cannot be read or written; see to it",
+}
+
+
+def in_words(error: sqlite3.Error) -> str:
+    """Return what SQLite found, in words of ours before its own where there are some."""
+    name = getattr(error, "sqlite_errorname", "")
+    primary = "_".join(name.split("_")[:2])  # SQLITE_READONLY_DBMOVED is one of SQLITE_READONLY
+    return f"{_WORDS[primary]} ({error})" if primary in _WORDS else str(error)

@@ -22,12 +22,22 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import is_idealised, protects_in_training
 from fedldp.accounting.events import Event
-from fedldp.accounting.ledger import Ledger
+from fedldp.accounting.ledger import (
+    Clients,
+    Holds,
+    Ledgers,
+    Place,
+    Released,
+    Rows,
+    Verdict,
+    always,
+)
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.audit.canaries import Canary
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data.examples import Examples
+from fedldp.errors import PrivacyError
 from fedldp.parts.sides import Arrays, Client, ClientSide, ClientStep, ServerSide, State
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
@@ -102,39 +112,35 @@ class KeepingLedger:
             every stream is a new one.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledgers) -> None:
         self._ledger = ledger
-        self._released: dict[tuple[str, int, int], bytes] = {}
+        self._released: dict[Place, bytes] = {}
 
-    def recall(self, run: str, round: int, exchange: int, question: bytes) -> bytes | None:
-        """Return what was answered to this very question before; see ``Ledger``."""
-        self._ledger.recall(run, round, exchange, question)
-        return self._released.get((run, round, exchange))
-
-    def rounds_before(self, run: str, round: int) -> int:
-        """Return in how many rounds before ``round`` something was released; see ``Ledger``."""
-        return self._ledger.rounds_before(run, round)
-
-    def admit(self, run: str, round: int, exchange: int, event: Event) -> None:
-        """Return if ``event`` may be released; see ``Ledger``."""
-        self._ledger.admit(run, round, exchange, event)
+    def check(
+        self,
+        place: Place,
+        event: Event,
+        clients: Clients,
+        max_rounds: int | None = None,
+        holds: Holds = always,
+    ) -> list[Verdict]:
+        """Return whether the client may release ``event`` now; see ``Ledgers``."""
+        (found,) = self._ledger.check(place, event, clients, max_rounds, holds)
+        return [self._released.get(place) if found is None else found]
 
     def release(
         self,
-        run: str,
-        round: int,
-        exchange: int,
-        question: bytes,
+        place: Place,
         event: Event,
-        make: Callable[[], bytes],
-        *,
-        most_rounds: int | None = None,
-    ) -> bytes:
-        """Charge ``event``, and keep and return the bytes; see ``Ledger``."""
-        released = self._ledger.release(
-            run, round, exchange, question, event, make, most_rounds=most_rounds
-        )
-        self._released[run, round, exchange] = released
+        clients: Clients,
+        make: Callable[[], Rows],
+        max_rounds: int | None = None,
+    ) -> Released:
+        """Charge ``event``, and keep and return the bytes; see ``Ledgers``."""
+        released = self._ledger.release(place, event, clients, make, max_rounds)
+        (row,) = released
+        if not isinstance(row, PrivacyError):
+            self._released[place] = bytes(row)
         return released
 
 
@@ -319,7 +325,12 @@ class Host:
         return self.config.sgd(self.problem, CPU)
 
     def runtime(
-        self, canary: Canary, keys: TrialKeys, ledger: Ledger | None = None, *, trains: bool = False
+        self,
+        canary: Canary,
+        keys: TrialKeys,
+        ledger: Ledgers | None = None,
+        *,
+        trains: bool = False,
     ) -> ClientRuntime:
         """Return the runtime of a client that has a canary.
 
@@ -330,7 +341,7 @@ class Host:
             trains: whether it trains for every question, also where it need not.
         """
         if ledger is None:
-            ledger = KeepingLedger(MemoryLedger().of(self.index))
+            ledger = KeepingLedger(MemoryLedger())
         once = not trains and (self.trains_once or canary.change is not None)
         step: ClientStep[Any] = _Trained(self, canary) if once else self.side.step
         return ClientRuntime(

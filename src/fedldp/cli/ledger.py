@@ -11,8 +11,7 @@ import typer
 from fedldp.cli._common import Json, print_json
 
 if TYPE_CHECKING:
-    from fedldp.accounting.sqlite_entries import Release
-    from fedldp.accounting.sqlite_ledger import SqliteLedger
+    from fedldp.accounting.sqlite_ledger import Release, SqliteLedger
 
 ledger_app = typer.Typer(rich_markup_mode=None, help="A client's privacy ledger.")
 

@@ -26,12 +26,12 @@ from fedldp.accounting.budget import draws_once
 from fedldp.accounting.events import Event
 from fedldp.accounting.ledger import (
     AskedOtherwise,
-    Ledger,
+    Ledgers,
     LedgerUnusable,
     NoLongerKept,
     OutOfTurn,
     OverBudget,
-    check_turn,
+    Place,
 )
 from fedldp.client.keys import Keys
 from fedldp.client.policy import Policy
@@ -102,7 +102,7 @@ class ClientRuntime:
         policy: what it agreed to.
         keys: its randomness.
         store: what it keeps.
-        ledger: its own.
+        ledger: its own, or one that has its own.
         failed: is shown what goes wrong in training or encoding. Where it returns, training that
             failed is answered as training that gave NaN is: with a public vector. Where it is None,
             a simulation raises the error, and a client of its own logs of what kind it is.
@@ -119,7 +119,7 @@ class ClientRuntime:
     policy: Policy
     keys: Keys
     store: Store
-    ledger: Ledger
+    ledger: Ledgers
     failed: Callable[[Exception], None] | None = None
     trained: dict[tuple[int, int], bytes] = field(default_factory=dict, init=False, repr=False)
     """The questions of the latest round that were trained for, by (round, exchange)."""
@@ -172,17 +172,14 @@ class ClientRuntime:
             refusal = Refusal(round=round, reason=reason)
             return pack_answer(refusal, run=question.run, exchange=exchange)
         event = self.side.encoder.event(exchange)
-        try:
-            known = self.ledger.recall(self.policy.run, round, exchange, digest)
-            if known is not None:
-                return known
-            before = self.ledger.rounds_before(self.policy.run, round)
-            check_turn(before, self.side.turns)
-            if before and draws_once(event) and not self.store.holds(_DRAWN):
-                return self._refusal(round, exchange, Reason.NOT_KEPT)
-            self.ledger.admit(self.policy.run, round, exchange, event)
-        except PrivacyError as error:
-            return self._refusal(round, exchange, _reason_of(error))
+        place = Place(self.policy.run, round, exchange, digest)
+        (verdict,) = self.ledger.check(
+            place, event, [self.index], self.side.turns, lambda client: self.store.holds(_DRAWN)
+        )
+        if isinstance(verdict, PrivacyError):
+            return self._refusal(round, exchange, _reason_of(verdict))
+        if verdict is not None:
+            return verdict
         if not self.keys.simulated and not self._is_answerable(question.broadcast, exchange):
             return self._refusal(round, exchange, Reason.POLICY)
         if not self._is_first(round, exchange, digest):
@@ -209,23 +206,22 @@ class ClientRuntime:
             exchange=client.exchange,
         )
 
-        def make() -> bytes:
+        def make() -> list[bytes]:
             if draws_once(pending.event):
                 self.store.arrays(_DRAWN, lambda: {"once": np.ones(1, np.uint8)})
             report = self.side.encoder(update, broadcast, sender)
-            return pack_answer(report, run=self.policy.run, exchange=client.exchange)
+            return [pack_answer(report, run=self.policy.run, exchange=client.exchange)]
 
-        run, round = self.policy.run, broadcast.round
+        round = broadcast.round
+        place = Place(self.policy.run, round, client.exchange, pending.digest)
         try:
-            return self.ledger.release(
-                run,
-                round,
-                client.exchange,
-                pending.digest,
-                pending.event,
-                make,
-                most_rounds=self.side.turns,
+            released = self.ledger.release(
+                place, pending.event, [self.index], make, self.side.turns
             )
+            (row,) = released
+            if isinstance(row, PrivacyError):
+                raise row
+            return bytes(row)
         except tuple(_REASONS) as error:
             if isinstance(error, LedgerUnusable):
                 _log.error("nothing was released: %s", error)  # for whose disk is full

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.statement import SumInPath
 from fedldp.client.keys import read_secret
@@ -226,9 +227,8 @@ class Server:
         """Count what clients release in a round."""
         lost = hashlib.sha256(b"what the server saw").digest()
         for event in self.agreement.events:
-            for client in clients:
-                ledger = known.of(client)
-                ledger.release(self.agreement.run, round, 0, lost, event, lambda: b"")
+            place = Place(self.agreement.run, round, 0, lost)
+            known.release(place, event, clients, lambda: [b""] * len(clients))
         if self._side.downlink is not None:
             known.count_downlink(self.agreement.run, round, self._side.downlink)
 

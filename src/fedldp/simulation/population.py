@@ -114,7 +114,7 @@ class Population:
             policy=self.policy,
             keys=SimulationKeys(self.config.seed, index),
             store=self.store(index),
-            ledger=ledger.of(index),
+            ledger=ledger,
         )
 
     def answer(self, message: bytes, index: int, ledger: MemoryLedger) -> bytes:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.budget import draws_once
+from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.runtime import Pending, read
 from fedldp.errors import RunError, WireError
@@ -86,8 +87,8 @@ def _whole(
     most = population.most_examples
     if draws_once(event) or (most is not None and max(map(len, clients.rows)) > most):
         return None
-    place, charged = (population.run, round, exchange, digest, event), np.asarray(indices)
-    if not ledger.ready(*place, charged, most_rounds=most_rounds):
+    place, charged = Place(population.run, round, exchange, digest), np.asarray(indices)
+    if any(each is not None for each in ledger.check(place, event, charged, most_rounds)):
         return None
     updates = _train(population, message, question.broadcast, clients)
 
@@ -96,7 +97,8 @@ def _whole(
         reports = encoder.many(_sealed(updates), question.broadcast, senders)
         return pack_reports(reports, run=population.run, exchange=exchange)
 
-    return ledger.release_all(*place, charged, make, most_rounds=most_rounds)
+    released = ledger.release(place, event, charged, make, most_rounds)
+    return released if isinstance(released, np.ndarray) else None
 
 
 def _each(

@@ -248,7 +248,7 @@ class World:
             ),
             keys=SimulationKeys(self.number(number), self.client),
             store=Trial(FolderStore(Path("nothing is kept here"), RUN)),
-            ledger=MemoryLedger(None if budget is None else budget.budget()).of(self.client),
+            ledger=MemoryLedger(None if budget is None else budget.budget()),
         )
 
     def number(self, number: int) -> int:
