@@ -10,6 +10,7 @@ import math
 import re
 import shlex
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,9 @@ PAGES += sorted((ROOT / "docs").rglob("*.md"))
 TUTORIALS = ROOT / "docs" / "tutorials"  # tests/test_tutorials.py runs them
 DOCTESTED = [page for page in PAGES if ">>> " in page.read_text() and TUTORIALS not in page.parents]
 
-GUIDE_FILE = re.compile(r"^`src/fedldp/(\w+)/(\w+)\.py`:\n\n```python\n(.*?)^```", re.M | re.S)
+GUIDE_FILE = re.compile(
+    r"^`src/fedldp/(\w+)/(\w+\.(?:py|toml))`:\n\n```(?:python|toml)\n(.*?)^```", re.M | re.S
+)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 REPOSITORY_PATH = re.compile(r"`((?:src|tests|docs|benchmarks|\.ci)/[\w./-]+)`")
 OWN = re.compile(r"[A-Z]+=[A-Z]+|mechanism=\w+:\w+")
@@ -47,11 +50,11 @@ def page_id(page: Path) -> str:
 
 
 def guide_files() -> dict[tuple[str, str], str]:
-    """Return what the guides tell their reader to write, by package and module."""
+    """Return what the guides tell their reader to write, by package and file."""
     return {
-        (package, module): source
+        (package, file): source
         for page in PAGES
-        for package, module, source in GUIDE_FILE.findall(page.read_text())
+        for package, file, source in GUIDE_FILE.findall(page.read_text())
     }
 
 
@@ -60,14 +63,14 @@ def guides_followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Put the guides' files where the scans look, as their reader does, and take them out again."""
     with pytest.MonkeyPatch.context() as patch:
         added = []
-        for (package, module), source in guide_files().items():
+        for (package, file), source in guide_files().items():
             parent = importlib.import_module(f"fedldp.{package}")
-            if any((Path(place) / f"{module}.py").exists() for place in parent.__path__):
+            if any((Path(place) / file).exists() for place in parent.__path__):
                 continue  # whoever runs this has followed the guide
             folder = tmp_path_factory.mktemp(f"guide-{package}")
-            (folder / f"{module}.py").write_text(source)
+            (folder / file).write_text(source)
             patch.setattr(parent, "__path__", [*parent.__path__, str(folder)])
-            added.append((parent, module))
+            added.append((parent, file.removesuffix(".py")))
         yield
     for parent, module in added:
         sys.modules.pop(f"{parent.__name__}.{module}", None)
@@ -91,7 +94,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_files_that_are_named_exist(page: Path) -> None:
-    from_guides = {f"src/fedldp/{package}/{module}.py" for package, module in guide_files()}
+    from_guides = {f"src/fedldp/{package}/{file}" for package, file in guide_files()}
     for name in REPOSITORY_PATH.findall(page.read_text()):
         assert name in from_guides or (ROOT / name).exists(), f"{page.name} names {name}"
 
@@ -201,14 +204,14 @@ def test_the_guides_files_are_found() -> None:
 
 def test_the_package_has_no_other_files_of_the_guides_names() -> None:
     """A reader who followed the guides has these files; the package itself has none of them."""
-    for (package, module), source in guide_files().items():
-        path = ROOT / "src" / "fedldp" / package / f"{module}.py"
+    for (package, file), source in guide_files().items():
+        path = ROOT / "src" / "fedldp" / package / file
         assert not path.exists() or path.read_text() == source, f"{path} is not the guide's example"
 
 
 def test_the_guides_sources_keep_to_the_line_length() -> None:
-    for source in guide_files().values():
-        ast.parse(source)
+    for (_, file), source in guide_files().items():
+        ast.parse(source) if file.endswith(".py") else tomllib.loads(source)
         assert max(map(len, source.splitlines())) <= 100
 
 

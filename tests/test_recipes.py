@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import fedldp.recipes
 from fedldp.errors import ConfigError
-from fedldp.recipes import Expected, Source, find_recipe, grid, recipes
-from fedldp.registry import modules
+from fedldp.recipes import Expected, Source, find_recipe, recipes
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 SAID_BY_NAMES = {
@@ -55,8 +56,8 @@ def test_an_expected_accuracy_is_a_fraction_of_a_source() -> None:
 
 
 def test_no_two_files_have_a_recipe_of_one_name() -> None:
-    names = [recipe.name for module in modules("fedldp.recipes") for recipe in module.RECIPES]
-    assert sorted(names) == sorted(recipes())
+    families = [fedldp.recipes._family(name) for name in fedldp.recipes._families()]
+    assert sum(map(len, families)) == len(recipes()) > 300
 
 
 def test_recipes_of_one_configuration_are_told_as_second_names() -> None:
@@ -69,36 +70,80 @@ def test_recipes_of_one_configuration_are_told_as_second_names() -> None:
         assert {find_recipe(name).same_as for name in names} <= {None, first}
 
 
-def test_to_find_a_recipe_imports_its_own_system_alone() -> None:
-    program = """import sys
-from fedldp.recipes import find_recipe
-find_recipe("personalized-mnist-fig2-low")
-print(*sorted(name for name in sys.modules if name.startswith("fedldp.recipes.")))"""
+def test_to_find_a_recipe_reads_its_own_file_alone() -> None:
+    program = """import fedldp.recipes
+fedldp.recipes.find_recipe("personalized-mnist-fig2-low")
+print(fedldp.recipes._family.cache_info().currsize)"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == [
-        "fedldp.recipes._aliases", "fedldp.recipes._recipe", "fedldp.recipes.personalized",
-    ]  # fmt: skip
+    assert done.stdout.split() == ["1"]
 
 
-def test_a_grid_has_a_recipe_for_each_point_with_its_number() -> None:
-    base = find_recipe("quickstart").config
-    number = Expected(accuracy=0.9, tolerance=0.01)
-    made = grid(
-        "x-n{num_clients}-eps{epsilon:g}",
-        "LDP-FL on digits, for {num_clients} clients at eps {epsilon:g}",
-        base,
-        source=Source(paper="A", place="B", row="n {num_clients}", column="eps {epsilon:g}"),
-        expected={(10, 2.0): number},
-        num_clients=(10, 20),
-        epsilon=(0.5, 2.0),
+FAMILY = """
+paper = "A"
+tolerance = 1.5
+
+[[recipe]]
+name = "x-base"
+summary = "base"
+[recipe.settings]
+system = "personalized"
+dataset = "digits"
+num_clients = 4
+rounds = 10
+perturbation = "none"
+clip = 2.0
+num_examples = 100
+
+[[recipe]]
+name = "x-n{num_clients}-{label}"
+like = "x-base"
+set = { perturbation = "gaussian", sampling_probability = 0.5 }
+unset = ["num_examples"]
+accuracy = 90.0
+each = [
+    { label = "a", num_clients = 10, epsilon = 0.5 },
+    { label = "b", num_clients = 4, epsilon = { repeat = [1.0, 2.0], times = 2 }, column = "own" },
+]
+summary = "for {num_clients} clients at clip {clip:g}: {label}"
+place = "B"
+row = "n {num_clients}"
+column = "{label}"
+"""
+
+
+def test_a_table_with_each_has_a_recipe_for_each_with_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.toml").write_text(FAMILY)
+    monkeypatch.setattr(fedldp.recipes, "__path__", [str(tmp_path)])
+    base, first, second = fedldp.recipes._family.__wrapped__("x").values()
+    assert base.config.num_examples == 100
+    assert (base.source, base.expected) == (None, None)
+    assert (first.name, second.name) == ("x-n10-a", "x-n4-b")
+    assert first.config == base.config.changed(
+        num_clients=10,
+        epsilon=0.5,
+        perturbation="gaussian",
+        sampling_probability=0.5,
+        num_examples=None,
     )
-    assert [recipe.name for recipe in made] == [
-        "x-n10-eps0.5", "x-n10-eps2", "x-n20-eps0.5", "x-n20-eps2",
-    ]  # fmt: skip
-    assert [recipe.expected for recipe in made] == [None, number, None, None]
-    assert made[1].config == base.changed(num_clients=10, epsilon=2.0)
-    assert made[1].source == Source(paper="A", place="B", row="n 10", column="eps 2")
-    assert made[1].description == "LDP-FL on digits, for 10 clients at eps 2 (A: 90 %)."
+    assert second.config.epsilon == [1.0, 2.0, 1.0, 2.0]
+    assert second.source == Source(paper="A", place="B", row="n 4", column="own")
+    assert first.source == Source(paper="A", place="B", row="n 10", column="a")
+    assert (base.expected, second.expected) == (None, Expected(accuracy=0.9, tolerance=0.015))
+    assert second.description == "for 4 clients at clip 2: b (A: 90 %)."
+
+
+def test_a_file_with_an_unknown_key_or_a_name_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fedldp.recipes, "__path__", [str(tmp_path)])
+    (tmp_path / "x.toml").write_text(FAMILY.replace("unset =", "unsetting ="))
+    with pytest.raises(ConfigError, match=r"recipes/x\.toml: unsetting is nothing that a recipe"):
+        fedldp.recipes._family.__wrapped__("x")
+    (tmp_path / "x.toml").write_text(FAMILY.replace("x-n{num_clients}-{label}", "x-twice"))
+    with pytest.raises(ConfigError, match=r"recipes/x\.toml: there are two recipes x-twice"):
+        fedldp.recipes._family.__wrapped__("x")
 
 
 # Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range; (0, 0.015) is printed for

@@ -1,26 +1,113 @@
 """Recipes: full configurations as data, one for each reproduced figure or table row.
 
-Each module holds its recipes in ``RECIPES``. A recipe's name begins with its module's, so that to
-find one imports nothing but that module.
+Each TOML file here is a family of recipes. A recipe's name begins with its file's, so that to find
+one reads nothing but that file, and those that it refers to. A file has
+
+    paper, tolerance        of its recipes, where they have a source; tolerance in percent points
+    [[recipe]]              a recipe, or several that differ in a few settings:
+      name, summary         a setting's name in braces stands for its value
+      [recipe.settings]     all settings; or, in place of them, those of another recipe:
+      like = "NAME"           the same system: with what `set` changes and `unset` takes back
+      twin_of = "NAME"        another system, with the settings that every system has, and `set`
+      same_as = "NAME"        the very same configuration, of which this is a second name
+      each = [{...}, ...]   one recipe for each of these: settings, or any of `label`, `what` (texts
+                            for braces), `row`, `column`, `accuracy`, `same_as`
+      place, row, column, metric, accuracy      the source, and its number in percent
+
+A long list may be written as { repeat = [...], times = N }.
 """
 
 from __future__ import annotations
 
-import importlib
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from fedldp.errors import ConfigError
-from fedldp.recipes._recipe import Expected, Recipe, Source, grid, shared_settings
-from fedldp.registry import module_names
+from fedldp.systems import SystemConfig, find_system
 
-__all__ = ["Expected", "Recipe", "Source", "find_recipe", "grid", "recipes", "shared_settings"]
+__all__ = ["Expected", "Recipe", "Source", "find_recipe", "recipes", "shared_settings"]
+
+_TEXTS = ("label", "what")
+_OF_RECIPE = {"accuracy", "column", "metric", "name", "paper", "place", "row", "same_as", "summary"}
+_OF_RECIPE |= {"each", "like", "set", "settings", "tolerance", "twin_of", "unset"}
+_IN_EACH = {*_TEXTS, "accuracy", "column", "row", "same_as"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a recipe reproduces.
+
+    Attributes:
+        paper: authors and year.
+        place: its table, figure or section: "Table 1", "Fig. 5".
+        row: of that table; or a curve, with the panel where there are several: "MNIST, fixed".
+        column: of that table; or a point of the curve: "epsilon 5".
+        metric: which figure of a round it shows: "accuracy", or one that the system adds.
+    """
+
+    paper: str
+    place: str
+    row: str
+    column: str = "accuracy"
+    metric: str = "accuracy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """The paper's number.
+
+    Attributes:
+        accuracy: 0 to 1, after the last round.
+        tolerance: how far a mean over seeds may be from it, 0 to 1: the paper's rounding, its own
+            deviation where it is known, and what it does not state.
+    """
+
+    accuracy: float
+    tolerance: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A configuration with a name.
+
+    Attributes:
+        name: the system, the data set and, if that does not say all, a variant: hyphens between.
+        config: the configuration.
+        summary: part of a sentence; a setting's name in braces stands for its value.
+        source: what it reproduces, if anything.
+        expected: the number there, if the source gives one.
+        same_as: the recipe whose configuration this one shares, as papers show some runs twice:
+            it has a source of its own, and may have another number. None: it is the first.
+
+    >>> from fedldp.recipes import find_recipe
+    >>> print(find_recipe("ldp-fl-mnist").description)
+    LDP-FL on MNIST: eps 1, 100 clients, fixed range (0, 0.075) (Sun, Qian, Chen 2021: 96.24 %).
+    """
+
+    name: str
+    config: SystemConfig
+    summary: str
+    source: Source | None = None
+    expected: Expected | None = None
+    same_as: str | None = None
+
+    @property
+    def description(self) -> str:
+        """The summary with the settings' values and the paper's number: one line."""
+        text = self.summary.format(**dict(self.config))
+        if self.source is not None and self.expected is not None:
+            text += f" ({self.source.paper}: {100 * self.expected.accuracy:.4g} %)"
+        return f"{text}."
 
 
 def recipes() -> dict[str, Recipe]:
     """Return every recipe by its name, second names included."""
-    return {
-        name: recipe for module in module_names(__name__) for name, recipe in _of(module).items()
-    }
+    return {name: recipe for family in _families() for name, recipe in _family(family).items()}
 
 
 def find_recipe(name: str) -> Recipe:
@@ -29,8 +116,8 @@ def find_recipe(name: str) -> Recipe:
     Raises:
         ConfigError: there is no such recipe.
     """
-    for module in sorted(module_names(__name__), key=lambda each: -_fit(each, name)):
-        found = _of(module)
+    for family in sorted(_families(), key=lambda each: -_fit(each, name)):
+        found = _family(family)
         if name in found:
             return found[name]
     close = " or ".join(get_close_matches(name.lower(), recipes()))
@@ -41,12 +128,103 @@ def find_recipe(name: str) -> Recipe:
     )
 
 
-def _of(module: str) -> dict[str, Recipe]:
-    found: tuple[Recipe, ...] = importlib.import_module(f"{__name__}.{module}").RECIPES
-    return {recipe.name: recipe for recipe in found}
+def shared_settings(config: SystemConfig) -> dict[str, Any]:
+    """Return the settings that every system has: what a twin in another system takes over."""
+    return config.model_dump(include=set(SystemConfig.model_fields) - {"system"})
 
 
-def _fit(module: str, name: str) -> int:
-    """Return how much of a recipe's name a module's name is; 0 where it does not begin with it."""
-    start = module.replace("_", "-")
+def _families() -> list[str]:
+    """Return the names of the files of recipes, sorted, without their ending."""
+    return sorted(file.stem for folder in __path__ for file in Path(folder).glob("*.toml"))
+
+
+def _fit(family: str, name: str) -> int:
+    """Return how much of a recipe's name a family's name is; 0 where it does not begin with it."""
+    start = family.replace("_", "-")
     return len(start) if f"{name}-".startswith(f"{start}-") else 0
+
+
+@cache
+def _family(name: str) -> dict[str, Recipe]:
+    """Return the recipes of one file by their names.
+
+    Raises:
+        ConfigError: the file has something that a recipe does not have.
+    """
+    paths = (Path(folder) / f"{name}.toml" for folder in __path__)
+    document = tomllib.loads(next(filter(Path.exists, paths)).read_text(encoding="utf-8"))
+    found: dict[str, Recipe] = {}
+    for table in document["recipe"]:
+        unknown = [key for key in table if key not in _OF_RECIPE]
+        if unknown:
+            raise ConfigError(f"recipes/{name}.toml: {unknown[0]} is nothing that a recipe has")
+        defaults = {key: document[key] for key in ("paper", "tolerance") if key in document}
+        for recipe in _recipes(defaults | table, found):
+            if recipe.name in found:
+                raise ConfigError(f"recipes/{name}.toml: there are two recipes {recipe.name}")
+            found[recipe.name] = recipe
+    return found
+
+
+def _recipes(table: dict[str, Any], before: Mapping[str, Recipe]) -> Iterator[Recipe]:
+    """Yield the recipes of one table: one, or one for each entry of ``each``."""
+    for changes in table.get("each", [{}]):
+        own = table | {key: value for key, value in changes.items() if key in _IN_EACH}
+        settings = {key: value for key, value in changes.items() if key not in _IN_EACH}
+        config = _config(own, settings, before)
+        values = dict(config) | {key: own[key] for key in _TEXTS if key in own}
+        texts = {key: own[key] for key in _TEXTS if key in own}
+        source = expected = None
+        if "place" in own:
+            source = Source(
+                paper=own["paper"],
+                place=own["place"],
+                row=own["row"].format(**values),
+                column=own.get("column", "accuracy").format(**values),
+                metric=own.get("metric", "accuracy"),
+            )
+        if "accuracy" in own:
+            expected = Expected(accuracy=own["accuracy"] / 100, tolerance=own["tolerance"] / 100)
+        yield Recipe(
+            name=own["name"].format(**values),
+            config=config,
+            summary=_with_texts(own["summary"], texts),
+            source=source,
+            expected=expected,
+            same_as=own.get("same_as"),
+        )
+
+
+def _config(
+    own: Mapping[str, Any], settings: Mapping[str, Any], before: Mapping[str, Recipe]
+) -> SystemConfig:
+    """Return the configuration that a table describes, with more settings."""
+
+    def of(name: str) -> SystemConfig:
+        return (before[name] if name in before else find_recipe(name)).config
+
+    changes = {key: _value(value) for key, value in {**own.get("set", {}), **settings}.items()}
+    changes |= dict.fromkeys(own.get("unset", []))
+    if "like" in own:
+        return of(own["like"]).changed(**changes)
+    if "settings" not in own and "twin_of" not in own:
+        return of(own["same_as"])
+    if "twin_of" in own:
+        whole = shared_settings(of(own["twin_of"])) | changes
+    else:
+        whole = {key: _value(value) for key, value in own["settings"].items()} | changes
+    return find_system(whole["system"]).model_validate(whole)
+
+
+def _value(value: Any) -> Any:
+    """Return a setting's value, with a list that is written as its repetition made whole."""
+    if isinstance(value, dict) and set(value) == {"repeat", "times"}:
+        return value["repeat"] * value["times"]
+    return value
+
+
+def _with_texts(summary: str, texts: Mapping[str, str]) -> str:
+    """Return a summary with its texts, and the names of settings left in braces."""
+    for key, text in texts.items():
+        summary = summary.replace(f"{{{key}}}", text)
+    return summary
