@@ -15,8 +15,9 @@ from fedldp.audit.contents import Inside, content_hits, masked_hits, masked_vect
 from fedldp.audit.linkage import Effort, Link, linkage, timing
 from fedldp.audit.seen import Keys
 from fedldp.errors import ConfigError
+from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.summing import counts_of_bits
+from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.randomness import Stream
 from fedldp.systems.settings import Delays
 from fedldp.transport import Delivery
@@ -179,7 +180,7 @@ def test_masked_vectors_link_by_nothing() -> None:
 
 def test_masked_vectors_are_what_the_protocol_sums() -> None:
     bits = np.random.default_rng(0).integers(0, 2, (5, SIZE))
-    setup = counts_of_bits(SIZE, 5).setup(5, None)
+    setup = SecureSum.of(counts_of_bits(SIZE, 5), 5, None)
     seen = masked_vectors(setup, 1, bits, Keys(0).draws(5, simulated=False).streams(0, 5))
     assert (seen.sum(0) % (1 << setup.bits) == bits.sum(0)).all()
     assert not (seen == bits).all(1).any()

@@ -9,8 +9,8 @@ import pytest
 from clients import Halves
 
 import fedldp
+from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.parts.rotation import Rotation
-from fedldp.parts.shared_gaussian import SharedGaussian
 from fedldp.randomness import Stream
 from fedldp.systems import Problem
 from fedldp.systems.distributed_gaussian import SendShare

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from secure_sums import make_client, make_setup
 
 from fedldp.errors import ConfigError
-from fedldp.parts.secure_sum_messages import signed
+from fedldp.mechanisms.summing import signed
 
 N, T, D = 5, 3, 2
 

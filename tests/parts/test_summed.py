@@ -20,10 +20,11 @@ from fedldp.client.keys import SecretKeys, SimulationKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
 from fedldp.errors import ConfigError, PrivacyError
+from fedldp.mechanisms.summing import Summing, counts_of_bits
 from fedldp.parts.secure_sum_identities import Identity, Roster
+from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.summed_client import Phase, summed_client
 from fedldp.parts.summed_server import SumOfRound, summed_server
-from fedldp.parts.summing import Summing, counts_of_bits
 from fedldp.server.keys import draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round
 from fedldp.simulation.inputs import Inputs
@@ -76,7 +77,7 @@ class Channel:
         summing = self.config.summing(self.inputs.problem)
         assert summing is not None
         self.summing = summing
-        self.setup = summing.setup(N, 4, 1)
+        self.setup = SecureSum.of(summing, N, 4, 1)
 
     def site(self, index: int) -> ClientRuntime:
         problem = self.inputs.problem
@@ -333,14 +334,16 @@ def test_counts_of_up_to_255_bits_cost_a_byte(most: int, bits: int) -> None:
     assert summing.words(report).tolist() == [1, 0, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1]
     with pytest.raises(PrivacyError, match="3 bytes is not 12 bits"):
         summing.words(replace(report, payload=bytes(3)))
-    total = summing.total(3, np.array([most] * 12, summing.setup(most, None).dtype), most - 1)
+    total = summing.total(
+        3, np.array([most] * 12, SecureSum.of(summing, most, None).dtype), most - 1
+    )
     assert isinstance(total, Counted)
     assert total.ones.tolist() == [most - 1] * 12
 
 
 @pytest.mark.parametrize(("n", "u", "t"), [(2, 0, 2), (10, 0, 7), (10, 4, 8), (9, 7, 9)])
 def test_the_threshold_where_none_is_given(n: int, u: int, t: int) -> None:
-    assert counts_of_bits(3, n).setup(n, None, u).threshold == t
+    assert SecureSum.of(counts_of_bits(3, n), n, None, u).threshold == t
 
 
 def test_only_a_system_of_one_exchange_is_wrapped(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> Non
     found = one_round(tmp_path)
     setup = config().setup(found.wire.halves.problem)
     for client, message in found.wire.seen[Phase.MASKED_INPUT].items():
-        code = setup.words(config().codes.encode(weights_of(client, setup.size)))
+        code = setup.words(config().codes.codes(weights_of(client, setup.size)))
         masked = np.frombuffer(message[-code.nbytes :], setup.dtype)
         assert not (masked == code).any()
         # Uniform words below the modulus: their bits are fair, and say nothing of the code's.

@@ -33,12 +33,12 @@ from numpy.typing import NDArray
 from fedldp.audit.arrivals import Floats, Span, pick
 from fedldp.audit.seen import Keys
 from fedldp.mechanisms import BitMechanism
+from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_masks import self_mask
 from fedldp.parts.secure_sum_messages import Kind, SecureSum, unpack
 from fedldp.parts.secure_sum_server import SecureSumServer
 from fedldp.parts.sides import ManyEncoder, ManyStep, Update
-from fedldp.parts.summing import counts_of_bits
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
@@ -266,7 +266,7 @@ def masked_hits(
         keys: of all that is random.
     """
     size = inside.clients.shape[2]
-    setup = counts_of_bits(size, clients).setup(clients, None)
+    setup = SecureSum.of(counts_of_bits(size, clients), clients, None)
     generator = keys.generator("masked")
     linker = Linker(inside.shadows, mechanism.scale)
     hits = dict.fromkeys(games(chunks, size), 0)

@@ -24,11 +24,11 @@ from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms._grid import GridNoise
 from fedldp.mechanisms._packed import packed_bytes
 from fedldp.mechanisms.cldp import CLDP
+from fedldp.mechanisms.codes import ClippedCodes
+from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
-from fedldp.parts.clipped_codes import ClippedCodes
 from fedldp.parts.rotation import Rotation
-from fedldp.parts.shared_gaussian import SharedGaussian
 from fedldp.parts.sides import Encoder, Sender
 from fedldp.parts.summed_client import Answer
 from fedldp.wire import Broadcast, Report, Sensitive

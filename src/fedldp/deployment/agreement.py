@@ -26,8 +26,8 @@ from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.statement import stated
 from fedldp.errors import ConfigError, FedldpError
+from fedldp.mechanisms.summing import Summing
 from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.parts.summing import Summing
 from fedldp.registry import is_address
 from fedldp.settings import from_mapping
 from fedldp.simulation.participation import events_of_round
@@ -202,7 +202,7 @@ class Agreement:
         """The parameters of a round's sum, whose threshold is the quorum."""
         assert self.summing is not None
         config = self.config
-        return self.summing.setup(config.round_size, self.quorum, self.untrusted_clients)
+        return SecureSum.of(self.summing, config.round_size, self.quorum, self.untrusted_clients)
 
     @property
     def events(self) -> list[Event]:

@@ -18,6 +18,7 @@ from fedldp.accounting.events import Event
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms._packed import add_ones, count_ones, packed_bytes
+from fedldp.mechanisms.summing import Summing, counts_of_bits
 from fedldp.randomness import Stream
 from fedldp.registry import is_address, load, scan
 
@@ -71,6 +72,8 @@ class Mechanism(ABC):
     name: ClassVar[str]
     epsilon_unit: ClassVar[EpsilonUnit]
     """What the setting ``epsilon`` is the budget of."""
+    is_setting: ClassVar[bool] = True
+    """Whether the setting ``mechanism`` may name it; else it is made by systems alone."""
 
     @classmethod
     @abstractmethod
@@ -122,6 +125,18 @@ class Mechanism(ABC):
     @abstractmethod
     def aggregate(self, size: int) -> Aggregate:
         """Return an empty aggregate of reports of ``size`` values."""
+
+    def summing(self, size: int, most: int) -> Summing | None:
+        """Return how reports of ``size`` values add up; None where no sum of them has a meaning.
+
+        Args:
+            size: coordinates of a report.
+            most: reports in one sum.
+
+        Raises:
+            ConfigError: a sum of so many is too large.
+        """
+        return None
 
     @abstractmethod
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -294,10 +309,15 @@ class BitMechanism(Mechanism):
         """Return an empty count of ones of reports of ``size`` coordinates."""
         return Counts(size, self.scale)
 
+    def summing(self, size: int, most: int) -> Summing:
+        """Return how ones are counted."""
+        return counts_of_bits(size, most)
+
 
 def mechanisms() -> dict[str, type[Mechanism]]:
-    """Return every mechanism by its name."""
-    return {m.name: m for m in scan(__name__, Mechanism)}  # type: ignore[type-abstract]
+    """Return every mechanism that the setting ``mechanism`` may name, by its name."""
+    found = scan(__name__, Mechanism)  # type: ignore[type-abstract]
+    return {m.name: m for m in found if m.is_setting}
 
 
 def find_mechanism(name: str) -> type[Mechanism]:

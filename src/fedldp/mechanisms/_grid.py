@@ -78,7 +78,7 @@ class GridNoise(Mechanism):
         """Return 32 for each coordinate."""
         return 8 * _INDEX.itemsize * size
 
-    def aggregate(self, size: int) -> GridSum:
+    def aggregate(self, size: int) -> Aggregate:
         """Return an empty sum of reports of ``size`` coordinates."""
         return GridSum(size, self.ball.step)
 

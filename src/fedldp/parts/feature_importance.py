@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.uneven_gaussian import UnevenGaussian
+from fedldp.mechanisms.uneven_gaussian import UnevenGaussian
 from fedldp.wire import Broadcast, Layout, Sensitive, Vector
 
 Noisier = Annotated[

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from numpy.typing import NDArray
 
 from fedldp.errors import PrivacyError
+from fedldp.mechanisms.summing import Words
 from fedldp.randomness import Stream
 
 KEY_BYTES = 32
@@ -27,8 +27,6 @@ SHARE_BYTES = 17
 TAG_BYTES = 16
 
 _DRAWN_BYTES = 32  # so many that reducing them leaves a coefficient uniform
-
-Words = NDArray[np.unsignedinteger]
 
 
 def derive(secret: bytes, purpose: str, context: bytes, *clients: int) -> bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fedldp.parts.secure_sum_crypto import KEY_BYTES, Words, agree, derive, expand
+from fedldp.mechanisms.summing import Words
+from fedldp.parts.secure_sum_crypto import KEY_BYTES, agree, derive, expand
 from fedldp.parts.secure_sum_messages import SecureSum
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.errors import ConfigError, PrivacyError, RunError
-from fedldp.parts.secure_sum_crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES, Words
+from fedldp.mechanisms.summing import Summing, Words
+from fedldp.parts.secure_sum_crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES
 
 KEYS_BYTES = 2 * KEY_BYTES
 SHARES_BYTES = 2 * SHARE_BYTES
@@ -68,6 +69,32 @@ class SecureSum:
         if not 1 <= self.bits <= 64:
             raise ConfigError(f"bits = {self.bits}: give an integer from 1 to 64")
 
+    @classmethod
+    def of(
+        cls, summing: Summing, num_clients: int, threshold: int | None, untrusted: int = 0
+    ) -> SecureSum:
+        """Return the parameters of one round's sum of reports.
+
+        Args:
+            summing: how they are summed.
+            num_clients: the most clients of a round.
+            threshold: clients needed to the end; where it is None two thirds, or as many as the
+                untrusted ones make necessary.
+            untrusted: participants of a round that may collude with the server or be missing.
+
+        Raises:
+            ConfigError: an argument is out of range.
+        """
+        if threshold is None:
+            threshold = max(2 * num_clients // 3, (num_clients + untrusted) // 2) + 1
+        return cls(
+            num_clients=num_clients,
+            threshold=threshold,
+            size=summing.size,
+            bits=summing.bits,
+            untrusted=untrusted,
+        )
+
     @cached_property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """The words that are sent."""
@@ -102,12 +129,6 @@ class SecureSum:
         Clients that were told different ones cannot open each other's shares.
         """
         return hashlib.sha256(self.packed() + keys).digest()
-
-
-def signed(words: Words, bits: int) -> NDArray[np.int64]:
-    """Return the integers from -2^(bits - 1) to 2^(bits - 1) - 1 that words modulo 2^bits mean."""
-    away = 64 - bits
-    return (words.astype(np.uint64) << np.uint64(away)).view(np.int64) >> np.int64(away)
 
 
 class Kind(IntEnum):

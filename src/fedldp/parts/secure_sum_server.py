@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from fedldp.errors import RunError
+from fedldp.mechanisms.summing import Words
 from fedldp.parts.secure_sum_crypto import (
     KEY_BYTES,
     SHARE_BYTES,
-    Words,
     combine,
     has_low_order,
     public_key,

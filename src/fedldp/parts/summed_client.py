@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event, NoData
 from fedldp.errors import ConfigError, PrivacyError
+from fedldp.mechanisms.summing import Summing, Words
 from fedldp.parts.secure_sum import SecureSumClient
-from fedldp.parts.secure_sum_crypto import Words
 from fedldp.parts.secure_sum_identities import Identity
 from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import Client, ClientSide, ClientStep, Encoder, Sender
-from fedldp.parts.summing import Summing
 from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.wire import Broadcast, Report, Sensitive
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+    from fedldp.mechanisms.summing import Summing
     from fedldp.parts.sides import ClientSide, ServerSide
-    from fedldp.parts.summing import Summing
 
 
 class MaySum(ABC):

@@ -46,17 +46,17 @@ from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.participation import Balanced
 from fedldp.errors import ConfigError
-from fedldp.parts.changes import open_many, open_update, whole
-from fedldp.parts.rotation import Rotation, padded_size
-from fedldp.parts.shared_gaussian import (
+from fedldp.mechanisms.gaussian_share import (
     LARGEST_WORD,
     SMALLEST_WORD,
     SharedGaussian,
     largest_mu,
     shared_gaussian,
 )
+from fedldp.mechanisms.summing import Summing
+from fedldp.parts.changes import open_many, open_update, whole
+from fedldp.parts.rotation import Rotation, padded_size
 from fedldp.parts.sides import Draw, Sender, Senders, ServerSide, State, Update
-from fedldp.parts.summing import Summing
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import NormBound
 from fedldp.wire import Broadcast, Incoming, Report, Reports, Sensitive, Vector
@@ -130,7 +130,9 @@ class DistributedGaussianConfig(SystemConfig):
 
     def summing(self, problem: Problem) -> Summing:
         """Return how words are added up."""
-        return self.mechanism(problem).summing(padded_size(self.layout(problem).size))
+        return self.mechanism(problem).summing(
+            padded_size(self.layout(problem).size), self.round_size
+        )
 
     @property
     def always_summed(self) -> bool:

@@ -41,11 +41,11 @@ from fedldp.mechanisms import (
     MechanismSettings,
     find_mechanism,
 )
+from fedldp.mechanisms.summing import Summing, counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import count, finite_on_device, open_many, open_weights, whole
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
 from fedldp.parts.sides import Draw, Sender, Senders, ServerSide, State, Update
-from fedldp.parts.summing import Summing, counts_of_bits
 from fedldp.registry import is_address
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import Count, Delays, Momentum, Positive

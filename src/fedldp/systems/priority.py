@@ -38,6 +38,7 @@ from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.uneven_gaussian import check_ratio
 from fedldp.parts.changes import open_update
 from fedldp.parts.feature_importance import (
     FirstLayer,
@@ -48,7 +49,6 @@ from fedldp.parts.feature_importance import (
     open_ranked,
 )
 from fedldp.parts.sides import Sender, ServerSide
-from fedldp.parts.uneven_gaussian import check_ratio
 from fedldp.systems._nbafl import NbaflSettings
 from fedldp.systems.base import Problem
 from fedldp.systems.settings import Positive

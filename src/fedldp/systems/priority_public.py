@@ -41,11 +41,11 @@ from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
+from fedldp.mechanisms.uneven_gaussian import check_ratio
 from fedldp.parts.averaging import read_report, weighted_mean
 from fedldp.parts.changes import open_update
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
 from fedldp.parts.sides import Draw, Sender, ServerSide, State
-from fedldp.parts.uneven_gaussian import check_ratio
 from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
 from fedldp.systems.settings import NormBound, Positive
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector

@@ -26,24 +26,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import Event, InClear
+from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
 from fedldp.errors import ConfigError, RunError
+from fedldp.mechanisms.codes import ClippedCodes
+from fedldp.mechanisms.summing import Summing
 from fedldp.parts.changes import open_weights, whole
-from fedldp.parts.clipped_codes import ClippedCodes
-from fedldp.parts.secure_sum_crypto import Words
-from fedldp.parts.secure_sum_messages import SecureSum, signed
+from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import ClientSide, Draw, Sender, ServerSide, State
 from fedldp.parts.summed_client import Answer, Phase, TrainWhenAsked
 from fedldp.parts.summed_server import summed_server
-from fedldp.parts.summing import Summing
 from fedldp.systems.base import Problem, SystemConfig
 from fedldp.systems.settings import Count, Positive
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
@@ -95,19 +92,17 @@ class SecureAggregationConfig(SystemConfig):
 
     def summing(self, problem: Problem) -> Summing:
         """Return how codes are summed."""
-        return self._summing(self.layout(problem).size)
+        return self.codes.summing(self.layout(problem).size, self.round_size)
 
     @property
     def always_summed(self) -> bool:
         """It is nothing else."""
         return True
 
-    def _summing(self, size: int) -> Summing:
-        bits = self.codes.sum_bits(self.round_size)
-        return Summing(size=size, bits=bits, words=_codes_of, total=partial(_total, size, bits))
-
     def _setup(self, size: int) -> SecureSum:
-        return self._summing(size).setup(self.round_size, self.threshold)
+        return SecureSum.of(
+            self.codes.summing(size, self.round_size), self.round_size, self.threshold
+        )
 
     def setup(self, problem: Problem) -> SecureSum:
         """Return the parameters of one round's sum, where no key is certified.
@@ -170,37 +165,20 @@ class SendCodes:
     codes: ClippedCodes
 
     def event(self, exchange: int = 0) -> Event:
-        """Return what the codes release: the sum is exact and unprotected."""
-        return InClear(
-            what="the exact sum of the clients' weights (of one client's alone, a server "
-            "that follows the protocol and colludes with no client sees nothing)"
-        )
+        """Return what the codes release."""
+        return self.codes.event(0)
 
     def __call__(
         self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
     ) -> Report:
         """Return the report of one client."""
-        codes = self.codes.encode(open_weights(update, broadcast))
+        weights = open_weights(update, broadcast)
         return Report(
             round=broadcast.round,
-            size=codes.size,
-            payload=codes.astype("<i8").tobytes(),
-            chunk=codes.size,
+            size=weights.size,
+            payload=self.codes.encode(weights, sender.fresh("mechanism")),
+            chunk=weights.size,
         )
-
-
-def _codes_of(report: Report) -> NDArray[np.int64]:
-    return np.frombuffer(report.payload, "<i8").astype(np.int64)
-
-
-def _total(size: int, bits: int, round: int, words: Words, reports: int) -> Report:
-    return Report(
-        round=round,
-        size=size,
-        payload=signed(words, bits).astype("<i8").tobytes(),
-        chunk=size,
-        weight=float(reports),
-    )
 
 
 @dataclass(frozen=True)
@@ -220,5 +198,6 @@ class MeanOfSum:
         report = next(whole(reports), None)
         if report is None or not report.weight:
             raise RunError(f"round {state.round}: there is no sum to take the mean of")
-        total = self.codes.decode(_codes_of(report))
-        return state.next((total / report.weight).astype(np.float32)), {}
+        total = self.codes.aggregate(report.size)
+        total.add(report.payload, int(report.weight))
+        return state.next(total.mean().astype(np.float32)), {}

@@ -1,4 +1,4 @@
-"""How the reports of a system are summed, where its server step needs no more than their sum."""
+"""How reports are summed, where their server needs no more than the sum."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.errors import PrivacyError
-from fedldp.parts.secure_sum_crypto import Words
-from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.wire import Counted, Report
+
+Words = NDArray[np.unsignedinteger]
+"""Unsigned integers, which are added modulo a power of two."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summing:
-    """How the reports of a system are summed.
+    """How the reports of a mechanism are summed.
 
     Attributes:
         size: words of one report.
@@ -34,28 +35,6 @@ class Summing:
     bits: int
     words: Callable[[Report], NDArray[np.integer]]
     total: Callable[[int, Words, int], Report | Counted]
-
-    def setup(self, num_clients: int, threshold: int | None, untrusted: int = 0) -> SecureSum:
-        """Return the parameters of one round's sum.
-
-        Args:
-            num_clients: the most clients of a round.
-            threshold: clients needed to the end; where it is None two thirds, or as many as the
-                untrusted ones make necessary.
-            untrusted: participants of a round that may collude with the server or be missing.
-
-        Raises:
-            ConfigError: an argument is out of range.
-        """
-        if threshold is None:
-            threshold = max(2 * num_clients // 3, (num_clients + untrusted) // 2) + 1
-        return SecureSum(
-            num_clients=num_clients,
-            threshold=threshold,
-            size=self.size,
-            bits=self.bits,
-            untrusted=untrusted,
-        )
 
 
 def counts_of_bits(size: int, most_reports: int) -> Summing:
@@ -74,6 +53,12 @@ def counts_of_bits(size: int, most_reports: int) -> Summing:
         words=partial(_bits_of, size),
         total=partial(_counted, size),
     )
+
+
+def signed(words: Words, bits: int) -> NDArray[np.int64]:
+    """Return the integers from -2^(bits - 1) to 2^(bits - 1) - 1 that words modulo 2^bits mean."""
+    away = 64 - bits
+    return (words.astype(np.uint64) << np.uint64(away)).view(np.int64) >> np.int64(away)
 
 
 def _bits_of(size: int, report: Report) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedldp.errors import ConfigError, PrivacyError
-from fedldp.parts.clipped_codes import ClippedCodes
+from fedldp.mechanisms.codes import ClippedCodes
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_parameters_out_of_range_are_refused_in_one_line(change: dict[str, Any])
 @pytest.mark.parametrize("values", [np.array([math.nan]), np.array([math.inf]), np.array([1])])
 def test_what_is_no_finite_float_is_refused(values: Any) -> None:
     with pytest.raises(PrivacyError):
-        ClippedCodes(clip=1.0, bits=16).encode(values)
+        ClippedCodes(clip=1.0, bits=16).codes(values)
 
 
 @given(bits=st.integers(2, 52), clients=st.integers(2, 5000))
@@ -52,10 +52,10 @@ def test_a_sum_of_the_largest_codes_fits_exactly(bits: int, clients: int) -> Non
 def test_codes_are_the_nearest_and_clipped(clip: float, bits: int, ratios: list[float]) -> None:
     coding = ClippedCodes(clip=clip, bits=bits)
     values: NDArray[np.float64] = np.array(ratios) * clip
-    codes = coding.encode(values)
+    codes = coding.codes(values)
     assert (np.abs(codes) <= coding.largest).all()
     half_step = clip / coding.largest / 2
     error = np.abs(coding.decode(codes) - np.clip(values, -clip, clip))
     assert (error <= half_step * (1 + 1e-9) + clip * 1e-15).all()
-    assert coding.encode(np.full(len(ratios), clip)).tolist() == [coding.largest] * len(ratios)
-    assert coding.encode(-values).tolist() == (-codes).tolist()
+    assert coding.codes(np.full(len(ratios), clip)).tolist() == [coding.largest] * len(ratios)
+    assert coding.codes(-values).tolist() == (-codes).tolist()

@@ -23,9 +23,7 @@ from fedldp.bounding import check_releasable
 from fedldp.discrete import discrete_gaussian
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
-from fedldp.parts.rotation import padded_size
-from fedldp.parts.secure_sum_crypto import Words
-from fedldp.parts.summing import Summing
+from fedldp.mechanisms.summing import Summing, Words
 from fedldp.randomness import Stream
 from fedldp.wire import Report
 
@@ -77,7 +75,8 @@ class SharedGaussian(Mechanism):
         ConfigError: an argument is out of range, or ``squared_norm`` leaves no room for rounding.
     """
 
-    name: ClassVar[str] = "shared_gaussian"
+    name: ClassVar[str] = "gaussian_share"
+    is_setting: ClassVar[bool] = False
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
 
     radius: float
@@ -103,7 +102,8 @@ class SharedGaussian(Mechanism):
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> SharedGaussian:
         """Return the mechanism whose share protects a client for one round with no other's help."""
-        size, mu = padded_size(settings.size), largest_mu(settings.epsilon, settings.delta)
+        size = 1 << (settings.size - 1).bit_length()  # of a rotated vector
+        mu = largest_mu(settings.epsilon, settings.delta)
         return shared_gaussian(size, mu, shares=1, clients=1, rounds=1, bits=LARGEST_WORD)
 
     def event(self, size: int) -> GaussianShare:
@@ -148,8 +148,8 @@ class SharedGaussian(Mechanism):
         """Return an empty sum of reports of ``size`` coordinates."""
         return ModularSum(self, size)
 
-    def summing(self, size: int) -> Summing:
-        """Return how reports of ``size`` words are added up by a secure sum."""
+    def summing(self, size: int, most: int) -> Summing:
+        """Return how reports of ``size`` words are added up; their modulus is the mechanism's."""
         return Summing(
             size=size, bits=self.bits, words=self._words_of, total=partial(self._total_of, size)
         )

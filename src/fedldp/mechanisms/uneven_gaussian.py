@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,9 @@ class UnevenGaussian(Gaussian):
     Raises:
         ConfigError: an argument is out of range.
     """
+
+    name: ClassVar[str] = "uneven_gaussian"
+    is_setting: ClassVar[bool] = False
 
     noisier: NDArray[np.bool_]
     ratio: float

@@ -11,7 +11,7 @@ from scipy import stats
 from fedldp.accounting.gaussian import joint_clip_mu
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.uneven_gaussian import UnevenGaussian, check_ratio
+from fedldp.mechanisms.uneven_gaussian import UnevenGaussian, check_ratio
 from fedldp.randomness import Stream
 
 SIZE = 20_000

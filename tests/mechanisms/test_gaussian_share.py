@@ -16,7 +16,7 @@ from scipy import stats
 from fedldp.accounting.gaussian import gaussian_epsilon, shares_mu
 from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms import MechanismSettings
-from fedldp.parts.shared_gaussian import (
+from fedldp.mechanisms.gaussian_share import (
     SharedGaussian,
     largest_mu,
     largest_radius,

@@ -1,0 +1,180 @@
+"""Fixed-point codes of clipped values, whose sums over clients are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import InClear
+from fedldp.bounding import check_releasable
+from fedldp.errors import ConfigError, RunError
+from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP
+from fedldp.mechanisms.summing import Summing, Words, signed
+from fedldp.randomness import Stream
+from fedldp.wire import Report
+
+LARGEST_BITS = 52
+_WORD = np.dtype("<i8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedCodes(Mechanism):
+    """Codes of values in [-clip, clip], each in 64 bits. They protect nothing by themselves.
+
+    A value v, clipped to that range, has the code round(v / clip * L), L = 2^(bits - 1) - 1, to the
+    nearest integer, halves to even. A decoded sum is off by at most clip/(2 L) for each client, by
+    rounding alone.
+
+    Guarantee: none. The event says that the sum is in clear, which is what they are for.
+
+    Attributes:
+        clip: bound on the magnitude of a value, from 1e-9 to 1e9.
+        bits: of one code, from 2 to 52.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+
+    name: ClassVar[str] = "codes"
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
+    is_setting: ClassVar[bool] = False
+
+    clip: float
+    bits: int
+
+    def __post_init__(self) -> None:
+        if not SMALLEST_CLIP <= self.clip <= LARGEST_CLIP:
+            raise ConfigError(
+                f"clip = {self.clip:g}: give a number from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}"
+            )
+        if not 2 <= self.bits <= LARGEST_BITS:
+            raise ConfigError(f"code_bits = {self.bits}: give an integer from 2 to {LARGEST_BITS}")
+
+    @property
+    def largest(self) -> int:
+        """The code of ``clip``, L."""
+        return (1 << (self.bits - 1)) - 1
+
+    def sum_bits(self, num_clients: int) -> int:
+        """Return the bits of a modulus under which the sum of so many codes is exact.
+
+        Raises:
+            ConfigError: they are more than 64.
+        """
+        more = (num_clients - 1).bit_length()
+        if self.bits + more > 64:
+            raise ConfigError(
+                f"code_bits = {self.bits}: the sum of {num_clients} clients does not fit into 64 "
+                f"bits; give at most {64 - more}"
+            )
+        return self.bits + more
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> ClippedCodes:
+        """Return codes of 24 bits within ``settings.clip``."""
+        return cls(clip=settings.clip, bits=24)
+
+    def event(self, size: int) -> InClear:
+        """Return what the codes release: their sum is exact and unprotected."""
+        return InClear(
+            what="the exact sum of the clients' weights (of one client's alone, a server "
+            "that follows the protocol and colludes with no client sees nothing)"
+        )
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return 64 bits for each value; see ``Mechanism.encode``. Nothing is drawn."""
+        return self.codes(values).astype(_WORD).tobytes()
+
+    def payload_bits(self, size: int) -> int:
+        """Return 64 for each value."""
+        return 8 * _WORD.itemsize * size
+
+    def aggregate(self, size: int) -> CodesSum:
+        """Return an empty sum of reports of ``size`` values."""
+        return CodesSum(self, size)
+
+    def summing(self, size: int, most: int) -> Summing:
+        """Return how codes are added up, exactly."""
+        bits = self.sum_bits(most)
+        return Summing(size=size, bits=bits, words=_codes_of, total=partial(_total, size, bits))
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values``, clipped and rounded."""
+        return self.decode(self.codes(values))
+
+    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return zeros."""
+        return np.zeros(values.shape)
+
+    def codes(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Return the codes of ``values``, of the same shape.
+
+        Raises:
+            PrivacyError: the values are not finite floats.
+        """
+        check_releasable(values)
+        clipped = np.clip(values.astype(np.float64), -self.clip, self.clip)
+        return np.rint(clipped / self.clip * self.largest).astype(np.int64)
+
+    def decode(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the values that ``codes`` stand for; sums of codes stand for sums of values."""
+        return codes.astype(np.float64) * (self.clip / self.largest)
+
+    @classmethod
+    def examples(cls) -> Sequence[ClippedCodes]:
+        """Return instances for tests."""
+        return [cls(clip=8.0, bits=24), cls(clip=1e-9, bits=2), cls(clip=1e9, bits=52)]
+
+
+class CodesSum(Aggregate):
+    """The sum of codes: exact, in any order.
+
+    Args:
+        codes: of the reports.
+        size: coordinates of a report.
+    """
+
+    def __init__(self, codes: ClippedCodes, size: int) -> None:
+        self._codes = codes
+        self._sum = np.zeros(size, np.int64)
+        self._clients = 0
+
+    def add(self, payload: bytes, clients: int = 1) -> None:
+        """Take in one report, or the sum of those of some clients.
+
+        Raises:
+            RunError: it has the wrong length for a report.
+        """
+        if len(payload) != self._sum.size * _WORD.itemsize:
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
+                "client and server run different models"
+            )
+        self._sum += np.frombuffer(payload, _WORD)
+        self._clients += clients
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the mean of the values, shape (d,)."""
+        if not self._clients:
+            raise RunError("no report came in: there is no mean to take")
+        return self._codes.decode(self._sum) / self._clients
+
+
+def _codes_of(report: Report) -> NDArray[np.int64]:
+    return np.frombuffer(report.payload, _WORD).astype(np.int64)
+
+
+def _total(size: int, bits: int, round: int, words: Words, reports: int) -> Report:
+    return Report(
+        round=round,
+        size=size,
+        payload=signed(words, bits).astype(_WORD).tobytes(),
+        chunk=size,
+        weight=float(reports),
+    )

@@ -1,0 +1,111 @@
+"""No randomiser: values as they are, in 32 bits. It protects nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import InClear
+from fedldp.bounding import check_releasable
+from fedldp.errors import RunError
+from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings, check_block
+from fedldp.randomness import Stream
+
+_WORD = np.dtype("<f4")
+
+
+@dataclass(frozen=True)
+class Plain(Mechanism):
+    """Send every value as a float of 32 bits, little-endian.
+
+    Guarantee: none. The event says what is sent in clear.
+
+    Args:
+        what: is sent, for the reader.
+        signs: send the signs of the values alone, as -1, 0 or 1.
+    """
+
+    name: ClassVar[str] = "none"
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
+    is_setting: ClassVar[bool] = False
+
+    what: str = "weights"
+    signs: bool = False
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> Plain:
+        """Return the mechanism, whatever the settings are."""
+        return cls()
+
+    def event(self, size: int) -> InClear:
+        """Return that the values are in clear."""
+        return InClear(what=self.what)
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return 32 bits for each value; see ``Mechanism.encode``. Nothing is drawn."""
+        check_releasable(values)
+        return self._words(values).tobytes()
+
+    def encode_many(
+        self, values: NDArray[np.floating], streams: Sequence[Stream]
+    ) -> NDArray[np.uint8]:
+        """Return rows of values, as ``encode`` packs them; see ``Mechanism.encode_many``."""
+        check_block(values, streams)
+        return np.ascontiguousarray(self._words(values)).view(np.uint8)
+
+    def payload_bits(self, size: int) -> int:
+        """Return 32 for each value."""
+        return 8 * _WORD.itemsize * size
+
+    def aggregate(self, size: int) -> PlainSum:
+        """Return an empty sum of reports of ``size`` values."""
+        return PlainSum(size)
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values`` as they are, or their signs."""
+        wide = values.astype(np.float64)
+        return np.sign(wide) if self.signs else wide
+
+    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return zeros."""
+        return np.zeros(values.shape)
+
+    def _words(self, values: NDArray[np.floating]) -> NDArray[np.float32]:
+        return (np.sign(values) if self.signs else values).astype(_WORD)
+
+    @classmethod
+    def examples(cls) -> Sequence[Plain]:
+        """Return instances for tests."""
+        return [cls(), cls("signs of weights", signs=True)]
+
+
+class PlainSum(Aggregate):
+    """The sum of reports, in float64."""
+
+    def __init__(self, size: int) -> None:
+        self._sum = np.zeros(size)
+        self._reports = 0
+
+    def add(self, payload: bytes) -> None:
+        """Take in one whole report.
+
+        Raises:
+            RunError: it has the wrong length for a report.
+        """
+        if len(payload) != self._sum.size * _WORD.itemsize:
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self._sum.size} coordinates: "
+                "client and server run different models"
+            )
+        self._sum += np.frombuffer(payload, _WORD)
+        self._reports += 1
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the mean of the reports, shape (d,)."""
+        if not self._reports:
+            raise RunError("no report came in: there is no mean to take")
+        return self._sum / self._reports
