@@ -122,6 +122,65 @@ def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: An
     assert "is there already" in agreed().assert_refused()
 
 
+def test_the_heading_is_not_below_what_the_quorum_lets(
+    fedldp_command: Any, keys: list[str]
+) -> None:
+    """Of noise that is made for a sum of all, where fewer may be in one."""
+
+    def agreed(name: str, *more: str) -> tuple[str, float]:
+        outcome = fedldp_command(
+            "deploy", "agree", "distributed-gaussian-digits", "-o", name, *keys,
+            "--channel", "sum", "--set", "rounds=3", "--set", "epsilon=4", *more,
+        )  # fmt: skip
+        assert outcome.status == 0, outcome.err
+        stated = [
+            line["epsilon"]
+            for line in document(Path(name).read_text())["statement"]["guarantees"]
+            if (line["unit"], line["adversary"]) == ("client-run", "summing-server")
+        ]
+        (heading,) = [line for line in outcome.out.splitlines() if line.startswith("setting ")]
+        return heading, min(stated)
+
+    heading, stated = agreed("all.agreement")
+    assert stated <= 4
+    assert heading == "setting    epsilon 4 per client-run against a summing-server (proven)"
+    heading, stated = agreed("few.agreement", "--quorum", "2")
+    assert stated > 4.5
+    assert float(heading.split()[2]) >= stated
+    assert "per client-run against a summing-server (proven)" in heading
+    assert "epsilon = 4 is for sums of all 3 sites of a round, and the quorum lets 2" in heading
+
+
+def test_what_a_private_table_holds_is_not_agreed_on(fedldp_command: Any, keys: list[str]) -> None:
+    rows = "".join(f"{i % 7 / 7:.3f},{i % 5 / 5:.3f},{i % 3}\n" for i in range(91))
+    Path("table.csv").write_text("first,second,label\n" + rows)
+    settings = (
+        "--set",
+        "dataset=table.csv",
+        "--set",
+        "standardise=false",
+        "--set",
+        "model=logistic",
+    )
+    agree = ("deploy", "agree", "quickstart", "-o", "run.agreement", *keys, "--channel", "named")
+    counted, named = ("--examples", "100"), ("--classes", "3")
+    for more, lacks in (((), "--examples"), (counted, "--classes"), (named, "--examples")):
+        line = fedldp_command(*agree, *settings, *more).assert_refused()
+        assert lacks in line
+        assert not any(number in line for number in ("91", "73", "72"))
+        assert not Path("run.agreement").exists()
+    assert fedldp_command(*agree, *settings, *counted, *named).status == 0
+    problem = document(Path("run.agreement").read_text())["problem"]
+    assert problem == {
+        "input_shape": [2], "num_classes": 3, "num_examples": 100, "features": ["first", "second"],
+    }  # fmt: skip
+    # A declared list of classes is public.
+    Path("run.agreement").unlink()
+    declared = ("--set", 'classes=["0", "1", "2", "3"]')
+    assert fedldp_command(*agree, *settings, *declared, *counted).status == 0
+    assert document(Path("run.agreement").read_text())["problem"]["num_classes"] == 4
+
+
 def test_agree_with_json_prints_one_document(agreed: Any) -> None:
     outcome = agreed("--json", channel="named")
     assert outcome.status == 0

@@ -17,6 +17,7 @@ from fedldp.deployment.agreement import (
     parse_agreement,
     read_agreement,
 )
+from fedldp.deployment.policy import read_policy
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.recipes import find_recipe, recipes
 from fedldp.systems import systems
@@ -328,3 +329,32 @@ def test_the_statement_is_of_the_fewest_that_may_take_part() -> None:
     ]  # fmt: skip
     assert by_unit[0].keys() == by_unit[1].keys() != set()
     assert all(by_unit[0][unit] > by_unit[1][unit] for unit in by_unit[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "digest", "heading"),
+    [
+        (
+            "gaussian",
+            "c1113ed2f6c8cdb4ac0f178e08674a1ee64cad8824d4db52b8ce8d3258561585",
+            "epsilon 5.3822 per client-run against a summing-server (proven); the setting "
+            "epsilon = 4 is for sums of all 5 sites of a round, and the quorum lets 3",
+        ),
+        (
+            "table",
+            "a531268c1619ab04378399e173a3b72db1c0bdbfddbc5b753ed1677fcd79341b",
+            "epsilon 1 per weight (proven)",
+        ),
+    ],
+)
+def test_agreements_of_5900278_hold(name: str, digest: str, heading: str, tmp_path: Path) -> None:
+    """With a quorum that is low, and with the exact number of a table's rows."""
+    found = read_agreement(Path(__file__).parent / "agreements_of_5900278" / f"{name}.agreement")
+    assert found.digest.hex() == digest
+    assert found.epsilon_in_words() == heading
+    policy = tmp_path / "site.toml"
+    policy.write_text(
+        'data = "data.csv"\nkey = "site.key"\nledger = "ledger.sqlite"\nstate = "state"\n'
+        'socket = "run/site.sock"\n[budget]\nkind = "zcdp"\nlimit = 1000.0\n'
+    )
+    read_policy(policy).check(found)

@@ -308,7 +308,11 @@ def _problem(
     classes: int | None,
     examples: int | None,
 ) -> Problem:
-    """Return the facts on the data: as given, or those of the recipe's data set."""
+    """Return the facts on the data: as given, or those of the recipe's data set.
+
+    All parties are told them. So what only a private table's rows would tell has to be given.
+    """
+    from fedldp.data import SUFFIXES
     from fedldp.deployment.agreeing import input_of
     from fedldp.simulation.plan import problem_of
     from fedldp.systems.base import Problem
@@ -320,6 +324,8 @@ def _problem(
                 f"classes = {classes}, examples = {examples}: give at least 2, and at least 1"
             )
         return Problem(shape, classes, examples, data_dir, features=features)
+    if config.dataset.lower().endswith(SUFFIXES):
+        _check_public(config, classes, examples)
     known = problem_of(config, data_dir)
     return Problem(
         known.input_shape if shape is None else shape,
@@ -330,8 +336,22 @@ def _problem(
     )
 
 
+def _check_public(config: SystemConfig, classes: int | None, examples: int | None) -> None:
+    """Refuse to take from the rows of a user's own file what all parties are told."""
+    if examples is None:
+        raise ConfigError(
+            f"dataset = {config.dataset}: how many rows it has is nobody else's business, and an "
+            "agreement goes to all; give --examples NUMBER: of all sites together, about, a number "
+            "that everybody may know"
+        )
+    if classes is None and config.classes is None:
+        raise ConfigError(
+            f"dataset = {config.dataset}: which labels its rows have is nobody else's business, "
+            "and an agreement goes to all; give --classes NUMBER, or declare the list in classes"
+        )
+
+
 def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) -> None:
-    from fedldp.accounting.shown import number
     from fedldp.reporting.text import print_statement
 
     config = agreement.config
@@ -344,13 +364,7 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
         ("digest", agreement.digest.hex()),
     ):
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
-    print_statement(console, dict(statement), config.epsilon_in_words())
-    beyond = agreement.beyond_epsilon()
-    if beyond is not None:
-        typer.echo(
-            f"warning    epsilon is for sums of all {config.round_size} sites of a round; with "
-            f"{agreement.quorum} of them, as the quorum lets, it is {number(beyond)}"
-        )
+    print_statement(console, dict(statement), agreement.epsilon_in_words())
 
 
 def _show_cost(console: Console, agreement: Agreement, policy: SitePolicy, left: float) -> None:

@@ -22,6 +22,7 @@ from fedldp.accounting.accountants import sent_in_clear
 from fedldp.accounting.budget import draws_once
 from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Releases
+from fedldp.accounting.shown import number
 from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.statement import stated
@@ -229,18 +230,28 @@ class Agreement:
             min(self.config.rounds, max(known)) if len(known) == len(turns) else self.config.rounds
         )
 
-    def beyond_epsilon(self) -> float | None:
-        """Return what is agreed where it is more than the setting ``epsilon`` says, else None."""
-        meaning, epsilon = self.config.epsilon_meaning, getattr(self.config, "epsilon", None)
+    def epsilon_in_words(self) -> str | None:
+        """Return the setting ``epsilon`` with what it is about: never less than what is stated.
+
+        Noise that is made for a sum of all protects less where the quorum lets fewer be in one.
+        """
+        config, meaning = self.config, self.config.epsilon_meaning
         if meaning is None or meaning.adversary != "summing-server":
-            return None
-        lines = self.computed_statement()["guarantees"]
-        agreed = [
+            return config.epsilon_in_words()
+        epsilon: float = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
+        beyond = [
             line["epsilon"]
-            for line in lines
+            for line in self.computed_statement()["guarantees"]
             if (line["unit"], line["adversary"]) == (meaning.unit, meaning.adversary)
+            and line["epsilon"] > epsilon
         ]
-        return max((each for each in agreed if each > epsilon), default=None)
+        if not beyond:
+            return config.epsilon_in_words()
+        return (
+            f"epsilon {number(max(beyond))} {meaning}; the setting epsilon = {number(epsilon)} is "
+            f"for sums of all {config.round_size} sites of a round, and the quorum lets "
+            f"{self.quorum}"
+        )
 
     def computed_statement(self, delta: float | None = None) -> dict[str, Any]:
         """Return the statement as it is computed here, at ``delta`` or the configuration's."""

@@ -55,7 +55,7 @@ def run_server(
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         server = Server(folder, agreement.read_bytes(), examples)
-        text.print_statement(console, server.privacy, found.config.epsilon_in_words())
+        text.print_statement(console, server.privacy, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
         with FlowerPipe(socket, group=group) as pipe, progress:
             try:
