@@ -89,7 +89,7 @@ def _of_recipe(name: str) -> dict[str, Any]:
         raise ConfigError(
             f"show {name}: there is no such system, recipe, mechanism or model; see `fedldp list`"
         ) from error
-    values = config.model_dump()
+    values = config.every_setting()
     document = _of_system(type(config), config.system)
     facts = _facts(name)
     return {

@@ -12,10 +12,11 @@ from typing import Any
 from fedldp.errors import ConfigError
 from fedldp.recipes import find_recipe
 from fedldp.reporting.runs import FinishedRun
+from fedldp.systems import with_left_out
 
 TRAINING = ("dataset", "label_column", "standardise", "partition", "num_examples", "num_clients",
             "clients_per_round", "rounds", "model", "local_epochs", "batch_size", "learning_rate",
-            "seed")  # fmt: skip
+            "seed", "server_optimizer", "server_rate", "server_momentum", "average")  # fmt: skip
 """The settings that a noise-free twin shares with a run."""
 
 LONGEST_COMMAND = 2000
@@ -24,7 +25,7 @@ _MISSING = object()
 
 def differing(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
     """Return the settings that are not the same in all ``runs``; None where one has no such."""
-    configs = [run.summary["config"] for run in runs]
+    configs = [with_left_out(run.summary["config"]) for run in runs]
     names = dict.fromkeys(name for config in configs for name in config)
     return {
         name: [config.get(name) for config in configs]
@@ -39,7 +40,7 @@ def twin_of(run: FinishedRun, runs: Sequence[FinishedRun]) -> FinishedRun | None
         return None
 
     def training(one: FinishedRun) -> list[Any]:
-        config = one.summary["config"]
+        config = with_left_out(one.summary["config"])
         return [one.own_data, *(config.get(name) for name in TRAINING)]
 
     twins = [one for one in runs if one.summary["system"] == "fedavg"]
@@ -57,10 +58,11 @@ def command(run: FinishedRun) -> str | None:
     if run.own_data is not None and not Path(str(summary["config"].get("dataset"))).suffix:
         return None
     try:
-        base = json.loads(json.dumps(find_recipe(summary["recipe"]).config.model_dump()))
+        recipe = find_recipe(summary["recipe"]).config
     except ConfigError:
         return None
-    config = summary["config"]
+    base = json.loads(json.dumps(recipe.every_setting()))
+    config = with_left_out(summary["config"])
     if base.keys() != config.keys():
         return None
     changes = {key: value for key, value in config.items() if value != base[key]}

@@ -8,12 +8,21 @@ simulation and outside.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from typing import Any
 
 from fedldp.errors import ConfigError
 from fedldp.registry import is_address, load, scan
 from fedldp.systems.base import Problem, SystemConfig
 
-__all__ = ["Problem", "SystemConfig", "find_system", "own_code", "systems"]
+__all__ = [
+    "Problem",
+    "SystemConfig",
+    "find_system",
+    "own_code",
+    "systems",
+    "with_left_out",
+]
 
 
 def systems() -> dict[str, type[SystemConfig]]:
@@ -47,6 +56,15 @@ def find_system(name: str) -> type[SystemConfig]:
             "finds its system by that"
         )
     return found
+
+
+def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as it was written, with the settings that were left out of it.
+
+    That of a system of the user's own is returned as it is: to look would run code.
+    """
+    found = systems().get(str(settings.get("system")))
+    return {**({} if found is None else found.left_out()), **settings}
 
 
 def own_code(config: SystemConfig) -> tuple[str, ...]:

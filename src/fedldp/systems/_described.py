@@ -11,6 +11,8 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel
 
+from fedldp.checked import Checked
+
 _UNITS = {
     "num_clients": "clients",
     "clients_per_round": "clients",
@@ -123,9 +125,9 @@ def _key(name: str) -> str:
     return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 
 
-def commented_toml(config: BaseModel) -> str:
+def commented_toml(config: Checked) -> str:
     """Return a configuration as TOML, each setting under a comment that says what it is."""
-    values = config.model_dump(exclude_none=True)
+    values = config.every_setting() | config.model_dump(exclude_none=True)
     plain: list[str] = []
     tables: list[str] = []
     for setting in describe_settings(type(config)):
