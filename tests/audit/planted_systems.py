@@ -11,11 +11,12 @@ from pydantic import Field
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.server_update import Aggregate, ServerUpdate
 from fedldp.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.changes import AddMeanChange, open_update
+from fedldp.parts.changes import open_update
 from fedldp.parts.sides import Sender, ServerSide, State
 from fedldp.systems.base import Problem, SystemConfig
 from fedldp.systems.settings import LearningRate, Positive
@@ -47,10 +48,8 @@ class RightConfig(SystemConfig):
         return self.sgd(problem, device)
 
     def server(self, problem: Problem) -> ServerSide:
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw),
-            aggregate=AddMeanChange(self.mechanism),
-        )
+        mean = Aggregate(empty=self.mechanism.aggregate, gives="update")
+        return ServerUpdate(estimate=mean).side(lambda draw: self.first_state(problem, draw))
 
     def claim(self) -> Claim | None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import mpmath
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.nbafl import NbaflNoise, NoisyAverage, smallest_share
+from fedldp.parts.nbafl import NbaflNoise, smallest_share
 from fedldp.parts.sides import State
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_secret, draws_of_seed
+from fedldp.systems._nbafl import downlink_noise
 from fedldp.wire import Report
 
 
@@ -126,7 +129,14 @@ def reports(vectors: np.ndarray, weights: list[float | None]) -> list[Report]:
     ]
 
 
-def averaged(server: NoisyAverage, sent: list[Report], *, round: int = 3, seed: int = 0) -> State:
+def noisy_average(send: Any, sigma: float) -> ServerUpdate:
+    return ServerUpdate(
+        estimate=Weighted(read=partial(read_report, QUIET), gives=send),
+        noise=partial(downlink_noise, sigma) if sigma else None,
+    )
+
+
+def averaged(server: ServerUpdate, sent: list[Report], *, round: int = 3, seed: int = 0) -> State:
     state = State(round=round, weights=START)
     following, metrics = server(state, sent, draws_of_seed(seed)(round))
     assert metrics == {}
@@ -137,7 +147,7 @@ def averaged(server: NoisyAverage, sent: list[Report], *, round: int = 3, seed: 
 @pytest.mark.parametrize("send", ["weights", "update"])
 def test_the_mean_by_weights(weights: list[float | None], send: Any) -> None:
     vectors = np.random.default_rng(0).normal(size=(4, SIZE))
-    following = averaged(NoisyAverage(QUIET, send, 0.0), reports(vectors, weights))
+    following = averaged(noisy_average(send, 0.0), reports(vectors, weights))
     mean = np.average(vectors, axis=0, weights=[w or 1.0 for w in weights])
     expected = mean + START if send == "update" else mean
     np.testing.assert_allclose(following.weights, expected, atol=3e-6)
@@ -147,7 +157,7 @@ def test_the_mean_by_weights(weights: list[float | None], send: Any) -> None:
 def test_the_servers_noise() -> None:
     sent = reports(np.zeros((3, SIZE)), [None] * 3)
     drawn = [
-        averaged(NoisyAverage(QUIET, "weights", sigma), sent, round=round, seed=seed).weights
+        averaged(noisy_average("weights", sigma), sent, round=round, seed=seed).weights
         for sigma, seed, round in ((0.25, 0, 3), (0.25, 0, 4), (0.25, 1, 3), (4.0, 0, 3))
     ]
     # 2,000 draws: a relative standard error of 1.6 %.
@@ -157,11 +167,11 @@ def test_the_servers_noise() -> None:
 
 def test_a_round_without_reports_is_refused() -> None:
     with pytest.raises(RunError, match="no report came in"):
-        averaged(NoisyAverage(QUIET, "weights", 0.0), [])
+        averaged(noisy_average("weights", 0.0), [])
 
 
 def test_the_same_seed_draws_the_same_noise() -> None:
-    server = NoisyAverage(QUIET, "weights", 1.0)
+    server = noisy_average("weights", 1.0)
     sent = reports(np.ones((2, SIZE)), [None, None])
     first, again = (averaged(server, sent, round=2, seed=5).weights for _ in range(2))
     np.testing.assert_array_equal(first, again)
@@ -172,7 +182,7 @@ def test_the_same_seed_draws_the_same_noise() -> None:
 
 
 def test_a_real_servers_noise_comes_from_its_secret() -> None:
-    server, state = NoisyAverage(QUIET, "weights", 1.0), State(round=2, weights=START)
+    server, state = noisy_average("weights", 1.0), State(round=2, weights=START)
     sent = reports(np.ones((2, SIZE)), [None, None])
     draws = [draws_of_secret(bytes([key]) * 32, run) for key, run in ((1, "a"), (1, "b"), (2, "a"))]
     found = [server(state, sent, draw(2))[0].weights for draw in (draws[0], *draws)]

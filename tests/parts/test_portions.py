@@ -19,12 +19,11 @@ from fedldp.client.keys import SecretKeys
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError, RunError
 from fedldp.models import build_model
-from fedldp.parts.averaging import mean_by_sender
 from fedldp.parts.local_sgd import LocalSgd, evaluate
 from fedldp.parts.portions import PortionSgd, check_portions, optimal_rate, scale_features
 from fedldp.parts.tensors import read_weights
 from fedldp.randomness import Stream
-from fedldp.wire import Broadcast, Report
+from fedldp.wire import Broadcast
 
 CPU = torch.device("cpu")
 
@@ -194,33 +193,3 @@ def test_without_drawing_again_nobody_may_be_selected() -> None:
         for number in range(count)
     )
     assert empty / count == pytest.approx(0.8, abs=5 * math.sqrt(0.16 / count))
-
-
-# Means by sender
-
-
-def report(client: int | None, value: float) -> Report:
-    payload = np.array([value]).tobytes()
-    return Report(round=1, size=1, payload=payload, chunk=1, client=client)
-
-
-def read(report: Report, client: int) -> np.ndarray:
-    return np.frombuffer(report.payload)
-
-
-def test_a_mean_by_sender_weighs_each_report_by_its_sender() -> None:
-    reports = [report(2, 5.0), report(0, 1.0), report(1, 100.0)]
-    mean = mean_by_sender(reports, 1, np.array([3.0, 0.0, 1.0]), read)
-    assert mean is not None
-    np.testing.assert_allclose(mean, [2.0])
-    assert mean_by_sender(reports, 1, np.zeros(3), read) is None
-
-
-def test_a_mean_by_sender_needs_reports_of_its_size_and_their_senders() -> None:
-    with pytest.raises(RunError, match="no report came in"):
-        mean_by_sender([], 1, np.ones(3), read)
-    for client in (None, -1, 3):
-        with pytest.raises(RunError, match="whose report"):
-            mean_by_sender([report(client, 1.0)], 1, np.ones(3), read)
-    with pytest.raises(RunError, match="a report of 1 values for 2 coordinates"):
-        mean_by_sender([report(0, 1.0)], 2, np.ones(3), read)

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import fedldp.server
+from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_plain
 from fedldp.bounding import LARGEST_WEIGHT
 from fedldp.errors import RunError
-from fedldp.parts.averaging import WeightedMean
 from fedldp.parts.sides import Ask, Draw, ServerSide, State
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round, mean_metrics
@@ -55,7 +55,8 @@ class Script:
 
 
 def averaging(**parts: Any) -> ServerSide:
-    return ServerSide(**{"initial": lambda draw: FIRST, "aggregate": WeightedMean(), **parts})
+    mean = ServerUpdate(estimate=Weighted(read=read_plain, gives="weights"))
+    return ServerSide(**{"initial": lambda draw: FIRST, "aggregate": mean, **parts})
 
 
 def loop_of(transport: Any, **parts: Any) -> Loop:

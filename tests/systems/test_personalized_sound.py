@@ -15,13 +15,14 @@ from scipy.special import ndtr
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.algorithms.server_update import BySender, ServerUpdate
 from fedldp.errors import ConfigError
 from fedldp.parts.sides import State
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import Problem
-from fedldp.systems.personalized_sound import AddWeightedChange, PersonalizedSoundConfig
+from fedldp.systems.personalized_sound import PersonalizedSoundConfig
 from fedldp.wire import Broadcast, Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -214,8 +215,9 @@ def test_no_other_weights_have_less_variance() -> None:
     def variance(weighting: str) -> float:
         settings = config(weighting=weighting)
         server_step = settings.server(DIGITS).aggregate
-        assert isinstance(server_step, AddWeightedChange)
-        shares = server_step.shares
+        assert isinstance(server_step, ServerUpdate)
+        assert isinstance(server_step.estimate, BySender)
+        shares, _ = server_step.estimate.shares(draws_of_seed(0)(1))
         sigmas = np.array([settings.sigma(client) for client in range(3)])
         return float((shares / shares.sum()) ** 2 @ sigmas**2)
 

@@ -210,5 +210,4 @@ def accepts_report(
     if server.dialogue is not None:
         return True
     with np.errstate(all="ignore"):
-        following, _ = server.aggregate(state, iter([report]), draw)
-    return within_largest_weight(following.weights)
+        return within_largest_weight(server.read(state, iter([report]), draw))

@@ -113,8 +113,7 @@ class Step:
                 total += self._summing.words(one).astype(np.int64).view(np.uint64)
             total &= np.uint64((1 << self._summing.bits) - 1)
             incoming = iter([self._summing.total(1, total, len(reports))])
-        following, _ = self._server.aggregate(self.state, incoming, self._draws(1))
-        return following.weights.astype(np.float64)
+        return self._server.read(self.state, incoming, self._draws(1)).astype(np.float64)
 
     def _amplification(self, place: int) -> float | None:
         mechanism = made_of(self._encoder(place))

@@ -242,10 +242,10 @@ class View:
 
     def _step(self, state: State, incoming: Incoming, draw: Draw) -> NDArray[np.float64]:
         try:
-            after, _ = self.host.server.aggregate(state, incoming, draw)
+            after = self.host.server.read(state, incoming, draw)
         except Exception:  # the adversary makes of a malformed report what it likes
             return np.zeros(state.weights.size)
-        change = after.weights.astype(np.float64) - state.weights
+        change = after.astype(np.float64) - state.weights
         return np.clip(np.nan_to_num(change), -_LARGEST, _LARGEST)
 
     def _outcome(self, round: int, incoming: Incoming, draw: Draw) -> _Glance:

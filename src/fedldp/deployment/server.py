@@ -233,7 +233,7 @@ class Server:
             known.count_downlink(self.agreement.run, round, self._side.downlink)
 
     def _finished(self) -> Served:
-        layout, weights = self.agreement.layout, self._state.weights
+        layout, weights = self.agreement.layout, self._side.result(self._state)
         served = Served(
             agreement=self.agreement,
             rounds=self.rounds,

@@ -63,6 +63,14 @@ class Aggregate(ABC):
         """
 
 
+class SumAggregate(Aggregate):
+    """An aggregate that takes in the sum of several reports as well, in the form of one."""
+
+    @abstractmethod
+    def add(self, payload: bytes, clients: int = 1) -> None:
+        """Take in one report, or the sum of those of so many clients."""
+
+
 class Mechanism(ABC):
     """A local randomiser of one vector.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import InClear
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, RunError
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP
 from fedldp.mechanisms.summing import Summing, Words, signed
 from fedldp.randomness import Stream
@@ -132,7 +132,7 @@ class ClippedCodes(Mechanism):
         return [cls(clip=8.0, bits=24), cls(clip=1e-9, bits=2), cls(clip=1e9, bits=52)]
 
 
-class CodesSum(Aggregate):
+class CodesSum(SumAggregate):
     """The sum of codes: exact, in any order.
 
     Args:

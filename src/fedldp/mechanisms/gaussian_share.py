@@ -22,7 +22,7 @@ from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.bounding import check_releasable
 from fedldp.discrete import discrete_gaussian
 from fedldp.errors import ConfigError, RunError
-from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
+from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
 from fedldp.mechanisms.summing import Summing, Words
 from fedldp.randomness import Stream
 from fedldp.wire import Report
@@ -195,7 +195,7 @@ class SharedGaussian(Mechanism):
         return discrete_gaussian(size, self.scale_bits, stream)
 
 
-class ModularSum(Aggregate):
+class ModularSum(SumAggregate):
     """The sum of words modulo 2^bits, which is all that a secure sum tells; exact, in any order."""
 
     def __init__(self, mechanism: SharedGaussian, size: int) -> None:

@@ -1,8 +1,8 @@
-"""Clients send what training changed, randomised as it is; the server adds the mean change."""
+"""How encoders open an update, and how a server reads reports: whole, or counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.errors import RunError
 from fedldp.mechanisms import Counts, Mechanism
-from fedldp.parts.sides import Draw, Sender, Senders, State, Update
+from fedldp.parts.sides import Sender, Senders, Update
 from fedldp.wire import (
     Broadcast,
     Counted,
@@ -131,23 +131,3 @@ class SendChange:
             payloads=self.mechanism.encode_many(change, senders.fresh("mechanism")),
             chunk=self.size,
         )
-
-
-@dataclass(frozen=True)
-class AddMeanChange:
-    """The server step for ``SendChange``: add the estimated mean change to the weights.
-
-    Attributes:
-        mechanism: of the reports.
-    """
-
-    mechanism: Mechanism
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state."""
-        aggregate = self.mechanism.aggregate(state.weights.size)
-        for report in whole(reports):
-            aggregate.add(report.payload)
-        return state.next(state.weights + aggregate.mean()), {}

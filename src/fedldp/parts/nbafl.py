@@ -1,4 +1,4 @@
-"""What NbAFL and its extension by feature priority share: noise levels and the server step.
+"""What NbAFL and its extension by feature priority share: the noise levels.
 
 Source: Wei, Li, Ding, Ma, Yang, Farokhi, Jin, Quek, Poor, "Federated Learning With Differential
 Privacy: Algorithms and Performance Analysis", IEEE TIFS 2020; equation numbers are those of
@@ -8,15 +8,11 @@ Talaei, Izadi 2024, who restate it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
-from fedldp.parts.averaging import read_report, weighted_mean
-from fedldp.parts.sides import Draw, State
-from fedldp.wire import Incoming
 
 
 def smallest_share(
@@ -132,33 +128,3 @@ class NbaflNoise:
         """Return that of the noise that the server adds to the average, perhaps 0 (eq. 5)."""
         excess = self.rounds**2 - self.exposures**2 * self.clients
         return self._scale * math.sqrt(max(excess, 0)) / (self.clients * epsilon)
-
-
-@dataclass(frozen=True)
-class NoisyAverage:
-    """The server step: the mean of what clients sent, with noise of the server's own.
-
-    Attributes:
-        mechanism: how a report is read.
-        send: whether that is weights, or their change from the broadcast.
-        sigma: standard deviation of the server's noise, or 0.
-    """
-
-    mechanism: Gaussian
-    send: Literal["weights", "update"]
-    sigma: float
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state."""
-        size = state.weights.size
-        weights, _ = weighted_mean(
-            reports, size, lambda payload: read_report(self.mechanism, payload, size)
-        )
-        if self.send == "update":
-            weights += state.weights
-        if self.sigma > 0:
-            own = Gaussian(self.sigma, self.sigma)
-            weights += own.ball.step * own.noise(size, draw("downlink noise"))
-        return state.next(weights), {}

@@ -124,6 +124,11 @@ def to_public(net: FeatureNet) -> Body:
     return {_PREFIX + name: value for name, value in state_of(net).items()}
 
 
+def public_among(arrays: Body) -> Body:
+    """Return those of a server's arrays that are of a public network."""
+    return {name: value for name, value in arrays.items() if name.startswith(_PREFIX)}
+
+
 def from_public(broadcast: Broadcast, architecture: Architecture) -> FeatureNet:
     """Return the network that a broadcast carries.
 

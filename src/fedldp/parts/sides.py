@@ -313,6 +313,11 @@ def publish_weights(state: State) -> Broadcast:
     return Broadcast(round=state.round, weights=state.weights)
 
 
+def last_weights(state: State) -> Vector:
+    """Return the weights of a state: of most servers the model is what they broadcast last."""
+    return state.weights
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerSide:
     """A system's half that runs on the server.
@@ -324,6 +329,9 @@ class ServerSide:
         dialogue: of a round; one exchange where it is None.
         downlink: what one broadcast releases of the clients to those who see nothing else and
             trust the server, where the server itself adds noise.
+        result: gives the weights that are tested, and kept as the run's model.
+        plain: ``aggregate`` without an optimiser, by which one report can be read, where there is
+            one.
     """
 
     initial: Initial
@@ -331,6 +339,21 @@ class ServerSide:
     aggregate: Aggregate
     dialogue: Dialogue | None = None
     downlink: Event | None = None
+    result: Callable[[State], Vector] = last_weights
+    plain: Aggregate | None = None
+
+    def tested(self, state: State) -> Broadcast:
+        """Return what a test is given: the broadcast, with the weights of ``result``."""
+        return replace(self.publish(state), weights=self.result(state))
+
+    def read(self, state: State, reports: Incoming, draw: Draw) -> Vector:
+        """Return the weights that reports lead to where no optimiser comes after their mean.
+
+        It is for those who look at reports one by one, for which a server's own memory of earlier
+        rounds means nothing.
+        """
+        aggregate = self.aggregate if self.plain is None else self.plain
+        return aggregate(state, reports, draw)[0].weights
 
 
 @dataclass(frozen=True, kw_only=True)

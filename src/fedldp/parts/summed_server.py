@@ -70,6 +70,7 @@ def summed_server(
     return replace(
         server,
         aggregate=OfTotal(server.aggregate),
+        plain=None if server.plain is None else OfTotal(server.plain),
         dialogue=Dialogue(summing, setup, roster, dropout, heard, suspects),
     )
 

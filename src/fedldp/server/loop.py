@@ -143,7 +143,7 @@ class Loop:
                 f"round {state.round}: a number to publish is beyond {LARGEST_WEIGHT:g}, which no "
                 "client answers; lower learning_rate"
             )
-        tested = self.evaluate(broadcast)
+        tested = self.evaluate(replace(broadcast, weights=self.server.result(following)))
         if tested is not None and not np.isfinite(tested.loss):
             raise Diverged(f"round {state.round}: the loss is {tested.loss}; lower learning_rate")
         return following, Round(

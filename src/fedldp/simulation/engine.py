@@ -40,7 +40,7 @@ from fedldp.transport import Transport
 from fedldp.transport.counting import Counting
 from fedldp.transport.in_process import InProcess
 from fedldp.transport.shuffler import Shuffler
-from fedldp.wire import Broadcast, Layout
+from fedldp.wire import Broadcast, Layout, Vector
 
 __all__ = ["Result", "simulate"]
 
@@ -142,7 +142,7 @@ def simulate(
                 after_round(record)
             test = _Test(executor)
             end = _rounds(planned, server, executor, test, start, folder, run, after_round)
-            confusion = test.confusion(server.publish(end))
+            confusion = test.confusion(server.tested(end))
         except BaseException:
             if out is not None and folder is not None and not start.rounds:
                 folder.discard()
@@ -152,7 +152,7 @@ def simulate(
         recipe=recipe,
         config=planned.config,
         rounds=start.rounds,
-        weights={name: w.copy() for name, w in layout.split(end.weights).items()},
+        weights={name: w.copy() for name, w in layout.split(server.result(end)).items()},
         privacy=Statement(_what_holds(planned, start.ledger.releases(run), start.rounds)),
         ledger=start.ledger,
         run=run,
@@ -163,7 +163,7 @@ def simulate(
     )
     if folder is not None:
         folder.write_json(SCHEMA, inputs.schema.to_document())
-        _finish(folder, result, layout, end)
+        _finish(folder, result, layout, server.result(end))
     return result
 
 
@@ -337,8 +337,8 @@ class _Test:
         return self._confusion
 
 
-def _finish(folder: RunFolder, result: Result, layout: Layout, state: State) -> None:
-    folder.write_model(layout, state.weights)
+def _finish(folder: RunFolder, result: Result, layout: Layout, weights: Vector) -> None:
+    folder.write_model(layout, weights)
     folder.write_json("privacy.json", result.privacy)
     folder.write_json("summary.json", result.summary())
     replace_file(folder.path / "report.html", page([read_run(folder.path)]).encode())

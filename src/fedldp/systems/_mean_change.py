@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from fedldp.algorithms.server_update import Aggregate
 from fedldp.mechanisms import Mechanism
-from fedldp.parts.changes import AddMeanChange, SendChange
+from fedldp.parts.changes import SendChange
 from fedldp.parts.sides import ServerSide
-from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import Problem
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.parts.local_sgd import LocalSgd
 
 
-class MeanChangeConfig(SystemConfig):
+class MeanChangeConfig(MeanServerConfig):
     """Settings of such a system."""
 
     rounds_only_add: ClassVar[bool] = True
@@ -36,7 +38,5 @@ class MeanChangeConfig(SystemConfig):
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the server that adds the mean change to the weights."""
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw),
-            aggregate=AddMeanChange(self.mechanism),
-        )
+        mean = Aggregate(empty=self.mechanism.aggregate, gives="update")
+        return self.server_update(mean).side(lambda draw: self.first_state(problem, draw))

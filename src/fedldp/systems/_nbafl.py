@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
 
+from fedldp.algorithms.server_update import Values, Weighted, read_report
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.nbafl import NbaflNoise, NoisyAverage, check_smallest, smallest_share
-from fedldp.parts.sides import ServerSide
-from fedldp.systems.base import Problem, SystemConfig
+from fedldp.parts.nbafl import NbaflNoise, check_smallest, smallest_share
+from fedldp.parts.sides import Draw, ServerSide
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import Problem
 from fedldp.systems.settings import Count, NormBound
 
 
-class NbaflSettings(SystemConfig):
+class NbaflSettings(MeanServerConfig):
     """Settings of systems that have the noise of NbAFL."""
 
     clip: NormBound = Field(description="C, the bound on the norm of a client's weights")
@@ -71,7 +74,14 @@ class NbaflSettings(SystemConfig):
     def averaging(self, problem: Problem, mechanism: Gaussian, epsilon: float) -> ServerSide:
         """Return the server that reads ``mechanism`` and has the noise of ``epsilon`` itself."""
         sigma = self.noise(problem).downlink_sigma(epsilon)
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw),
-            aggregate=NoisyAverage(mechanism, self.send, sigma),
+        mean = Weighted(
+            read=partial(read_report, mechanism), gives=self.send, by_examples=self.by_examples
         )
+        update = self.server_update(mean, noise=partial(downlink_noise, sigma) if sigma else None)
+        return update.side(lambda draw: self.first_state(problem, draw))
+
+
+def downlink_noise(sigma: float, size: int, draw: Draw) -> Values:
+    """Return the server's own noise of deviation ``sigma`` on ``size`` weights (eq. 5)."""
+    own = Gaussian(sigma, sigma)
+    return own.ball.step * own.noise(size, draw("downlink noise"))

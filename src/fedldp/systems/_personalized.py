@@ -10,7 +10,8 @@ from fedldp.errors import ConfigError
 from fedldp.parts.per_client import Own, check_one_each, of_client
 from fedldp.parts.portions import PortionSgd, check_portions, check_rate, scale_features
 from fedldp.randomness import Stream
-from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import Problem
 from fedldp.systems.settings import Delta, LearningRate, NormBound, Positive
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class PersonalizedSettings(SystemConfig):
+class PersonalizedSettings(MeanServerConfig):
     """Settings of systems in which clients choose their budgets, and use an example once."""
 
     per_client: ClassVar[tuple[str, ...]] = ("epsilon", "client_delta", "clip")

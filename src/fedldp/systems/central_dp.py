@@ -23,35 +23,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
 from fedldp.accounting.moments import moments_epsilon
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.server_update import NoisySum, Values
 from fedldp.bounding import SMALLEST_RADIUS
 from fedldp.errors import RunError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.averaging import SendPlain
-from fedldp.parts.changes import whole
-from fedldp.parts.sides import Draw, ServerSide, State
-from fedldp.systems.base import Problem, SystemConfig
+from fedldp.parts.sides import ServerSide
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import Problem
 from fedldp.systems.settings import NoiseMultiplier, NormBound
-from fedldp.wire import Incoming, Report
 
 if TYPE_CHECKING:
     import torch
 
     from fedldp.parts.local_sgd import LocalSgd
 
-Update = NDArray[np.float64]
 
-
-class CentralDpConfig(SystemConfig):
+class CentralDpConfig(MeanServerConfig):
     """Settings of central DP."""
 
     rounds_only_add: ClassVar[bool] = True
@@ -88,11 +84,18 @@ class CentralDpConfig(SystemConfig):
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the server that adds the noise; see the module's diagram."""
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw),
-            aggregate=AddNoisyMean(self),
+        mean = NoisySum(bounded=self._bounded, number=self.round_size)
+        return self.server_update(mean).side(
+            lambda draw: self.first_state(problem, draw),
             downlink=self.downlink(self.layout(problem).size),
         )
+
+    def _bounded(self, updates: Iterable[Values]) -> tuple[Gaussian, Iterable[Values]]:
+        """Return what clips a round's updates, and these; for the median they are all held."""
+        if self.clip is not None:
+            return self.mechanism(self.clip), updates
+        held = list(updates)
+        return self.mechanism(_median_norm(held)), held
 
     @property
     def has_downlink(self) -> bool:
@@ -143,44 +146,7 @@ class CentralDpConfig(SystemConfig):
         )
 
 
-@dataclass(frozen=True)
-class AddNoisyMean:
-    """The server step: clip the updates, add them up with noise, and divide by m.
-
-    m is the agreed number: that of those who really answered would show, in the scale of the noise,
-    who was there. It holds one sum of d integers where the clip is fixed. The median needs all
-    updates at once.
-    """
-
-    config: CentralDpConfig
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state."""
-        updates: Iterable[Update] = (_update(state, report) for report in whole(reports))
-        clip = self.config.clip
-        if clip is None:
-            updates = list(updates)
-            clip = _median_norm(updates)
-        mechanism = self.config.mechanism(clip)
-        total, count = np.zeros(state.weights.size, np.int64), 0
-        for update in updates:
-            total += mechanism.ball.clip(update)
-            count += 1
-        if count == 0:
-            raise RunError("no report came in: there is no mean to take")
-        total += mechanism.noise(total.size, draw("mechanism"))
-        change = total * (mechanism.ball.step / self.config.round_size)
-        return state.next(state.weights + change), {}
-
-
-def _update(state: State, report: Report) -> Update:
-    weights = np.frombuffer(report.payload, "<f4").astype(np.float64)
-    return weights - state.weights
-
-
-def _median_norm(updates: list[Update]) -> float:
+def _median_norm(updates: list[Values]) -> float:
     """Return the S of Algorithm 1, but for updates that are all next to nothing."""
     if not updates:
         raise RunError("no report came in: there is no mean to take")

@@ -45,6 +45,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.participation import Balanced
+from fedldp.algorithms.server_update import Aggregate, Mean, Values
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian_share import (
     LARGEST_WORD,
@@ -54,12 +55,13 @@ from fedldp.mechanisms.gaussian_share import (
     shared_gaussian,
 )
 from fedldp.mechanisms.summing import Summing
-from fedldp.parts.changes import open_many, open_update, whole
+from fedldp.parts.changes import open_many, open_update
 from fedldp.parts.rotation import Rotation, padded_size
-from fedldp.parts.sides import Draw, Sender, Senders, ServerSide, State, Update
-from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.parts.sides import Sender, Senders, ServerSide, State, Update
+from fedldp.systems._server import MeanServerConfig, ServerRate
+from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import NormBound
-from fedldp.wire import Broadcast, Incoming, Report, Reports, Sensitive, Vector
+from fedldp.wire import Broadcast, Report, Reports, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     from fedldp.parts.local_sgd import LocalSgd
 
 
-class DistributedGaussianConfig(SystemConfig):
+class DistributedGaussianConfig(MeanServerConfig):
     """Settings of the distributed discrete Gaussian."""
 
     system: Literal["distributed_gaussian"] = "distributed_gaussian"
@@ -79,9 +81,7 @@ class DistributedGaussianConfig(SystemConfig):
     bits: Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)] = Field(
         24, description="of the modulus of the sum; a weight travels in as many, in whole bytes"
     )
-    server_rate: Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)] = Field(
-        1.0, description="factor on the mean change"
-    )
+    server_rate: ServerRate = Field(1.0, description="factor on the mean change")
 
     @model_validator(mode="after")
     def _check(self) -> DistributedGaussianConfig:
@@ -90,8 +90,10 @@ class DistributedGaussianConfig(SystemConfig):
         return self
 
     def idle_settings(self) -> Mapping[str, str]:
-        """There are none: the line of sums rests on the untrusted clients."""
-        return {}
+        """Return them without ``untrusted_clients``, on which the line of sums rests."""
+        idle = dict(super().idle_settings())
+        idle.pop("untrusted_clients", None)
+        return idle
 
     @property
     def participation(self) -> Balanced:
@@ -123,10 +125,13 @@ class DistributedGaussianConfig(SystemConfig):
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the server that adds up; see the module's diagram."""
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw),
-            aggregate=AddSum(self.mechanism(problem), self.clip * self.server_rate),
+        mechanism = self.mechanism(problem)
+        mean = Aggregate(
+            empty=lambda size: mechanism.aggregate(padded_size(size)),
+            gives="update",
+            restore=RotateBack(self.clip),
         )
+        return self.server_update(mean).side(lambda draw: self.first_state(problem, draw))
 
     def summing(self, problem: Problem) -> Summing:
         """Return how words are added up."""
@@ -200,24 +205,15 @@ class SendShare:
 
 
 @dataclass(frozen=True)
-class AddSum:
-    """The server step: the mean change from the sum of words, in O(d) memory.
+class RotateBack:
+    """From the mean of rotated vectors of norm 1 to a change of the weights.
 
     Attributes:
-        mechanism: of the reports.
-        scale: what a mean vector of norm 1 moves the weights by.
+        clip: what a change was divided by.
     """
 
-    mechanism: SharedGaussian
-    scale: float
+    clip: float
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state."""
-        rotation = Rotation(state.weights.size, state.round)
-        total = self.mechanism.aggregate(rotation.padded)
-        for report in whole(reports):
-            total.add(report.payload, 1 if report.weight is None else int(report.weight))
-        change = self.scale * rotation.back(total.mean())
-        return state.next(state.weights + change), {}
+    def __call__(self, mean: Mean, state: State, factor: float = 1.0) -> Values:
+        """Return ``factor`` times the change, shape (d,)."""
+        return (self.clip * factor) * Rotation(state.weights.size, state.round).back(mean)

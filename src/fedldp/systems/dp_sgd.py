@@ -28,10 +28,12 @@ from pydantic import Field
 
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.accounting.statement import Claim
-from fedldp.parts.averaging import SendPlain, WeightedMean
+from fedldp.algorithms.server_update import Weighted, read_plain
+from fedldp.parts.averaging import SendPlain
 from fedldp.parts.noisy_sums import NoisySums, sampling_rate
 from fedldp.parts.sides import ServerSide
-from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import Problem
 from fedldp.systems.settings import NoiseMultiplier, NormBound
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from fedldp.parts.private_sgd import PrivateSgd
 
 
-class DpSgdConfig(SystemConfig):
+class DpSgdConfig(MeanServerConfig):
     """Settings of DP-SGD; ``batch_size`` is the mean size of a Poisson sample."""
 
     rounds_only_add: ClassVar[bool] = True
@@ -86,9 +88,8 @@ class DpSgdConfig(SystemConfig):
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the averaging server."""
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw), aggregate=WeightedMean()
-        )
+        mean = Weighted(read=read_plain, gives="weights")
+        return self.server_update(mean).side(lambda draw: self.first_state(problem, draw))
 
     def with_budget(self, budget: float) -> Self:
         """Return a copy whose noise multiplier is 1/``budget``."""

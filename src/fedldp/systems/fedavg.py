@@ -22,9 +22,11 @@ from pydantic import Field
 
 from fedldp.accounting.events import InClear
 from fedldp.accounting.statement import Claim
-from fedldp.parts.averaging import SendPlain, WeightedMean
+from fedldp.algorithms.server_update import Weighted, read_plain
+from fedldp.parts.averaging import SendPlain
 from fedldp.parts.sides import ServerSide
-from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import Problem
 from fedldp.systems.settings import Momentum
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from fedldp.parts.local_sgd import LocalSgd
 
 
-class FedAvgConfig(SystemConfig):
+class FedAvgConfig(MeanServerConfig):
     """Settings of FedAvg."""
 
     rounds_only_add: ClassVar[bool] = True
@@ -45,11 +47,15 @@ class FedAvgConfig(SystemConfig):
 
     momentum: Momentum = Field(0.0, description="of the clients' SGD; every round begins from rest")
 
+    @property
+    def by_examples(self) -> bool:
+        """Whether a client sends its example count."""
+        return self.weighting == "examples"
+
     def client_encoder(self, problem: Problem, client: int) -> SendPlain:
         """Return what sends weights as they are, and perhaps the number of examples."""
-        by_examples = self.weighting == "examples"
-        what = "weights and number of examples" if by_examples else "weights"
-        return SendPlain(InClear(what=what), by_examples)
+        what = "weights and number of examples" if self.by_examples else "weights"
+        return SendPlain(InClear(what=what), self.by_examples)
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
         """Return SGD."""
@@ -57,9 +63,8 @@ class FedAvgConfig(SystemConfig):
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the averaging server."""
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw), aggregate=WeightedMean()
-        )
+        mean = Weighted(read=read_plain, gives="weights", by_examples=self.by_examples)
+        return self.server_update(mean).side(lambda draw: self.first_state(problem, draw))
 
     def claim(self) -> Claim | None:
         """FedAvg claims no differential privacy."""

@@ -31,35 +31,20 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event, TwoValuedBits
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.server_update import Aggregate, Mean, Values
 from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges
 from fedldp.errors import ConfigError, RunError
-from fedldp.mechanisms import (
-    Aggregate,
-    BitMechanism,
-    Counts,
-    Mechanism,
-    MechanismSettings,
-    find_mechanism,
-)
+from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.changes import count, finite_on_device, open_many, open_weights, whole
+from fedldp.parts.changes import finite_on_device, open_many, open_weights
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
-from fedldp.parts.sides import Draw, Sender, Senders, ServerSide, State, Update
+from fedldp.parts.sides import Sender, Senders, ServerSide, State, Update
 from fedldp.registry import is_address
-from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import Count, Delays, Momentum, Positive
-from fedldp.wire import (
-    Broadcast,
-    Counted,
-    Incoming,
-    Layout,
-    Report,
-    Reports,
-    Sensitive,
-    Shuffled,
-    Vector,
-)
+from fedldp.wire import Broadcast, Layout, Report, Reports, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch
@@ -78,10 +63,10 @@ _TIMES = (
 """The settings of the shuffler's time model."""
 
 
-class LdpFlConfig(SystemConfig):
+class LdpFlConfig(MeanServerConfig):
     """Settings of LDP-FL."""
 
-    simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {*_TIMES}
+    simulation_only: ClassVar[frozenset[str]] = MeanServerConfig.simulation_only | {*_TIMES}
     per_client: ClassVar[tuple[str, ...]] = ("epsilon",)
     rounds_only_add: ClassVar[bool] = True
 
@@ -214,11 +199,20 @@ class LdpFlConfig(SystemConfig):
         agree = AgreeRanges(self, self.layout(problem))
         if self.ranges == "fixed":
             agree.fixed()  # refuses ranges that do not fit the model
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw),
-            publish=agree.publish,
-            aggregate=EstimateMean(self, agree),
+        mean = Aggregate(
+            empty=lambda size: self.randomiser(self.budget(0), size).aggregate(size),
+            gives=self.send,
+            restore=agree.restore,
+            scale=self._scale,
         )
+        return self.server_update(mean, finish=agree.refuse_astray).side(
+            lambda draw: self.first_state(problem, draw), publish=agree.publish
+        )
+
+    def _scale(self, epsilon: float, size: int) -> float:
+        mechanism = self.randomiser(epsilon, size)
+        assert isinstance(mechanism, BitMechanism)
+        return mechanism.scale
 
     def summing(self, problem: Problem) -> Summing | None:
         """Return how bits are counted; budgets of clients' own have counts that are kept apart."""
@@ -270,7 +264,7 @@ class AgreeRanges:
     config: LdpFlConfig
     layout: Layout
 
-    def __call__(self, public_weights: Vector) -> Ranges:
+    def __call__(self, public_weights: Values) -> Ranges:
         """Return the ranges for a round that starts from ``public_weights``, shape (d,)."""
         floor, margin = self.config.range_floor, self.config.range_margin
         if self.config.ranges == "adaptive":
@@ -288,6 +282,25 @@ class AgreeRanges:
     def publish(self, state: State) -> Broadcast:
         """Return the round's broadcast."""
         return Broadcast(round=state.round, weights=state.weights, ranges=self(state.weights))
+
+    def restore(self, mean: Mean, state: State, factor: float = 1.0) -> Values:
+        """Return the mean in the unit of the weights, by the ranges of the round, shape (d,)."""
+        return factor * self(state.weights).restore(mean)
+
+    def refuse_astray(self, weights: Values, state: State) -> Values:
+        """Return the next weights as they are.
+
+        Raises:
+            RunError: no ranges can be taken from them.
+        """
+        try:
+            self(weights)
+        except ConfigError as error:
+            raise RunError(
+                f"round {state.round}: the adaptive ranges went astray, for the noise of so "
+                "few reports at this epsilon feeds on itself; set ranges = fixed"
+            ) from error
+        return weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,48 +361,6 @@ class Randomise:
             chunk=self.chunk,
             epsilon=self.label,
         )
-
-
-@dataclass(frozen=True)
-class EstimateMean:
-    """The server step: weights of the next round, in O(d) memory."""
-
-    config: LdpFlConfig
-    agree: AgreeRanges
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state."""
-        size = state.weights.size
-        aggregate = self.config.randomiser(self.config.budget(0), size).aggregate(size)
-        for report in reports if isinstance(aggregate, Counts) else whole(reports):
-            self._add(aggregate, report)
-        weights = self.agree(state.weights).restore(aggregate.mean())
-        if self.config.send == "update":
-            weights += state.weights
-        try:
-            self.agree(weights)
-        except ConfigError as error:
-            raise RunError(
-                f"round {state.round}: the adaptive ranges went astray, for the noise of so "
-                "few reports at this epsilon feeds on itself; set ranges = fixed"
-            ) from error
-        return state.next(weights), {}
-
-    def _add(self, aggregate: Aggregate, report: Report | Reports | Shuffled | Counted) -> None:
-        if not isinstance(aggregate, Counts):
-            assert isinstance(report, Report)
-            aggregate.add(report.payload)
-            return
-        if report.epsilon is not None:
-            aggregate.use_scale(self._scale(report.epsilon, report.size))
-        count(aggregate, report)
-
-    def _scale(self, epsilon: float, size: int) -> float:
-        mechanism = self.config.randomiser(epsilon, size)
-        assert isinstance(mechanism, BitMechanism)
-        return mechanism.scale
 
 
 def _ranges(broadcast: Broadcast) -> Ranges:

@@ -44,18 +44,26 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.errors import ConfigError
 from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
 from fedldp.parts.architecture import Architecture, Layers
-from fedldp.parts.averaging import SendPlain, WeightedMean
+from fedldp.parts.averaging import SendPlain
 from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.fixed_point import FixedPoint
 from fedldp.parts.images import check_images
-from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
+from fedldp.parts.public_encoder import (
+    PublicEncoder,
+    check_is_public,
+    from_public,
+    public_among,
+    to_public,
+)
 from fedldp.parts.sides import Draw, ServerSide, State
-from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import Count, Positive
 from fedldp.wire import Broadcast
 
@@ -81,10 +89,12 @@ _SCORES: dict[tuple[str, str], list[str]] = {
 """What scores tell of private examples, by ``evaluation`` and ``encoder``."""
 
 
-class LdpflConfig(SystemConfig):
+class LdpflConfig(MeanServerConfig):
     """Settings of LDPFL."""
 
-    simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {"randomise_tests"}
+    simulation_only: ClassVar[frozenset[str]] = MeanServerConfig.simulation_only | {
+        "randomise_tests"
+    }
     rounds_only_add: ClassVar[bool] = True
 
     system: Literal["ldpfl"] = "ldpfl"
@@ -261,12 +271,11 @@ class LdpflConfig(SystemConfig):
             arrays = {} if public is None else to_public(public.build(draw))
             return State(weights=self.first_weights(problem, draw), arrays=arrays)
 
-        return ServerSide(
-            initial=initial,
+        return self.server_update(Weighted(read=read_plain, gives="weights")).side(
+            initial,
             publish=lambda state: Broadcast(
-                round=state.round, weights=state.weights, public=state.arrays
+                round=state.round, weights=state.weights, public=public_among(state.arrays)
             ),
-            aggregate=WeightedMean(),
         )
 
     def releases(self, problem: Problem) -> PerRecord:

@@ -49,17 +49,19 @@ from pydantic import Field, model_validator
 from fedldp.accounting.accountants import coordinate_of, is_pure
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, Several
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.models import layout_of_module
-from fedldp.parts.averaging import SendPlain, WeightedMean
+from fedldp.parts.averaging import SendPlain
 from fedldp.parts.images import check_images
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, indices_of_round, kept_order
 from fedldp.parts.sides import Client, Score, ServerSide
 from fedldp.registry import is_address
-from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import LARGEST_BATCH, Count, NormBound, Positive
 from fedldp.wire import Broadcast, Sensitive, Vector
 
@@ -73,7 +75,7 @@ PIECE = 200
 _SUITABLE = "nearest_direction, privunit, privunit_scalar, piecewise or laplace"
 
 
-class LdpflSoundConfig(SystemConfig):
+class LdpflSoundConfig(MeanServerConfig):
     """Settings of sound LDPFL."""
 
     system: Literal["ldpfl_sound"] = "ldpfl_sound"
@@ -160,9 +162,8 @@ class LdpflSoundConfig(SystemConfig):
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the averaging server."""
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw), aggregate=WeightedMean()
-        )
+        mean = Weighted(read=read_plain, gives="weights")
+        return self.server_update(mean).side(lambda draw: self.first_state(problem, draw))
 
     @property
     def epsilon_meaning(self) -> EpsilonMeaning:

@@ -42,20 +42,20 @@ from pydantic import Field, model_validator
 from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.participation import draw_selection
+from fedldp.algorithms.server_update import BySender, Values, read_plain, read_report
 from fedldp.bounding import Box
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms._grid import LARGEST_CLIP
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.sign import Sign, paper_sigma
-from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.changes import open_weights
 from fedldp.parts.per_client import Own, of_client
 from fedldp.parts.sides import Draw, Sender, ServerSide, State
 from fedldp.systems._personalized import PersonalizedSettings
 from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import Delta, NormBound, Positive
-from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
 _TIE = 1e-12
 """Weighted means of signs are not exactly zero where the votes are even."""
@@ -97,6 +97,18 @@ class PersonalizedConfig(PersonalizedSettings):
             raise ConfigError(
                 f"epsilon is not set, and perturbation = {self.perturbation} needs it: give one "
                 "number for all, or one for each client"
+            )
+        stepped = self.server_optimizer != "none" or self.server_rate != 1
+        if self.sends_signs and stepped:
+            setting = (
+                f"server_rate = {self.server_rate:g}"
+                if self.server_optimizer == "none"
+                else f"server_optimizer = {self.server_optimizer}"
+            )
+            raise ConfigError(
+                f"{setting} and perturbation = {self.perturbation}: the server takes the sign of "
+                "the mean for the next weights, which no step leads to; set server_optimizer = "
+                "none and server_rate = 1, or perturbation = gaussian"
             )
         if self.perturbation == "gaussian" and self.sampling_probability == 1:
             raise ConfigError(
@@ -195,10 +207,34 @@ class PersonalizedConfig(PersonalizedSettings):
         size = self.size(problem)
         for group in self.alike():
             self.mechanism(group[0], size)
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw),
-            aggregate=AggregateByNoise(self),
+        mean = BySender(shares=self.shares, read=self.read, gives="weights")
+        finish = symbolised if self.sends_signs else None
+        return self.server_update(mean, finish=finish).side(
+            lambda draw: self.first_state(problem, draw)
         )
+
+    def shares(self, draw: Draw) -> tuple[NDArray[np.float64], Mapping[str, float]]:
+        """Return each client's weight in the average of a round, and figures on a selection.
+
+        They are the rule f of Sections 3.2 and 4.
+        """
+        if self.aggregation == "mean":
+            return np.ones(self.num_clients), {}
+        rho = np.array([1 / self.sigma(client) for client in range(self.num_clients)])
+        if self.aggregation == "weighted":
+            return rho / rho.sum(), {}
+        redraw = self.empty_selection == "redraw"
+        chosen, redrawn = draw_selection(rho, draw("selection"), redraw=redraw)
+        metrics = {"selected": float(chosen.sum()), "redrawn": float(redrawn)}
+        return chosen.astype(np.float64), metrics
+
+    def read(self, report: Report, client: int) -> Values:
+        """Return what a report says: perturbed weights, or their signs as -1, 0 and 1."""
+        mechanism = self.mechanism(client, report.size)
+        if mechanism is None:
+            return read_plain(report.payload, report.size)
+        values = read_report(mechanism, report.payload, report.size)
+        return np.sign(values) if self.sends_signs else values
 
     @property
     def epsilon_meaning(self) -> EpsilonMeaning:
@@ -296,47 +332,6 @@ class Perturb:
         )
 
 
-@dataclass(frozen=True)
-class AggregateByNoise:
-    """The server step: the rule f of Sections 3.2 and 4, in O(d) memory.
-
-    Attributes:
-        config: the settings, with the choices of all clients.
-    """
-
-    config: PersonalizedConfig
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state; the metrics tell of a selection."""
-        shares, metrics = self.shares(draw)
-        mean = mean_by_sender(reports, state.weights.size, shares, self._values)
-        return state.next(state.weights if mean is None else self._symbolised(mean)), metrics
-
-    def shares(self, draw: Draw) -> tuple[NDArray[np.float64], Mapping[str, float]]:
-        """Return each client's weight in the average of a round, and metrics of a selection."""
-        config = self.config
-        if config.aggregation == "mean":
-            return np.ones(config.num_clients), {}
-        rho = np.array([1 / config.sigma(client) for client in range(config.num_clients)])
-        if config.aggregation == "weighted":
-            return rho / rho.sum(), {}
-        redraw = config.empty_selection == "redraw"
-        chosen, redrawn = draw_selection(rho, draw("selection"), redraw=redraw)
-        metrics = {"selected": float(chosen.sum()), "redrawn": float(redrawn)}
-        return chosen.astype(np.float64), metrics
-
-    def _values(self, report: Report, client: int) -> NDArray[np.float64]:
-        """Return what a report says: perturbed weights, or their signs as -1, 0 and 1."""
-        mechanism = self.config.mechanism(client, report.size)
-        if mechanism is None:
-            return np.frombuffer(report.payload, "<f4").astype(np.float64)
-        values = read_report(mechanism, report.payload, report.size)
-        return np.sign(values) if self.config.sends_signs else values
-
-    def _symbolised(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the mean, or its sign where clients send signs (Section 3.2)."""
-        if not self.config.sends_signs:
-            return mean
-        return np.sign(np.where(np.abs(mean) < _TIE, 0.0, mean))
+def symbolised(weights: Values, state: State) -> Values:
+    """Return the signs of the mean of signs (Section 3.2), shape (d,)."""
+    return np.sign(np.where(np.abs(weights) < _TIE, 0.0, weights))

@@ -43,18 +43,18 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.participation import Participation, Preselected
+from fedldp.algorithms.server_update import BySender, Values, read_report
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
-from fedldp.parts.averaging import mean_by_sender, read_report
 from fedldp.parts.changes import SendChange
 from fedldp.parts.per_client import Own, of_client
-from fedldp.parts.sides import Draw, Draws, Sender, ServerSide, State
+from fedldp.parts.sides import Draws, Sender, ServerSide
 from fedldp.systems._personalized import PersonalizedSettings
 from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import Delta, NormBound, Positive
-from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
 Turns = Annotated[int, Field(ge=0)]
 
@@ -180,10 +180,22 @@ class PersonalizedSoundConfig(PersonalizedSettings):
             self.mechanism(group[0]).event(size)
         power = {"variance": 2, "deviation": 1, "uniform": 0}[self.weighting]
         shares = np.array([self.sigma(i) ** -power for i in range(self.num_clients)])
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw),
-            aggregate=AddWeightedChange(self, shares),
-        )
+        mean = BySender(shares=lambda draw: (shares, {}), read=self.read, gives="update")
+        return self.server_update(mean).side(lambda draw: self.first_state(problem, draw))
+
+    def read(self, report: Report, client: int) -> Values:
+        """Return the change that a report tells of, shape (d,).
+
+        A sign b of x + N(0, sigma^2) has the mean 2 Phi(x/sigma) - 1, whose slope at 0 is
+        sqrt(2/pi)/sigma. So sigma sqrt(pi/2) b is x to first order, closer to 0 beyond, and has
+        pi/2 times the variance of the Gaussian report at most.
+        """
+        mechanism = self.mechanism(client)
+        if self.report == "gaussian":
+            return read_report(mechanism, report.payload, report.size)
+        counts = Counts(report.size, mechanism.sigma * math.sqrt(math.pi / 2))
+        counts.add(report.payload)
+        return counts.mean()
 
     @property
     def epsilon_meaning(self) -> EpsilonMeaning:
@@ -229,38 +241,3 @@ class SendNoisyChange:
             noisy = read_report(self.send.mechanism, payload, report.size)
             payload = np.packbits(noisy >= 0).tobytes()
         return replace(report, payload=payload, client=sender.index)
-
-
-@dataclass(frozen=True, eq=False)
-class AddWeightedChange:
-    """The server step: add the weighted mean of the changes, in O(d) memory.
-
-    Attributes:
-        config: the settings, with the choices of all clients.
-        shares: each client's weight in the average, shape (n,).
-    """
-
-    config: PersonalizedSoundConfig
-    shares: NDArray[np.float64]
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state."""
-        change = mean_by_sender(reports, state.weights.size, self.shares, self._change)
-        assert change is not None
-        return state.next(state.weights + change), {}
-
-    def _change(self, report: Report, client: int) -> NDArray[np.float64]:
-        """Return the change that a report tells of.
-
-        A sign b of x + N(0, sigma^2) has the mean 2 Phi(x/sigma) - 1, whose slope at 0 is
-        sqrt(2/pi)/sigma. So sigma sqrt(pi/2) b is x to first order, closer to 0 beyond, and has
-        pi/2 times the variance of the Gaussian report at most.
-        """
-        mechanism = self.config.mechanism(client)
-        if self.config.report == "gaussian":
-            return read_report(mechanism, report.payload, report.size)
-        counts = Counts(report.size, mechanism.sigma * math.sqrt(math.pi / 2))
-        counts.add(report.payload)
-        return counts.mean()

@@ -27,10 +27,9 @@ show what the paper's idea costs once it is accounted for.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +38,15 @@ from pydantic import Field
 from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted, read_report
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.uneven_gaussian import check_ratio
-from fedldp.parts.averaging import read_report, weighted_mean
 from fedldp.parts.changes import open_update
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
 from fedldp.parts.sides import Draw, Sender, ServerSide, State
-from fedldp.systems.base import EpsilonMeaning, Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import NormBound, Positive
 from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
 
@@ -59,7 +59,7 @@ _MARGIN = 1 + 1e-7
 """On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
 
 
-class PriorityPublicConfig(SystemConfig):
+class PriorityPublicConfig(MeanServerConfig):
     """Settings of feature priority with public importance."""
 
     system: Literal["priority_public"] = "priority_public"
@@ -128,10 +128,9 @@ class PriorityPublicConfig(SystemConfig):
                 arrays={"importance": unknown, "precision": unknown},
             )
 
-        return ServerSide(
-            initial=initial,
-            publish=publish_importance,
-            aggregate=RankFeatures(noisier, self.send),
+        mean = Weighted(read=partial(read_report, noisier.least), gives=self.send)
+        return self.server_update(RankFeatures(noisier, mean)).side(
+            initial, publish=publish_importance
         )
 
     @property
@@ -194,12 +193,13 @@ def picked(
 
 def publish_importance(state: State) -> Broadcast:
     """Return the round's broadcast, with all that is known of the importance of features."""
-    return Broadcast(round=state.round, weights=state.weights, public=state.arrays)
+    told = {name: state.arrays[name] for name in ("importance", "precision")}
+    return Broadcast(round=state.round, weights=state.weights, public=told)
 
 
 @dataclass(frozen=True)
 class RankFeatures:
-    """The server step: the next weights, and the importance of features from what is public.
+    """The estimate of the mean change, and the importance of features from what is public.
 
     The importance of a feature is the mean square of a round's change of its weights, estimated
     without bias: the noise on it is known. Rounds are averaged by the inverse variance of their
@@ -208,26 +208,27 @@ class RankFeatures:
 
     Attributes:
         noisier: picks the features that get more noise.
-        send: whether reports are of weights, or of their change from the broadcast.
+        mean: of the reports: of weights, or of their change from the broadcast.
     """
 
+    needs: ClassVar[Needs] = "reports"
+    gives: ClassVar[Sent] = "update"
+
     noisier: NoisierFeatures
-    send: Literal["weights", "update"]
+    mean: Weighted
 
     def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state."""
-        noisier, size = self.noisier, state.weights.size
-        mean, reports_in = weighted_mean(
-            reports, size, lambda payload: read_report(noisier.least, payload, size)
-        )
-        change = mean if self.send == "update" else mean - state.weights
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the mean change, and what is known of the importance after it."""
+        noisier, found = self.noisier, self.mean(state, reports, draw)
+        assert found.values is not None
+        change = found.values if self.mean.gives == "update" else found.values - state.weights
         importance, precision = state.arrays["importance"], state.arrays["precision"]
         ratio = np.where(picked(noisier, state.round, importance), noisier.ratio, 1.0)
-        noise_variance = (ratio * noisier.least.sigma) ** 2 / reports_in
+        noise_variance = (ratio * noisier.least.sigma) ** 2 / found.weight
         square = np.square(noisier.first_layer.weights(change)).mean(axis=0) - noise_variance
         precision = precision + ratio**-4
         importance = importance + (square - importance) * ratio**-4 / precision
-        following = state.next(state.weights + change, importance=importance, precision=precision)
-        return following, {}
+        arrays = {"importance": importance, "precision": precision}
+        return Estimated(values=factor * change, weight=found.weight, arrays=arrays)

@@ -24,26 +24,26 @@ Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
-from fedldp.errors import ConfigError, RunError
+from fedldp.algorithms.server_update import Aggregate
+from fedldp.errors import ConfigError
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.summing import Summing
-from fedldp.parts.changes import open_weights, whole
+from fedldp.parts.changes import open_weights
 from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.parts.sides import ClientSide, Draw, Sender, ServerSide, State
+from fedldp.parts.sides import ClientSide, Sender, ServerSide
 from fedldp.parts.summed_client import Answer, Phase, TrainWhenAsked
 from fedldp.parts.summed_server import summed_server
-from fedldp.systems.base import Problem, SystemConfig
+from fedldp.systems._server import MeanServerConfig
+from fedldp.systems.base import Problem
 from fedldp.systems.settings import Count, Positive
-from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
-class SecureAggregationConfig(SystemConfig):
+class SecureAggregationConfig(MeanServerConfig):
     """Settings of secure aggregation."""
 
-    simulation_only: ClassVar[frozenset[str]] = SystemConfig.simulation_only | {"dropout"}
+    simulation_only: ClassVar[frozenset[str]] = MeanServerConfig.simulation_only | {"dropout"}
     rounds_only_add: ClassVar[bool] = True
 
     system: Literal["secure_aggregation"] = "secure_aggregation"
@@ -136,9 +136,8 @@ class SecureAggregationConfig(SystemConfig):
 
     def inner_server(self, problem: Problem) -> ServerSide:
         """Return the server that takes the mean of a total."""
-        return ServerSide(
-            initial=lambda draw: self.first_state(problem, draw), aggregate=MeanOfSum(self.codes)
-        )
+        mean = Aggregate(empty=self.codes.aggregate, gives="weights")
+        return self.server_update(mean).side(lambda draw: self.first_state(problem, draw))
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the server that adds up; see the module's diagram."""
@@ -179,25 +178,3 @@ class SendCodes:
             payload=self.codes.encode(weights, sender.fresh("mechanism")),
             chunk=weights.size,
         )
-
-
-@dataclass(frozen=True)
-class MeanOfSum:
-    """The server step: the mean of the clients that are in the sum.
-
-    Attributes:
-        codes: of a weight.
-    """
-
-    codes: ClippedCodes
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw
-    ) -> tuple[State, Mapping[str, float]]:
-        """Return the next state."""
-        report = next(whole(reports), None)
-        if report is None or not report.weight:
-            raise RunError(f"round {state.round}: there is no sum to take the mean of")
-        total = self.codes.aggregate(report.size)
-        total.add(report.payload, int(report.weight))
-        return state.next(total.mean().astype(np.float32)), {}

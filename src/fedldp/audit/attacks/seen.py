@@ -267,7 +267,7 @@ class World:
         found: list[Floats] = []
         for number in range(_DRAWS):
             draw = draws_of_seed(number)(state.round)
-            following = self.server.aggregate(state, [report], draw)[0].weights
+            following = self.server.read(state, [report], draw)
             if np.array_equal(following, state.weights):
                 continue  # with these draws the server leaves the report out
             found.append(following.astype(np.float64))
@@ -284,7 +284,7 @@ class World:
         )
         total = self._total(state, [report, *(bank[at] for at in chosen)])
         draw = draws_of_seed(number)(state.round)
-        following = self.server.aggregate(state, [total], draw)[0].weights
+        following = self.server.read(state, [total], draw)
         return (following.astype(np.float64) - state.weights) * (others + 1)
 
     def _total(self, state: State, reports: Sequence[Report]) -> Any:

@@ -1,0 +1,480 @@
+"""The server's update: an estimate from a round's reports, then a step of the global weights.
+
+    reports -> estimate   of the clients' mean: of their weights, or of their change from W
+            -> noise      of the server's own, where it has some
+            -> step       W + rate times what an optimiser makes of the change -> the next W
+            -> average    of the last iterates: what is tested and kept as the model
+
+Everything after the estimate is computed from what clients have released already (and, where the
+server itself adds the noise, from what it has noised): post-processing, so that no step, rate or
+average changes a line of a statement.
+
+Source: S. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konecny, S. Kumar, H. B. McMahan,
+"Adaptive Federated Optimization", ICLR 2021: FedOpt (Algorithm 1) with FedAvgM (T.-M. H. Hsu, H.
+Qi, M. Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification", 2019) and FedAdam (Algorithm 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp import mechanisms
+from fedldp.accounting.events import Event
+from fedldp.bounding import within_largest_weight
+from fedldp.errors import Diverged, RunError
+from fedldp.mechanisms import Counts, Mechanism, SumAggregate
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.parts.changes import count, whole
+from fedldp.parts.sides import (
+    Arrays,
+    Draw,
+    Initial,
+    Metrics,
+    ServerSide,
+    State,
+    publish_weights,
+)
+from fedldp.wire import Broadcast, Incoming, Report, Vector
+
+Mean: TypeAlias = NDArray[np.float64]
+Values: TypeAlias = NDArray[np.floating]
+
+Sent = Literal["weights", "update"]
+"""What a mean is of: clients' weights, or their change from the broadcast."""
+
+Needs = Literal["sum", "reports", "sender", "weight"]
+"""What an estimate must have: a round's sum alone; each report; its sender; or its clear weight."""
+
+Optimizer = Literal["none", "momentum", "adam"]
+
+ADAM_DECAY = 0.99
+"""beta_2 of FedAdam, as in the experiments of Reddi et al. 2021."""
+
+ADAM_FLOOR = 1e-3
+"""tau of FedAdam, its "degree of adaptivity": Reddi et al. 2021 find 10^-3 good for all tasks."""
+
+_MOMENTUM, _SQUARES = "momentum", "second_moment"
+_SUM, _COUNT = "iterate_sum", "iterates"
+
+
+class Restore(Protocol):
+    """Turn a mean of reports into weights or their change; see ``as_it_is``."""
+
+    def __call__(self, mean: Mean, state: State, factor: float = 1.0) -> Values: ...
+
+
+def as_it_is(mean: Mean, state: State, factor: float = 1.0) -> Values:
+    """Return a mean that is in the unit of the weights already, times a factor, shape (d,)."""
+    return factor * mean
+
+
+# Estimates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimated:
+    """What one round's reports say.
+
+    Attributes:
+        values: the estimate of the clients' mean, shape (d,), in float64, or in the float32 of
+            ranges; None where the round's rule takes nobody's report, and the weights stay.
+        weight: of all reports together.
+        metrics: the system's own figures on the round.
+        arrays: of the state, that are other ones now.
+    """
+
+    values: Values | None
+    weight: float = 0.0
+    metrics: Metrics = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+
+
+class Estimate(Protocol):
+    """Estimate the clients' mean from a stream of reports, in O(d) memory.
+
+    Attributes:
+        needs: what it must have; a channel that cannot give it does not go with this estimate.
+        gives: what ``Estimated.values`` is.
+    """
+
+    @property
+    def needs(self) -> Needs: ...
+
+    @property
+    def gives(self) -> Sent: ...
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the estimate; of a change ``factor`` times it.
+
+        Raises:
+            RunError: there are no reports, or some that cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate:
+    """The mean as the mechanism's own aggregate estimates it, which needs no more than a sum.
+
+    Attributes:
+        empty: gives an aggregate without reports, for a model of so many weights.
+        gives: see ``Estimate``.
+        restore: from the mechanism's coordinates to those of the weights.
+        scale: of bits, gives the scale for a budget and a report's size, where clients' budgets
+            differ.
+    """
+
+    needs: ClassVar[Needs] = "sum"
+
+    empty: Callable[[int], mechanisms.Aggregate]
+    gives: Sent
+    restore: Restore = as_it_is
+    scale: Callable[[float, int], float] | None = None
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the estimate; see ``Estimate``."""
+        aggregate = self.empty(state.weights.size)
+        if isinstance(aggregate, Counts):
+            for report in reports:
+                if report.epsilon is not None and self.scale is not None:
+                    aggregate.use_scale(self.scale(report.epsilon, report.size))
+                count(aggregate, report)
+        elif isinstance(aggregate, SumAggregate):
+            for report in whole(reports):
+                aggregate.add(report.payload, 1 if report.weight is None else int(report.weight))
+        else:
+            for report in whole(reports):
+                aggregate.add(report.payload)
+        return Estimated(values=self.restore(aggregate.mean(), state, factor))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted:
+    """The mean of the reports by the weights that they carry; one without a weight has weight 1.
+
+    Attributes:
+        read: gives the values of a payload of so many coordinates, shape (d,).
+        gives: see ``Estimate``.
+        by_examples: whether reports carry their clients' example counts, in clear.
+        restore: from what ``read`` gives to weights or their change.
+    """
+
+    read: Callable[[bytes, int], Values]
+    gives: Sent
+    by_examples: bool = False
+    restore: Restore = as_it_is
+
+    @property
+    def needs(self) -> Needs:
+        """The clear weight, or the reports alone."""
+        return "weight" if self.by_examples else "reports"
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the estimate, and the sum of the weights; see ``Estimate``."""
+        total, weight = np.zeros(state.weights.size), 0.0
+        for report in whole(reports):
+            share = 1.0 if report.weight is None else report.weight
+            total += share * self.read(report.payload, total.size)
+            weight += share
+        if weight == 0:
+            raise RunError("no report came in: there is no mean to take")
+        return Estimated(values=self.restore(total / weight, state, factor), weight=weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BySender:
+    """The mean of the reports by shares that the server gives to each of its clients.
+
+    Attributes:
+        shares: draws every client's share, at least 0, shape (n,), and figures on the round.
+        read: gives the values of a report of a client, shape (d,).
+        gives: see ``Estimate``.
+        restore: from what ``read`` gives to weights or their change.
+    """
+
+    needs: ClassVar[Needs] = "sender"
+
+    shares: Callable[[Draw], tuple[Mean, Metrics]]
+    read: Callable[[Report, int], Values]
+    gives: Sent
+    restore: Restore = as_it_is
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the estimate; None where all whose reports came have no share."""
+        shares, metrics = self.shares(draw)
+        total = np.zeros(state.weights.size)
+        weight, came = 0.0, 0
+        for report in whole(reports):
+            sender = report.client
+            if sender is None or not 0 <= sender < shares.size:
+                raise RunError("this server must know whose report it reads")
+            came += 1
+            share = float(shares[sender])
+            if share > 0:
+                values = self.read(report, sender)
+                if values.shape != total.shape:
+                    raise RunError(
+                        f"a report of {values.size} values for {total.size} coordinates: "
+                        "client and server run different models"
+                    )
+                total += share * values
+                weight += share
+        if came == 0:
+            raise RunError("no report came in: there is no mean to take")
+        if weight == 0:
+            return Estimated(values=None, metrics=metrics)
+        values = self.restore(total / weight, state, factor)
+        return Estimated(values=values, weight=weight, metrics=metrics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySum:
+    """The sum of clear updates that the server itself clips and noises, over the agreed number.
+
+    It is divided by the number that was agreed: that of those who really answered would show, in
+    the scale of the noise, who was there.
+
+    Attributes:
+        bounded: gives what clips a round's updates and draws the noise, and the updates again.
+        number: of clients in a round, as agreed.
+    """
+
+    needs: ClassVar[Needs] = "reports"
+    gives: ClassVar[Sent] = "update"
+
+    bounded: Callable[[Iterable[Values]], tuple[Gaussian, Iterable[Values]]]
+    number: int
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the noisy mean change; see ``Estimate``."""
+        mechanism, updates = self.bounded(
+            read_plain(report.payload, state.weights.size) - state.weights
+            for report in whole(reports)
+        )
+        total, came = np.zeros(state.weights.size, np.int64), 0
+        for update in updates:
+            total += mechanism.ball.clip(update)
+            came += 1
+        if came == 0:
+            raise RunError("no report came in: there is no mean to take")
+        total += mechanism.noise(total.size, draw("mechanism"))
+        return Estimated(values=factor * (total * (mechanism.ball.step / self.number)))
+
+
+def read_plain(payload: bytes, size: int) -> Values:
+    """Return the float32 values of a payload that nothing randomised, shape (size,)."""
+    return np.frombuffer(payload, "<f4").astype(np.float64)
+
+
+def read_report(mechanism: Mechanism, payload: bytes, size: int) -> Values:
+    """Return what one payload of ``mechanism`` estimates, shape (size,)."""
+    aggregate = mechanism.aggregate(size)
+    aggregate.add(payload)
+    return aggregate.mean()
+
+
+# Steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What the server adds to W, for the change D that the estimate says: its rate times this.
+
+        none      D
+        momentum  M, with M = momentum M + D                                  (FedAvgM)
+        adam      M/(sqrt(V) + 1e-3), with M = momentum M + (1 - momentum) D,
+                  V = 0.99 V + 0.01 D^2, and V = 1e-6 before the first round  (FedAdam)
+
+    Where clients send weights, D is their mean less W: minus the "pseudo-gradient" of Reddi et al.
+
+    Attributes:
+        optimizer: which of them.
+        rate: the server's learning rate.
+        momentum: what is left of M after a round: beta, or beta_1 of Adam.
+    """
+
+    optimizer: Optimizer = "none"
+    rate: float = 1.0
+    momentum: float = 0.9
+
+    def arrays(self, size: int) -> Arrays:
+        """Return what it keeps from round to round, before the first, of ``size`` weights."""
+        if self.optimizer == "none":
+            return {}
+        rest = {_MOMENTUM: np.zeros(size)}
+        if self.optimizer == "adam":
+            rest[_SQUARES] = np.full(size, ADAM_FLOOR**2)  # the least that the paper lets it be
+        return rest
+
+    def direction(self, change: Values, kept: Arrays) -> tuple[Values, Arrays]:
+        """Return what is added to W but for the rate, and what is kept then.
+
+        Args:
+            change: D, shape (d,).
+            kept: of the state; see ``arrays``.
+        """
+        if self.optimizer == "none":
+            return change, {}
+        if self.optimizer == "momentum":
+            moved = self.momentum * kept[_MOMENTUM] + change
+            return moved, {_MOMENTUM: moved}
+        mean = self.momentum * kept[_MOMENTUM] + (1 - self.momentum) * change
+        squares = ADAM_DECAY * kept[_SQUARES] + (1 - ADAM_DECAY) * np.square(change)
+        return mean / (np.sqrt(squares) + ADAM_FLOOR), {_MOMENTUM: mean, _SQUARES: squares}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerUpdate:
+    """The server's rule: estimate, then step; and which weights stand for the run's model.
+
+    With the step none and rate 1 the estimate itself is the next W, or W plus it.
+
+    Attributes:
+        estimate: from a round's reports.
+        step: from the estimate to the next weights.
+        noise: gives noise of the server's own on the estimate, shape (d,), from its size.
+        finish: the last operation on the next weights, in float64; it may refuse them.
+        average_from: the first round whose weights are in the average; None: there is none, and the
+            last weights alone are the model.
+    """
+
+    estimate: Estimate
+    step: Step = Step()
+    noise: Callable[[int, Draw], Values] | None = None
+    finish: Callable[[Values, State], Values] | None = None
+    average_from: int | None = None
+
+    def side(
+        self,
+        first: Initial,
+        *,
+        publish: Callable[[State], Broadcast] = publish_weights,
+        downlink: Event | None = None,
+    ) -> ServerSide:
+        """Return the server's half of a system.
+
+        Args:
+            first: gives the first weights, and whatever else the estimate or ``publish`` needs.
+            publish: see ``ServerSide``; what the step keeps is no business of clients.
+            downlink: see ``ServerSide``.
+        """
+
+        def initial(draw: Draw) -> State:
+            state = first(draw)
+            return replace(state, arrays={**state.arrays, **self._kept(state.weights.size)})
+
+        plain = replace(self, step=Step(), average_from=None)
+        return ServerSide(
+            initial=initial,
+            publish=publish,
+            aggregate=self,
+            downlink=downlink,
+            result=self.result,
+            plain=plain,
+        )
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw
+    ) -> tuple[State, Mapping[str, float]]:
+        """Return the next state, and the system's own figures.
+
+        Raises:
+            RunError: there are no reports, or (Diverged) their mean is not one that may be told.
+        """
+        straight = self.step.optimizer == "none"
+        factor = self.step.rate if straight and self._gives_change else 1.0
+        found = self.estimate(state, reports, draw, factor)
+        if found.values is None:
+            return state.next(state.weights, **found.arrays), found.metrics
+        noise = None if self.noise is None else self.noise(state.weights.size, draw)
+        kept: Arrays = {}
+        if straight:
+            weights = self._straight(state, found.values, noise)
+        else:
+            change = found.values.astype(np.float64)
+            if not self._gives_change:
+                change -= state.weights
+            if noise is not None:
+                change += noise
+            self._check(state, change)
+            direction, kept = self.step.direction(change, state.arrays)
+            weights = state.weights + self.step.rate * direction
+        if self.finish is not None:
+            weights = self.finish(weights, state)
+        following = state.next(weights, **found.arrays, **kept)
+        return self._averaged(following), found.metrics
+
+    def result(self, state: State) -> Vector:
+        """Return the weights that are tested, and kept as the run's model, float32, shape (d,).
+
+        They are the mean of the iterates since ``average_from``, where there are some already.
+        """
+        if self.average_from is None or not state.arrays[_COUNT][0]:
+            return state.weights
+        mean: Vector = (state.arrays[_SUM] / state.arrays[_COUNT][0]).astype(np.float32)
+        return mean
+
+    @property
+    def _gives_change(self) -> bool:
+        return self.estimate.gives == "update"
+
+    def _kept(self, size: int) -> Arrays:
+        """Return what the step and the average keep, before the first round."""
+        kept = dict(self.step.arrays(size))
+        if self.average_from is not None:
+            kept |= {_SUM: np.zeros(size), _COUNT: np.zeros(1, np.int64)}
+        return kept
+
+    def _straight(self, state: State, values: Values, noise: Values | None) -> Values:
+        """Return the next weights without an optimiser; a change has the rate in it already."""
+        rate = self.step.rate
+        weights: Values
+        if self._gives_change:
+            weights = state.weights + values
+        elif rate == 1:
+            weights = values
+        else:
+            weights = state.weights + rate * (values.astype(np.float64) - state.weights)
+        return weights if noise is None else weights + rate * noise
+
+    def _check(self, state: State, change: Values) -> None:
+        """Refuse what an optimiser would hide, and keep: without one, the loop refuses it."""
+        if not within_largest_weight(state.weights + change):
+            raise Diverged(
+                f"round {state.round}: the mean of the reports is not finite, or beyond what a "
+                "server may tell; lower learning_rate"
+            )
+
+    def _averaged(self, following: State) -> State:
+        round = following.round - 1
+        if self.average_from is None or round < self.average_from:
+            return following
+        arrays = dict(following.arrays)
+        arrays[_SUM] = arrays[_SUM] + following.weights
+        arrays[_COUNT] = arrays[_COUNT] + 1
+        return replace(following, arrays=arrays)
+
+
+def first_averaged(share: float, rounds: int) -> int | None:
+    """Return the first round of the last ``share`` of ``rounds``, one at least; None for share 0.
+
+    >>> first_averaged(0.25, 10), first_averaged(1.0, 10), first_averaged(0.01, 10)
+    (9, 1, 10)
+    """
+    return None if share == 0 else rounds + 1 - max(1, round(share * rounds))

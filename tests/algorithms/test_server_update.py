@@ -1,0 +1,268 @@
+"""Estimates and steps of a server, against their formulas written out."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedldp.algorithms.server_update import (
+    Aggregate,
+    BySender,
+    Estimate,
+    NoisySum,
+    ServerUpdate,
+    Step,
+    Weighted,
+    first_averaged,
+    read_plain,
+)
+from fedldp.bounding import LARGEST_WEIGHT
+from fedldp.errors import Diverged, RunError
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.laplace import Laplace
+from fedldp.parts.sides import State
+from fedldp.randomness import Stream
+from fedldp.server.keys import draws_of_seed
+from fedldp.wire import Report
+
+SIZE = 5
+START = np.linspace(-1, 1, SIZE).astype(np.float32)
+
+
+def sent(values: Any, round: int = 1, **fields: Any) -> Report:
+    payload = np.asarray(values, "<f4").tobytes()
+    return Report(round=round, size=SIZE, payload=payload, chunk=SIZE, **fields)
+
+
+def draw(purpose: str) -> Stream:
+    return draws_of_seed(0)(1)(purpose)
+
+
+def plain(gives: Any) -> Weighted:
+    return Weighted(read=read_plain, gives=gives)
+
+
+def go(update: ServerUpdate, rounds: list[Any], start: np.ndarray = START) -> list[State]:
+    """Return the states after each round, in which one client reports these values."""
+    states = [update.side(lambda draw: State(weights=start)).initial(draw)]
+    for values in rounds:
+        states.append(update(states[-1], [sent(values)], draw)[0])
+    return states
+
+
+# Steps
+
+
+def by_hand(step: Step, changes: Any) -> list[np.ndarray]:
+    """Return the iterates by the papers' formulas, one coordinate at a time."""
+    iterates, rate, beta = [], step.rate, step.momentum
+    weights = [float(w) for w in START]
+    first, second = [0.0] * SIZE, [1e-3**2] * SIZE
+    for change in changes:
+        for i in range(SIZE):
+            # What the server is told of: the mean of the weights less its own, in float32.
+            target = float(np.float32(np.float32(weights[i]) + np.float32(change[i])))
+            gradient = weights[i] - target
+            if step.optimizer == "momentum":
+                first[i] = beta * first[i] + gradient
+                weights[i] -= rate * first[i]
+            elif step.optimizer == "adam":
+                first[i] = beta * first[i] + (1 - beta) * gradient
+                second[i] = 0.99 * second[i] + 0.01 * gradient**2
+                weights[i] -= rate * first[i] / (math.sqrt(second[i]) + 1e-3)
+            else:
+                weights[i] -= rate * gradient
+            weights[i] = float(np.float32(weights[i]))
+        iterates.append(np.array(weights))
+    return iterates
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step(rate=0.3),
+        Step(optimizer="momentum", momentum=0.7),
+        Step(optimizer="momentum", rate=0.25),
+        Step(optimizer="adam", rate=0.05),
+        Step(optimizer="adam", rate=0.01, momentum=0.0),
+    ],
+    ids=str,
+)
+def test_steps_are_the_papers_formulas(step: Step) -> None:
+    changes = np.random.default_rng(3).normal(0, 0.1, (6, SIZE))
+    expected = by_hand(step, changes)
+    for gives in ("weights", "update"):
+        update = ServerUpdate(estimate=plain(gives), step=step)
+        state = go(update, [])[0]
+        for change, iterate in zip(changes, expected, strict=True):
+            weights = (state.weights + change.astype(np.float32)).astype(np.float32)
+            values = weights if gives == "weights" else weights - state.weights
+            state, metrics = update(state, [sent(values)], draw)
+            assert metrics == {}
+            np.testing.assert_allclose(state.weights, iterate, rtol=1e-5, atol=1e-6)
+
+
+def test_without_a_step_the_estimate_itself_is_taken() -> None:
+    """By W + rate (mean - W) some weights would come out as others in the last place."""
+    values = np.float32([1e-9, 3e7, 1 / 3, -7e-3, 0.1])
+    weights = go(ServerUpdate(estimate=plain("weights")), [values])[-1].weights
+    assert weights.tobytes() == values.tobytes()
+    weights = go(ServerUpdate(estimate=plain("update")), [values])[-1].weights
+    assert weights.tobytes() == (START + values.astype(np.float64)).astype(np.float32).tobytes()
+
+
+def test_a_step_that_was_stopped_goes_on_as_if_it_had_not_been() -> None:
+    update = ServerUpdate(estimate=plain("update"), step=Step(optimizer="adam", rate=0.1))
+    states = go(update, list(np.random.default_rng(0).normal(size=(4, SIZE))))
+    assert set(states[2].arrays) == {"momentum", "second_moment"}
+    copied = State(
+        round=3,
+        weights=states[2].weights.copy(),
+        arrays={name: value.copy() for name, value in states[2].arrays.items()},
+    )
+    last = np.random.default_rng(0).normal(size=(4, SIZE))[2]
+    assert update(copied, [sent(last)], draw)[0].weights.tobytes() == states[3].weights.tobytes()
+
+
+# Noise, and the last operation
+
+
+def noise(size: int, draw: Any) -> np.ndarray:
+    return np.full(size, 0.5)
+
+
+def test_the_servers_noise_is_on_what_a_step_is_given() -> None:
+    """So whatever the step keeps and makes of it is computed from the noised estimate alone."""
+    zero = np.zeros(SIZE)
+    straight = ServerUpdate(estimate=plain("update"), noise=noise)
+    np.testing.assert_allclose(go(straight, [zero])[-1].weights, START + 0.5, rtol=1e-6)
+    halved = ServerUpdate(estimate=plain("update"), step=Step(rate=0.5), noise=noise)
+    np.testing.assert_allclose(go(halved, [zero])[-1].weights, START + 0.25, rtol=1e-6)
+    moved = go(
+        ServerUpdate(estimate=plain("update"), step=Step(optimizer="momentum"), noise=noise),
+        [zero],
+    )[-1]
+    np.testing.assert_allclose(moved.arrays["momentum"], 0.5)
+    np.testing.assert_allclose(moved.weights, START + 0.5, rtol=1e-6)
+
+
+def test_the_last_operation_is_on_the_next_weights_before_they_are_cast() -> None:
+    seen = []
+
+    def finish(weights: Any, state: State) -> Any:
+        seen.append(weights.dtype)
+        return np.sign(weights)
+
+    state = go(ServerUpdate(estimate=plain("weights"), finish=finish), [START])[-1]
+    np.testing.assert_array_equal(state.weights, np.sign(START))
+    assert seen == [np.float64]
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 2 * LARGEST_WEIGHT])
+def test_what_no_server_may_tell_gets_into_no_memory(optimizer: Any, value: float) -> None:
+    """Adam would take a step of ordinary size, and be stuck for hundreds of rounds."""
+    update = ServerUpdate(estimate=plain("weights"), step=Step(optimizer=optimizer, rate=0.01))
+    with pytest.raises(Diverged, match=r"^round 1: the mean of the reports .*; lower learning_"):
+        go(update, [np.full(SIZE, value)])
+
+
+# The average of the last iterates
+
+
+@pytest.mark.parametrize(
+    ("share", "rounds", "first"),
+    [(0.0, 10, None), (1.0, 10, 1), (0.5, 10, 6), (0.1, 10, 10), (1e-9, 10, 10), (0.3, 3, 3)],
+)
+def test_which_rounds_are_averaged(share: float, rounds: int, first: int | None) -> None:
+    assert first_averaged(share, rounds) == first
+
+
+def test_the_result_is_the_mean_of_the_last_iterates_and_no_step_sees_it() -> None:
+    values = list(np.random.default_rng(1).normal(size=(5, SIZE)))
+    without = go(ServerUpdate(estimate=plain("weights")), values)
+    update = ServerUpdate(estimate=plain("weights"), average_from=3)
+    states = go(update, values)
+    iterates = [state.weights for state in without]
+    for round, state in enumerate(states):
+        assert state.weights.tobytes() == iterates[round].tobytes()
+        expected = iterates[round] if round < 3 else np.mean(iterates[3 : round + 1], axis=0)
+        np.testing.assert_allclose(update.result(state), expected, rtol=1e-6, atol=1e-7)
+        assert update.result(state).dtype == np.float32
+    assert update.result(states[2]).tobytes() == iterates[2].tobytes()
+
+
+def test_a_side_tells_no_client_what_its_step_keeps() -> None:
+    step = Step(optimizer="adam", rate=0.1)
+    update = ServerUpdate(estimate=plain("weights"), step=step, average_from=1)
+    side = update.side(lambda draw: State(weights=START))
+    state = go(update, [START + 1])[-1]
+    assert side.publish(state).public == {}
+    np.testing.assert_array_equal(side.publish(state).weights, state.weights)
+    np.testing.assert_array_equal(side.tested(state).weights, update.result(state))
+    # Who reads one report reads it without what the server has of earlier rounds.
+    np.testing.assert_allclose(side.read(state, [sent(START * 3)], draw), START * 3)
+
+
+# Estimates
+
+
+def test_estimates_say_what_they_need() -> None:
+    ball = Gaussian(1.0, 1.0)
+    needs: dict[str, Estimate] = {
+        "sum": Aggregate(empty=Laplace(1.0, 1.0).aggregate, gives="update"),
+        "reports": plain("weights"),
+        "weight": Weighted(read=read_plain, gives="weights", by_examples=True),
+        "sender": BySender(shares=partial(shares, [1.0]), read=read, gives="weights"),
+    }
+    assert {name: each.needs for name, each in needs.items()} == {name: name for name in needs}
+    assert NoisySum(bounded=lambda updates: (ball, updates), number=1).needs == "reports"
+
+
+def shares(given: list[float], draw: Any) -> Any:
+    return np.array(given), {"drawn": 1.0}
+
+
+def read(report: Report, client: int) -> np.ndarray:
+    return read_plain(report.payload, report.size)
+
+
+def of_senders(given: list[float], reports: list[Report]) -> Any:
+    mean = BySender(shares=partial(shares, given), read=read, gives="weights")
+    return mean(State(weights=START), reports, draw)
+
+
+def test_a_mean_by_sender_weighs_each_report_by_its_sender() -> None:
+    values = {2: 5.0, 0: 1.0, 1: 100.0}
+    reports = [sent(np.full(SIZE, value), client=c) for c, value in values.items()]
+    found = of_senders([3.0, 0.0, 1.0], reports)
+    np.testing.assert_allclose(found.values, 2.0)
+    assert found.metrics == {"drawn": 1.0}
+    assert of_senders([0.0] * 3, reports).values is None
+
+
+def test_where_nobody_has_a_share_the_weights_stay_and_no_iterate_is_averaged() -> None:
+    mean = BySender(shares=partial(shares, [0.0]), read=read, gives="weights")
+    step = Step(optimizer="momentum")
+    update = ServerUpdate(estimate=mean, step=step, average_from=1)
+    before = go(update, [])[0]
+    after, metrics = update(before, [sent(START + 1, client=0)], draw)
+    assert (after.round, after.weights.tobytes()) == (2, START.tobytes())
+    assert metrics == {"drawn": 1.0}
+    np.testing.assert_array_equal(update.result(after), START)
+    assert not after.arrays["momentum"].any()
+
+
+def test_a_mean_by_sender_needs_reports_of_its_size_and_their_senders() -> None:
+    with pytest.raises(RunError, match="no report came in"):
+        of_senders([1.0] * 3, [])
+    for client in (None, -1, 3):
+        with pytest.raises(RunError, match="whose report"):
+            of_senders([1.0] * 3, [sent(START, client=client)])
+    short = Report(round=1, size=1, payload=b"\0" * 4, chunk=1, client=0)
+    with pytest.raises(RunError, match=f"a report of 1 values for {SIZE} coordinates"):
+        of_senders([1.0] * 3, [short])
