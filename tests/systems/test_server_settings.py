@@ -1,0 +1,265 @@
+"""Settings of a server's step: for every system, without moving a line of its statement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Halves
+from samples import first_of_each, one_of_a_kind
+
+import fedldp
+from fedldp.algorithms.server_update import Estimated, Weighted
+from fedldp.errors import ConfigError
+from fedldp.mechanisms import mechanisms
+from fedldp.parts.sides import State
+from fedldp.recipes import recipes
+from fedldp.reporting.comparing import TRAINING, command, differing, twin_of
+from fedldp.reporting.record import RunFolder
+from fedldp.reporting.runs import read_run
+from fedldp.server.keys import draws_of_seed
+from fedldp.server.loop import Round
+from fedldp.settings import from_mapping, read_toml, resolve, to_toml
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.systems import SystemConfig
+
+ON_DIGITS = one_of_a_kind(
+    {n: r.config for n, r in sorted(recipes().items()) if r.config.dataset == "digits"}
+)
+every_system = pytest.mark.parametrize(
+    "config", first_of_each(ON_DIGITS, lambda config: config.system)
+)
+NEW = ("server_optimizer", "server_rate", "server_momentum", "average")
+ADAM = {"server_optimizer": "adam", "server_rate": 0.05}
+
+
+def stepped(config: SystemConfig, **changes: Any) -> SystemConfig:
+    """Return a short configuration with a step, but where weights are signs."""
+    epochs = {n: 1 for n in type(config).model_fields if "epochs" in n and getattr(config, n)}
+    signs = getattr(config, "perturbation", "gaussian") in ("sign", "bare-sign")
+    step = {} if signs else ADAM
+    return config.changed(rounds=3, **epochs, **{**step, "average": 0.7, **changes})
+
+
+@pytest.mark.sampled(60)
+@pytest.mark.parametrize("config", ON_DIGITS.values(), ids=ON_DIGITS)
+def test_no_step_and_no_average_changes_a_line_of_a_statement(config: SystemConfig) -> None:
+    problem = problem_of(config, None)
+    known = plan(config.changed(rounds=3), problem)
+    for changes in ({}, {"server_rate": 0.5, "server_optimizer": "momentum"}, {"average": 1.0}):
+        made = config.changed(rounds=3, **changes) if changes else stepped(config)
+        found = plan(made, problem)
+        assert found.privacy == known.privacy
+        assert found.releases == known.releases
+
+
+@every_system
+def test_every_system_has_them_and_writes_them_only_where_they_are_used(
+    config: SystemConfig,
+) -> None:
+    published = {"server_rate"} if config.system == "distributed_gaussian" else set()
+    written = config.model_dump()
+    assert set(NEW) & set(written) == published
+    assert set(NEW) <= set(config.every_setting())
+    told = config.settled(draws_of_seed(0)).for_client(0).model_dump()
+    assert set(NEW) & set(told) == published
+    made = stepped(config)
+    changed = made.model_dump()
+    assert changed["average"] == 0.7
+    used = {name for name in NEW if getattr(made, name) != getattr(config, name)}
+    assert set(changed) - set(written) == used - published
+    assert from_mapping(json.loads(json.dumps(changed))) == made
+
+
+@every_system
+def test_a_step_tells_no_client_what_it_keeps(config: SystemConfig) -> None:
+    made, problem = stepped(config), problem_of(config, None)
+    plain = made.changed(average=0.0, server_optimizer="none", server_rate=1.0)
+    with_step, without = (Halves(each.settled(draws_of_seed(0)), problem) for each in (made, plain))
+    assert {"iterate_sum", "iterates"} <= set(with_step.first.arrays)
+    assert with_step.broadcast.public.keys() == without.broadcast.public.keys()
+    for name, value in without.broadcast.public.items():
+        np.testing.assert_array_equal(with_step.broadcast.public[name], value)
+    assert with_step.broadcast.weights.tobytes() == without.broadcast.weights.tobytes()
+
+
+# Runs
+
+SHORT = {"rounds": 4, "num_clients": 20, "num_examples": 400, "local_epochs": 1}
+
+
+def short(name: str, **changes: Any) -> SystemConfig:
+    return fedldp.recipe(name, **{**SHORT, **changes})
+
+
+def weights_of(result: Any) -> bytes:
+    return b"".join(value.tobytes() for value in result.weights.values())
+
+
+def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the recursion of Hsu et al. on the means of the round's weights."""
+    seen: list[tuple[State, Any]] = []
+    estimate = Weighted.__call__
+
+    def watch(self: Weighted, state: State, *given: Any) -> Estimated:
+        found = estimate(self, state, *given)
+        seen.append((state, found.values))
+        return found
+
+    monkeypatch.setattr(Weighted, "__call__", watch)
+    moved = {"server_optimizer": "momentum", "server_momentum": 0.8, "server_rate": 0.5}
+    last = weights_of(simulate(short("fedavg-quickstart", **moved)))
+    iterates = [state.weights for state, _ in seen] + [np.frombuffer(last, np.float32)]
+    velocity = np.zeros(iterates[0].size)
+    for (state, mean), after in zip(seen, iterates[1:], strict=True):
+        velocity = 0.8 * velocity + (state.weights - mean)
+        np.testing.assert_allclose(after, state.weights - 0.5 * velocity, rtol=1e-5, atol=1e-6)
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("name", sorted(mechanisms()))
+def test_ldp_fl_takes_adam_with_any_mechanism(name: str) -> None:
+    try:
+        config = short("quickstart", mechanism=name, epsilon=4.0, rounds=2)
+        config.client_encoder(problem_of(config, None), 0)
+    except ConfigError:
+        pytest.skip("a mechanism that ldp_fl does not take")
+    for send in ("weights", "update"):
+        result = simulate(config.changed(send=send, **ADAM))
+        assert np.isfinite(np.frombuffer(weights_of(result), np.float32)).all()
+        # No weight moves further than the rate allows: |M| <= sqrt(V) times 1/sqrt(1 - 0.99).
+        assert weights_of(result) != weights_of(simulate(config.changed(send=send)))
+
+
+def test_adam_at_the_server_learns_from_one_bit_reports() -> None:
+    config = fedldp.recipe("quickstart", rounds=8, num_clients=100, **ADAM)
+    assert simulate(config).accuracy > 0.5
+
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "shuffled bits": ("quickstart", ADAM),
+    "arrivals": ("quickstart", {**ADAM, "record_arrivals": True, "average": 0.5}),
+    "own budgets": ("quickstart", {**ADAM, "epsilon": [1.0, 4.0] * 10, "shuffle": False}),
+    "momentum": ("fedavg-quickstart", {"server_optimizer": "momentum", "average": 1.0}),
+    "a sum": ("secure-aggregation-digits", {**ADAM, "average": 0.5, "dropout": 0.2}),
+    "shares": ("distributed-gaussian-digits", {**ADAM, "average": 0.5}),
+    "central": (
+        "central-dp-digits",
+        {"server_optimizer": "momentum", "average": 0.5, "clients_per_round": 5},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "changes"), CASES.values(), ids=CASES)
+def test_a_resumed_run_equals_the_whole_one(
+    name: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = short(name, **changes)
+    whole = simulate(config, out=tmp_path / "whole")
+
+    def stop(record: Round) -> None:
+        if record.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(config, out=tmp_path / "cut", after_round=stop)
+    resumed = fedldp.resume(tmp_path / "cut")
+    assert weights_of(resumed) == weights_of(whole)
+    assert [(r.accuracy, r.loss) for r in resumed.rounds] == [
+        (r.accuracy, r.loss) for r in whole.rounds
+    ]
+    for file in ("model.safetensors", "config.json", "privacy.json"):
+        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+def test_the_model_is_the_average_and_what_clients_are_told_is_not(tmp_path: Path) -> None:
+    config = short("fedavg-quickstart")
+    last = simulate(config, out=tmp_path / "last")
+    mean = simulate(config.changed(average=0.5), out=tmp_path / "mean")
+    # Nothing that leaves a client changes, nor a round before those that are averaged.
+    assert [r.accuracy for r in mean.rounds[:3]] == [r.accuracy for r in last.rounds[:3]]
+    states = [RunFolder(tmp_path / name).read_checkpoint() for name in ("last", "mean")]
+    assert states[0] is not None
+    assert states[1] is not None
+    assert states[0][0].weights.tobytes() == states[1][0].weights.tobytes()
+    before = simulate(config.changed(rounds=3))
+    expected = (np.frombuffer(weights_of(before), np.float32).astype(float)
+                + np.frombuffer(weights_of(last), np.float32)) / 2  # fmt: skip
+    found = np.frombuffer(weights_of(mean), np.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    assert weights_of(fedldp.load(tmp_path / "mean")) == weights_of(mean)
+
+
+def test_what_uses_the_number_of_rounds_does_not_begin_with_a_shorter_run() -> None:
+    config = short("fedavg-quickstart")
+    assert config.longer_begins_with_shorter
+    assert config.changed(server_optimizer="momentum").longer_begins_with_shorter
+    assert not config.changed(average=0.5).longer_begins_with_shorter
+
+
+# What is said
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "line"),
+    [
+        ("quickstart", {"server_optimizer": "adam"},
+         "server_rate = 1: with server_optimizer = adam every weight moves by about that much a "
+         "round; give less than 1, such as 0.01"),
+        ("quickstart", {"server_momentum": 0.5},
+         "server_momentum = 0.5: server_optimizer = none has no momentum; leave it out, or set it "
+         "to 0.9"),
+        ("quickstart", {"average": 1.5}, "average = 1.5: give a number of at most 1"),
+        ("quickstart", {"server_optimizer": "sgd"},
+         "server_optimizer = sgd: choose none, momentum or adam"),
+        ("distributed-gaussian-digits", {"server_momentum": 0.5},
+         "server_momentum = 0.5: server_optimizer = none has no momentum; leave it out, or set it "
+         "to 0.9"),
+        ("personalized-digits", {"perturbation": "sign", "server_optimizer": "momentum"},
+         "server_optimizer = momentum and perturbation = sign: the server takes the sign of the "
+         "mean for the next weights, which no step leads to; set server_optimizer = none and "
+         "server_rate = 1, or perturbation = gaussian"),
+    ],
+)  # fmt: skip
+def test_refusals_say_what_to_do(name: str, changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        fedldp.recipe(name, **changes)
+    assert str(refused.value) == line
+
+
+def test_a_run_says_and_repeats_its_step(tmp_path: Path) -> None:
+    config = resolve("quickstart", ["server_optimizer=adam", "server_rate=0.05"])
+    path = tmp_path / "it.toml"
+    path.write_text(to_toml(config), encoding="utf-8")
+    assert read_toml(path) == config
+    assert 'server_optimizer = "adam"' in path.read_text()
+    few = config.changed(**SHORT)
+    simulate(few, recipe="quickstart", out=tmp_path / "adam")
+    simulate(few.changed(server_optimizer="none", server_rate=1.0), recipe="quickstart",
+             out=tmp_path / "none")  # fmt: skip
+    runs = [read_run(tmp_path / name) for name in ("adam", "none")]
+    assert differing(runs) == {"server_optimizer": ["adam", "none"], "server_rate": [0.05, 1.0]}
+    said = [command(run) for run in runs]
+    assert said[0] is not None
+    assert said[0].endswith("--set server_optimizer=adam --set server_rate=0.05")
+    assert said[1] is not None
+    assert "server" not in said[1]
+
+
+def test_a_twin_without_noise_has_the_same_step(tmp_path: Path) -> None:
+    made = {
+        "noisy": short("quickstart", model="logistic", **ADAM),
+        "alike": short("fedavg-quickstart", **ADAM),
+        "other": short("fedavg-quickstart"),
+    }
+    shared = {name: getattr(made["noisy"], name) for name in TRAINING}
+    for name, config in made.items():
+        steps = {} if name != "other" else {n: getattr(config, n) for n in NEW}
+        simulate(config.changed(**{**shared, **steps}), recipe=name, out=tmp_path / name)
+    runs = {name: read_run(tmp_path / name) for name in made}
+    assert twin_of(runs["noisy"], list(runs.values())) is runs["alike"]
+    assert twin_of(runs["noisy"], [runs["other"]]) is None
