@@ -35,6 +35,8 @@ _UNITS = {
     "cells": "cells",
     "orientations": "directions",
     "dropout": "probability",
+    "average": "share of 1",
+    "server_momentum": "share of 1",
 }
 """Of settings whose name does not end in what they count."""
 
