@@ -45,8 +45,7 @@ def stepped(config: SystemConfig, **changes: Any) -> SystemConfig:
     return config.changed(rounds=3, **epochs, **{**step, "average": 0.7, **changes})
 
 
-@pytest.mark.sampled(60)
-@pytest.mark.parametrize("config", ON_DIGITS.values(), ids=ON_DIGITS)
+@every_system
 def test_no_step_and_no_average_changes_a_line_of_a_statement(config: SystemConfig) -> None:
     problem = problem_of(config, None)
     known = plan(config.changed(rounds=3), problem)
@@ -131,7 +130,6 @@ def test_ldp_fl_takes_adam_with_any_mechanism(name: str) -> None:
     for send in ("weights", "update"):
         result = simulate(config.changed(send=send, **ADAM))
         assert np.isfinite(np.frombuffer(weights_of(result), np.float32)).all()
-        # No weight moves further than the rate allows: |M| <= sqrt(V) times 1/sqrt(1 - 0.99).
         assert weights_of(result) != weights_of(simulate(config.changed(send=send)))
 
 
@@ -191,7 +189,8 @@ def test_the_model_is_the_average_and_what_clients_are_told_is_not(tmp_path: Pat
                 + np.frombuffer(weights_of(last), np.float32)) / 2  # fmt: skip
     found = np.frombuffer(weights_of(mean), np.float32)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
-    assert weights_of(fedldp.load(tmp_path / "mean")) == weights_of(mean)
+    loaded = fedldp.load(tmp_path / "mean").weights
+    assert all(np.array_equal(loaded[name], value) for name, value in mean.weights.items())
 
 
 def test_what_uses_the_number_of_rounds_does_not_begin_with_a_shorter_run() -> None:

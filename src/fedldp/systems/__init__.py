@@ -64,7 +64,8 @@ def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
     That of a system of the user's own is returned as it is: to look would run code.
     """
     found = systems().get(str(settings.get("system")))
-    return {**({} if found is None else found.left_out()), **settings}
+    left_out = {} if found is None else found.left_out()
+    return {**settings, **{n: value for n, value in left_out.items() if n not in settings}}
 
 
 def own_code(config: SystemConfig) -> tuple[str, ...]:
