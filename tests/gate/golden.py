@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -114,15 +114,21 @@ def _digest(arrays: list[Any]) -> str:
 
 
 def differences(
-    recorded: Any, found: Any, *, tolerance: float | None = None, place: str = ""
+    recorded: Any,
+    found: Any,
+    *,
+    tolerance: float | None = None,
+    tolerances: Mapping[str, float] = TOLERANCES,
+    place: str = "",
 ) -> Iterator[str]:
     """Yield in words what of a document is another; none where it is the same.
 
     Args:
         recorded: as it was.
         found: as it is.
-        tolerance: relative, of floats, but for those in ``TOLERANCES``; None: to the last bit. All
-            else must be equal, the order of keys too, and the type of a number.
+        tolerance: relative, of floats; None: to the last bit. All else must be equal, the order of
+            keys too, and the type of a number.
+        tolerances: of what stands below some keys, where ``tolerance`` is not None.
         place: where in the document the two stand.
     """
     if isinstance(recorded, dict) and isinstance(found, dict):
@@ -131,8 +137,10 @@ def differences(
             if key not in found:
                 yield f"{where}: {_short(recorded[key])} -> gone"
             else:
-                here = tolerance and TOLERANCES.get(key, tolerance)
-                yield from differences(recorded[key], found[key], tolerance=here, place=where)
+                here = tolerance and tolerances.get(key, tolerance)
+                yield from differences(
+                    recorded[key], found[key], tolerance=here, tolerances=tolerances, place=where
+                )
         for key in found:
             if key not in recorded:
                 yield f"{place}/{key}: new -> {_short(found[key])}"
@@ -140,7 +148,10 @@ def differences(
             yield f"{place}: the order of keys {list(recorded)} -> {list(found)}"
     elif isinstance(recorded, list) and isinstance(found, list):
         for index, (one, other) in enumerate(zip(recorded, found, strict=False)):
-            yield from differences(one, other, tolerance=tolerance, place=f"{place}/{index}")
+            where = f"{place}/{index}"
+            yield from differences(
+                one, other, tolerance=tolerance, tolerances=tolerances, place=where
+            )
         for index in range(len(found), len(recorded)):
             yield f"{place}/{index}: {_short(recorded[index])} -> gone"
         for index in range(len(recorded), len(found)):
@@ -149,16 +160,31 @@ def differences(
         yield f"{place}: {_short(recorded)} -> {_short(found)}"
 
 
-def changes(recorded: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
+def changes(
+    recorded: dict[str, Any],
+    found: dict[str, Any],
+    *,
+    nearly: Callable[[Any], Any] = lambda document: document,
+    tolerances: Mapping[str, float] = TOLERANCES,
+) -> Iterator[str]:
     """Yield what of a recorded document with its "arithmetic" moved; see ``differences``.
 
     To the last bit where the arithmetic is the same; else numbers may differ a little.
+
+    Args:
+        recorded: as it was.
+        found: as it is.
+        nearly: leaves out what is not to be compared where the arithmetic is another.
+        tolerances: see ``differences``.
     """
-    alike = recorded.get("arithmetic") == found["arithmetic"]
-    tolerance = None if alike else TOLERANCE
     rest = {key: value for key, value in recorded.items() if key != "arithmetic"}
     now = {key: value for key, value in found.items() if key != "arithmetic"}
-    yield from differences(rest, now, tolerance=tolerance)
+    if recorded.get("arithmetic") == found["arithmetic"]:
+        yield from differences(rest, now)
+    else:
+        yield from differences(
+            nearly(rest), nearly(now), tolerance=TOLERANCE, tolerances=tolerances
+        )
 
 
 def _equal(recorded: Any, found: Any, tolerance: float | None) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gate import golden, statements
+from gate import golden, reports, statements
 
 Found = Iterator[tuple[Path, dict[str, Any]]]
+Changes = Callable[[dict[str, Any], dict[str, Any]], Iterator[str]]
 
 
 def found_statements() -> Found:
@@ -24,7 +25,22 @@ def found_statements() -> Found:
         )
 
 
-PARTS: dict[str, Callable[[], Found]] = {"statements": found_statements}
+def found_reports() -> Found:
+    """Yield each file of runs, and what is to stand in it."""
+    for system, names in reports.by_system().items():
+        yield (
+            reports.path_of(system),
+            {
+                "arithmetic": golden.training(),
+                "runs": {name: reports.of_run(name) for name in names},
+            },
+        )
+
+
+PARTS: dict[str, tuple[Callable[[], Found], Changes]] = {
+    "statements": (found_statements, golden.changes),
+    "reports": (found_reports, reports.changes),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,28 +58,28 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no part {', '.join(unknown)}: give some of {', '.join(PARTS)}")
     differ = 0
     for part in given.parts or PARTS:
-        differ += _record(PARTS[part](), write=not given.check, anew=given.anew)
+        differ += _record(*PARTS[part], write=not given.check, anew=given.anew)
     return 1 if differ and given.check else 0
 
 
-def _record(found: Found, *, write: bool, anew: bool) -> int:
+def _record(found: Callable[[], Found], changes: Changes, *, write: bool, anew: bool) -> int:
     """Return how many lines differ, which are printed."""
     total, folders, paths = 0, set(), set()
-    for path, document in found:
+    for path, document in found():
         folders.add(path.parent)
         paths.add(path)
         recorded = golden.read(path)
-        lines = list(golden.changes(recorded, document))
+        lines = list(changes(recorded, document))
         other = recorded and recorded["arithmetic"] != document["arithmetic"]
         if other:
-            print(f"{path.name}: of another arithmetic: compared nearly, not to the last bit")
+            print(f"{path.parent.name}/{path.name}: of another arithmetic, and compared nearly")
         for line in lines:
-            print(f"{path.name}: {line}")
+            print(f"{path.parent.name}/{path.name}: {line}")
         total += len(lines)
         if write and (lines or (other and anew)):
             golden.write(path, document)
     for path in sorted({each for folder in folders for each in folder.glob("*.json")} - paths):
-        print(f"{path.name}: gone")
+        print(f"{path.parent.name}/{path.name}: gone")
         total += 1
         if write:
             path.unlink()

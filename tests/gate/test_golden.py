@@ -93,11 +93,14 @@ def test_recording_shows_what_moved(
 ) -> None:
     path, old = tmp_path / "system.json", tmp_path / "removed.json"
     now = {"arithmetic": "this", "epsilon": 2.0}
-    monkeypatch.setattr(record, "PARTS", {"statements": lambda: iter([(path, now)])})
+    monkeypatch.setattr(record, "PARTS", {"x": (lambda: iter([(path, now)]), golden.changes)})
     golden.write(path, {**now, "epsilon": 1.0})
     golden.write(old, now)
     assert record.main(["--check"]) == 1
-    shown = "system.json: /epsilon: 1.0 -> 2.0\nremoved.json: gone\n2 differences"
+    folder = tmp_path.name
+    shown = (
+        f"{folder}/system.json: /epsilon: 1.0 -> 2.0\n{folder}/removed.json: gone\n2 differences"
+    )
     assert capsys.readouterr().out == f"{shown}\n"
     assert golden.read(path)["epsilon"] == 1.0
     assert record.main([]) == 0
@@ -113,7 +116,7 @@ def test_what_another_arithmetic_made_stays_unless_it_is_recorded_anew(
     path = tmp_path / "system.json"
     there = {"arithmetic": "there", "epsilon": 1.5}
     here = {"arithmetic": "here", "epsilon": 1.5 * (1 + 2**-52)}
-    monkeypatch.setattr(record, "PARTS", {"statements": lambda: iter([(path, here)])})
+    monkeypatch.setattr(record, "PARTS", {"x": (lambda: iter([(path, here)]), golden.changes)})
     golden.write(path, there)
     assert record.main([]) == 0
     assert "of another arithmetic" in capsys.readouterr().out

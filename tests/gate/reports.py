@@ -1,0 +1,393 @@
+"""What short runs of all systems send and keep: digests of every report, state and ledger.
+
+A run is watched from outside: the bytes that cross the transport, the state that its server's loop
+records, its ledgers, and its folder. Configurations are written as users write them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from tables import table_of
+
+from fedldp.accounting.events import to_record
+from fedldp.accounting.releases import Releases
+from fedldp.deployment.agreeing import agree
+from fedldp.errors import ConfigError
+from fedldp.server.loop import Loop
+from fedldp.settings import resolve
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.systems import SystemConfig
+from fedldp.transport.in_process import InProcess
+from fedldp.wire import Refusal, read_answer
+from gate import golden
+from gate.golden import FOLDER, as_read, one_core
+from gate.statements import NO_DATA
+
+REPORTS = FOLDER / "reports"
+
+SHORT = "rounds=3"
+LOCAL = f"{SHORT} standardise=true local_epochs=1 batch_size=10"
+MANY = f"{LOCAL} num_clients=70"
+"""More than train at once."""
+
+FEW = f"{LOCAL} num_clients=6"
+
+
+def own(*values: float, clients: int = 70) -> str:
+    """Return a list of clients' own values, which repeat."""
+    repeated = [values[client % len(values)] for client in range(clients)]
+    return json.dumps(repeated, separators=(",", ":"))
+
+
+def run(recipe: str, *settings: str) -> tuple[str, list[str]]:
+    """Return a recipe and assignments, which stand in texts with spaces between."""
+    return recipe, " ".join(settings).split()
+
+
+RUNS: dict[str, tuple[str, list[str]]] = {
+    "fedavg": run("fedavg-digits", MANY),
+    "fedavg-drawn": run(
+        "fedavg-digits", MANY, "clients_per_round=9 weighting=uniform momentum=0.5 seed=3"
+    ),
+    "fedavg-dirichlet": run("fedavg-digits", FEW, "partition=dirichlet:0.5"),
+    "ldp_fl": run("ldp-fl-digits", MANY),
+    "ldp_fl-adaptive": run("ldp-fl-digits", MANY, "ranges=adaptive range_margin=1.5"),
+    "ldp_fl-update": run("ldp-fl-digits", MANY, "send=update shuffle=false momentum=0.9"),
+    "ldp_fl-own": run("ldp-fl-digits", MANY, f"epsilon={own(1, 2, 1, 4)}"),
+    "ldp_fl-chunk": run("ldp-fl-digits", MANY, "chunk=8 clients_per_round=66 integer_bits=32"),
+    "ldp_fl-reports": run("ldp-fl-digits", MANY, "chunk=650 record_arrivals=true"),
+    "ldp_fl-budget": run(
+        "ldp-fl-digits", MANY, "clients_per_round=50 client_budget.limit=1300 shuffle=false"
+    ),
+    "ldp_fl-budget-own": run(
+        "ldp-fl-digits", MANY, f"epsilon={own(1, 2)} client_budget.limit=1950"
+    ),
+    "ldp_fl-target": run(
+        "ldp-fl-digits", MANY, "target.unit=client-run target.epsilon=300 mechanism=laplace"
+    ),
+    "ldp_fl-mlp": run("ldp-fl-digits", MANY, "model=mlp range_radius=0.1 range_center=0.01"),
+    "ldp_fl-privunit": run(
+        "ldp-fl-digits", MANY, "mechanism=privunit send=update epsilon=20 clip=2"
+    ),
+    "ldp_fl-gaussian": run("ldp-fl-digits", MANY, "mechanism=gaussian epsilon=8 clip=3"),
+    "ldp_fl-sign-own": run(
+        "ldp-fl-digits", MANY, f"mechanism=sign epsilon={own(1, 2)} shuffle=false"
+    ),
+    "ldp_fl-laplace": run("ldp-fl-digits", FEW, "mechanism=laplace epsilon=100"),
+    "ldp_fl-drawn-data": run("ldp-fl-digits", MANY, "partition=drawn:12 num_clients=150"),
+    "cldp_fed": run("cldp-fed-digits", MANY, "clients_per_round=66"),
+    "cldp_fed-precise": run("cldp-fed-digits", FEW, "clients_per_round= precision=10 clip=1"),
+    "cldp_fed-budget": run(
+        "cldp-fed-digits", MANY, "clients_per_round=50 client_budget.limit=6500"
+    ),
+    "privunit_fl": run("privunit-fl-digits", MANY),
+    "distributed_gaussian": run("distributed-gaussian-digits", MANY),
+    "distributed_gaussian-turns": run(
+        "distributed-gaussian-digits", MANY, "clients_per_round=30 server_rate=0.5"
+    ),
+    "secure_aggregation": run("secure-aggregation-digits", FEW, "dropout=0"),
+    "secure_aggregation-dropouts": run(
+        "secure-aggregation-digits", LOCAL, "num_clients=9 dropout=0.2 threshold=5"
+    ),
+    "central_dp": run("central-dp-digits", MANY, "clients_per_round=66"),
+    "central_dp-median": run("central-dp-digits-median", MANY, "clients_per_round=20"),
+    "nbafl": run("nbafl-digits", MANY),
+    "nbafl-drawn": run("nbafl-digits", MANY, "clients_per_round=20 send=update weighting=uniform"),
+    "priority": run("priority-digits", FEW, "noisier=most"),
+    "priority-sensitivity": run("priority-digits", FEW, "model=mlp importance=sensitivity"),
+    "priority_public": run("priority-public-digits", MANY),
+    "priority_public-weights": run(
+        "priority-public-digits", MANY, "send=weights clip=2 clients_per_round=40"
+    ),
+    "personalized": run("personalized-digits", SHORT, "local_epochs=2"),
+    "personalized-weighted": run(
+        "personalized-digits",
+        FEW,
+        f"epsilon={own(1, 5, clients=6)} aggregation=weighted perturbation=sign",
+    ),
+    "personalized-many": run(
+        "personalized-digits", MANY, f"epsilon={own(1, 5, 10)} clip={own(50, 200)} aggregation=mean"
+    ),
+    "personalized-none": run(
+        "personalized-digits", FEW, "epsilon= aggregation=mean perturbation=none"
+    ),
+    "personalized-bare-sign": run(
+        "personalized-digits", FEW, "epsilon= aggregation=mean perturbation=bare-sign"
+    ),
+    "personalized_sound": run("personalized-sound-digits", MANY, f"epsilon={own(1, 5, 10)}"),
+    "personalized_sound-signs": run(
+        "personalized-sound-digits", MANY, f"epsilon={own(5, 10)} report=sign weighting=deviation"
+    ),
+    "personalized_sound-selected": run(
+        "personalized-sound-digits",
+        MANY,
+        f"epsilon={own(1, 5, 10)} selects_first=true weighting=uniform",
+    ),
+    "personalized_sound-clips": run(
+        "personalized-sound-digits",
+        LOCAL,
+        f"num_clients=5 epsilon=8 clip={own(0.1, 0.4, clients=5)}",
+        f"client_delta={own(1e-5, 1e-4, clients=5)}",
+    ),
+    "dp_sgd": run("dp-sgd-digits", SHORT, "num_clients=6"),
+    "dp_sgd-drawn": run("dp-sgd-digits", SHORT, "num_clients=70 clients_per_round=20 batch_size=5"),
+    "ldpfl": run(
+        "ldpfl-digits", SHORT, "encoder_epochs=1 local_epochs=1 encoder_channels=[4] num_clients=3"
+    ),
+    "ldpfl-labels": run(
+        "ldpfl-digits",
+        SHORT,
+        "encoder_epochs=1 encoder_channels=[4] local_epochs=1",
+        "label_epsilon=2 randomisation=symmetric clients_per_round=1 optimizer=adam",
+    ),
+    "ldpfl-public": run(
+        "ldpfl-digits-public", SHORT, "encoder_epochs=1 encoder_channels=[4] local_epochs=1"
+    ),
+    "ldpfl_sound": run("ldpfl-sound-digits", SHORT, "num_clients=70 num_examples=280"),
+    "ldpfl_sound-mechanism": run(
+        "ldpfl-sound-digits", SHORT, "mechanism=laplace num_clients=3 num_examples=60"
+    ),
+    "ldpfl_sound-budget": run(
+        "ldpfl-sound-digits", SHORT, "num_clients=6 num_examples=120 client_budget.limit=200"
+    ),
+}
+"""By name, which begins with the system's: the recipe and the settings of a run."""
+
+
+EXACT = {
+    "ledgers",
+    "question",
+    "answers",
+    "each",
+    "digests",
+    "digest",
+    "agreement",
+    "metrics",
+    "loss",
+}
+"""What is compared only where the arithmetic is the same: the last digit moves all of it."""
+
+TOLERANCES = {"norms": 0.01, "accuracy": 0.25, "arrivals": 1e-6, "radii": 0.1}
+"""Of numbers elsewhere, relative; all that is not named here is as in a statement."""
+
+
+def by_system() -> dict[str, list[str]]:
+    """Return the names of all runs, by their system; both in order."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(RUNS):
+        found.setdefault(name.partition("-")[0], []).append(name)
+    return found
+
+
+def nearly(document: Any) -> Any:
+    """Return a document without what the last digit of a number moves."""
+    if isinstance(document, dict):
+        return {key: nearly(each) for key, each in document.items() if key not in EXACT}
+    return [nearly(each) for each in document] if isinstance(document, list) else document
+
+
+def changes(recorded: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
+    """Yield what moved of the recorded runs of a system; see ``golden.changes``."""
+    return golden.changes(recorded, found, nearly=nearly, tolerances=TOLERANCES | golden.TOLERANCES)
+
+
+def configuration(name: str) -> SystemConfig:
+    """Return the configuration of a run."""
+    recipe, settings = RUNS[name]
+    return resolve(recipe, settings)
+
+
+def path_of(system: str) -> Path:
+    """Return the file with the runs of a system."""
+    return REPORTS / f"{system}.json"
+
+
+def of_run(name: str) -> dict[str, Any]:
+    """Return what a run stated, sent and kept.
+
+    run, config.json, statement: as ``statements.of_recipe`` has them, but from the run.
+    planned, released: by event, of each round the clients, before the run and from its ledgers.
+    ledgers: digest of their whole record, with the digests of questions.
+    exchanges: of each in turn the clients, digests of the question and of all answers together, of
+        each answer the first 8 digits, lengths of reports, and reasons of refusals.
+    rounds: the server's record of each, and its state after it.
+    kept: by file which clients keep one, and the digest of all of these together.
+    agreement: by channel, of one between three sites the digests of its statement and of the rest.
+    """
+    config = configuration(name)
+    with one_core(), tempfile.TemporaryDirectory() as temporary, _watched() as (exchanges, states):
+        planned = plan(config, problem_of(config, NO_DATA))
+        folder = Path(temporary) / "run"
+        result = simulate(config, recipe=name, data_dir=NO_DATA, out=folder)
+        kept = _kept(folder / "clients")
+        document = json.loads((folder / "config.json").read_text())
+        agreements = {channel: _agreement(config, channel) for channel in ("named", "sum")}
+    return as_read(
+        {
+            "run": result.run,
+            "config.json": document,
+            "statement": result.privacy,
+            "planned": _table(planned.releases),
+            "released": _table(result.ledger.releases(result.run)),
+            "ledgers": _digest(json.dumps(result.ledger.to_record()).encode()),
+            "exchanges": exchanges,
+            "rounds": states,
+            "kept": kept,
+            "agreement": agreements,
+        }
+    )
+
+
+def _kept(folder: Path) -> dict[str, Any]:
+    """Return by file which clients keep such a one, and the digest of all of these."""
+    found: dict[str, dict[int, bytes]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            client, *rest = path.relative_to(folder).parts
+            index = int(client.removeprefix("client-"))
+            found.setdefault("/".join(rest), {})[index] = path.read_bytes()
+    return {
+        name: {
+            "clients": _ranges(sorted(each)),
+            "digest": _digest(b"".join(content for _, content in sorted(each.items()))),
+        }
+        for name, each in found.items()
+    }
+
+
+@contextmanager
+def _watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """Give lists that exchanges and states of the server are written to as they happen."""
+    exchanges: list[dict[str, Any]] = []
+    states: list[dict[str, Any]] = []
+    made, gone = InProcess.__init__, Loop.go
+
+    def watch(self: InProcess, answers: Callable[..., Any]) -> None:
+        def told(message: bytes, clients: Sequence[int]) -> Iterator[Any]:
+            found: dict[int, bytes] = {}
+            for some, packed in answers(message, clients):
+                rows = [bytes(each) for each in packed]
+                found.update(zip(map(int, some), rows, strict=True))
+                yield some, packed
+            exchanges.append(_exchange(message, found))
+
+        made(self, told)
+
+    def go(self: Loop, state: Any, record: Callable[..., None]) -> Any:
+        def kept(state: Any, round: Any) -> None:
+            states.append(_state(state, round))
+            record(state, round)
+
+        return gone(self, state, kept)
+
+    with (
+        mock.patch.object(InProcess, "__init__", watch),
+        mock.patch.object(Loop, "go", go),
+        mock.patch.object(os, "fsync", return_value=None),
+    ):
+        yield exchanges, states
+
+
+def _exchange(message: bytes, answers: dict[int, bytes]) -> dict[str, Any]:
+    lengths: dict[str, list[int]] = {}
+    refused: dict[str, list[int]] = {}
+    for client, answer in answers.items():
+        _, _, read = read_answer(answer)
+        if isinstance(read, Refusal):
+            refused.setdefault(read.reason.value, []).append(client)
+        else:
+            lengths.setdefault(str(len(answer)), []).append(client)
+    return {
+        "clients": _ranges(list(answers)),
+        "bytes": {length: _ranges(clients) for length, clients in lengths.items()},
+        "refused": {reason: _ranges(clients) for reason, clients in refused.items()},
+        "question": _digest(message),
+        "answers": _digest(b"".join(answers.values())),
+        "each": " ".join(_digest(answer)[:8] for answer in answers.values()),
+    }
+
+
+def _state(state: Any, round: Any) -> dict[str, Any]:
+    arrays = {"weights": state.weights, **state.arrays}
+    return {
+        "round": round.round,
+        "clients": round.clients,
+        "refused": round.refused,
+        "uplink_bits_per_client": round.uplink_bits_per_client,
+        "accuracy": round.accuracy,
+        "loss": round.loss,
+        "metrics": dict(round.metrics),
+        "radii": round.radii,
+        "arrivals": round.arrivals,
+        "next": state.round,
+        "shapes": {name: [str(a.dtype), *a.shape] for name, a in sorted(arrays.items())},
+        "norms": {name: _norm(array) for name, array in sorted(arrays.items())},
+        "digests": {name: _digest(array.tobytes()) for name, array in sorted(arrays.items())},
+    }
+
+
+def _norm(array: Any) -> float:
+    return float(np.sqrt(np.mean(np.square(array.astype(np.float64)))))
+
+
+def _table(releases: Releases) -> list[dict[str, Any]]:
+    """Return by event, in the order of their records, who released it in which round."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for round, by_client in table_of(releases).items():
+        for client, event in by_client.items():
+            rounds = found.setdefault(json.dumps(to_record(event)), {})
+            rounds.setdefault(str(round), []).append(client)
+    return [
+        {
+            "event": json.loads(event),
+            "rounds": {round: _ranges(clients) for round, clients in rounds.items()},
+        }
+        for event, rounds in sorted(found.items())
+    ]
+
+
+def _agreement(config: SystemConfig, channel: Any) -> dict[str, str] | None:
+    """Return digests of an agreement between three sites; None where they cannot run it."""
+    sites = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("north", "south", "west")}
+    with mock.patch.object(os, "urandom", bytes):
+        try:
+            config = config.changed(num_clients=3, clients_per_round=None, untrusted_clients=0)
+            problem = problem_of(config, NO_DATA)
+            found = agree(config, problem, sites, channel=channel, test_seed=0)
+        except ConfigError:
+            return None
+    return {
+        "statement": _digest(json.dumps(found.statement).encode()),
+        "rest": replace(found, statement={}).digest.hex(),
+    }
+
+
+def _ranges(clients: Sequence[int]) -> str:
+    """Return numbers in their order, as "0-2,7".
+
+    >>> _ranges([0, 1, 2, 7])
+    '0-2,7'
+    """
+    parts: list[list[int]] = []
+    for client in clients:
+        if parts and client == parts[-1][1] + 1:
+            parts[-1][1] = client
+        else:
+            parts.append([client, client])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
