@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from worlds import FakePipe, asks, bits, make_world
 
@@ -96,6 +97,28 @@ def test_a_site_that_sends_what_no_site_sends_is_left_out_and_stops_nobody(
     except FedldpError as error:
         pytest.fail(f"one site stopped the run: {error}")
     assert bits(served) == absent
+
+
+def test_a_report_beyond_all_weights_is_left_out_whatever_step_follows(tmp_path: Path) -> None:
+    """Adam would make an ordinary step of it, and hardly move for hundreds of rounds."""
+    settings = ("rounds=1", "server_optimizer=adam", "server_rate=0.05")
+    given: Any = {
+        "recipe": "fedavg-quickstart",
+        "quorum": 2,
+        "deadline": 1.0,
+        "policy": {"allow_in_clear": True, "budget": {"kind": "zcdp", "limit": float("inf")}},
+    }
+    world = make_world(tmp_path / "liar", *settings, **given)
+    huge = np.full(650, 1e20, "<f4").tobytes()
+
+    def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
+        return [other_bits(answer, payload=huge) if node == 101 and asks(asked) else answer]
+
+    served = world.serve(world.pipe(meddle=meddle))
+    there = make_world(tmp_path / "absent", *settings, **given)
+    pipe = there.pipe()
+    pipe.agents[101] = None
+    assert bits(served) == bits(there.serve(pipe))
 
 
 def test_a_node_that_is_no_site_gets_nothing_and_is_not_counted(

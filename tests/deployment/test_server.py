@@ -91,6 +91,22 @@ def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
     assert bits(seeded[1]) == simulated
 
 
+@CHANNELS
+def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channel: str) -> None:
+    """Its settings are agreed on; the model that it keeps is the average."""
+    settings = ["server_optimizer=adam", "server_rate=0.05", "average=1.0"]
+    world = make_world(tmp_path, *settings, channel=channel)
+    assert world.agreement.config.model_dump()["server_optimizer"] == "adam"
+    served = world.serve()
+    assert bits(served) == bits(simulate(world.config))
+    last = world.server()._state.weights
+    mean = np.concatenate([weights.ravel() for weights in served.weights.values()])
+    assert not np.array_equal(last, mean)
+    plain = make_world(tmp_path / "plain", channel=channel).agreement
+    assert plain.statement == world.agreement.statement
+    assert "server_optimizer" not in plain.document["config"]
+
+
 def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[World, Served]) -> None:
     world, _served = seeded
     for index in range(3):
