@@ -227,11 +227,11 @@ def of_run(name: str) -> dict[str, Any]:
     agreement: by channel, of one between three sites the digests of its statement and of the rest.
     """
     config = configuration(name)
-    with one_core(), tempfile.TemporaryDirectory() as temporary, _watched() as (exchanges, states):
+    with one_core(), tempfile.TemporaryDirectory() as temporary, watched() as (exchanges, states):
         planned = plan(config, problem_of(config, NO_DATA))
         folder = Path(temporary) / "run"
         result = simulate(config, recipe=name, data_dir=NO_DATA, out=folder)
-        kept = _kept(folder / "clients")
+        files = kept(folder / "clients")
         document = json.loads((folder / "config.json").read_text())
         agreements = {channel: _agreement(config, channel) for channel in ("named", "sum")}
     return as_read(
@@ -239,18 +239,18 @@ def of_run(name: str) -> dict[str, Any]:
             "run": result.run,
             "config.json": document,
             "statement": result.privacy,
-            "planned": _table(planned.releases),
-            "released": _table(result.ledger.releases(result.run)),
-            "ledgers": _digest(json.dumps(result.ledger.to_record()).encode()),
+            "planned": table(planned.releases),
+            "released": table(result.ledger.releases(result.run)),
+            "ledgers": digest(json.dumps(result.ledger.to_record()).encode()),
             "exchanges": exchanges,
             "rounds": states,
-            "kept": kept,
+            "kept": files,
             "agreement": agreements,
         }
     )
 
 
-def _kept(folder: Path) -> dict[str, Any]:
+def kept(folder: Path) -> dict[str, Any]:
     """Return by file which clients keep such a one, and the digest of all of these."""
     found: dict[str, dict[int, bytes]] = {}
     for path in sorted(folder.rglob("*")):
@@ -261,14 +261,14 @@ def _kept(folder: Path) -> dict[str, Any]:
     return {
         name: {
             "clients": _ranges(sorted(each)),
-            "digest": _digest(b"".join(content for _, content in sorted(each.items()))),
+            "digest": digest(b"".join(content for _, content in sorted(each.items()))),
         }
         for name, each in found.items()
     }
 
 
 @contextmanager
-def _watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+def watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
     """Give lists that exchanges and states of the server are written to as they happen."""
     exchanges: list[dict[str, Any]] = []
     states: list[dict[str, Any]] = []
@@ -286,11 +286,11 @@ def _watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
         made(self, told)
 
     def go(self: Loop, state: Any, record: Callable[..., None]) -> Any:
-        def kept(state: Any, round: Any) -> None:
+        def keep(state: Any, round: Any) -> None:
             states.append(_state(state, round))
             record(state, round)
 
-        return gone(self, state, kept)
+        return gone(self, state, keep)
 
     with (
         mock.patch.object(InProcess, "__init__", watch),
@@ -313,9 +313,9 @@ def _exchange(message: bytes, answers: dict[int, bytes]) -> dict[str, Any]:
         "clients": _ranges(list(answers)),
         "bytes": {length: _ranges(clients) for length, clients in lengths.items()},
         "refused": {reason: _ranges(clients) for reason, clients in refused.items()},
-        "question": _digest(message),
-        "answers": _digest(b"".join(answers.values())),
-        "each": " ".join(_digest(answer)[:8] for answer in answers.values()),
+        "question": digest(message),
+        "answers": digest(b"".join(answers.values())),
+        "each": " ".join(digest(answer)[:8] for answer in answers.values()),
     }
 
 
@@ -334,7 +334,7 @@ def _state(state: Any, round: Any) -> dict[str, Any]:
         "next": state.round,
         "shapes": {name: [str(a.dtype), *a.shape] for name, a in sorted(arrays.items())},
         "norms": {name: _norm(array) for name, array in sorted(arrays.items())},
-        "digests": {name: _digest(array.tobytes()) for name, array in sorted(arrays.items())},
+        "digests": {name: digest(array.tobytes()) for name, array in sorted(arrays.items())},
     }
 
 
@@ -342,7 +342,7 @@ def _norm(array: Any) -> float:
     return float(np.sqrt(np.mean(np.square(array.astype(np.float64)))))
 
 
-def _table(releases: Releases) -> list[dict[str, Any]]:
+def table(releases: Releases) -> list[dict[str, Any]]:
     """Return by event, in the order of their records, who released it in which round."""
     found: dict[str, dict[str, list[int]]] = {}
     for round, by_client in table_of(releases).items():
@@ -369,7 +369,7 @@ def _agreement(config: SystemConfig, channel: Any) -> dict[str, str] | None:
         except ConfigError:
             return None
     return {
-        "statement": _digest(json.dumps(found.statement).encode()),
+        "statement": digest(json.dumps(found.statement).encode()),
         "rest": replace(found, statement={}).digest.hex(),
     }
 
@@ -389,5 +389,5 @@ def _ranges(clients: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
