@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 import fedldp
 from fedldp.parts.local_sgd import LocalSgd
 from fedldp.parts.ranking_sgd import RankingSgd
-from fedldp.parts.sides import Client
+from fedldp.parts.sides import Batch, Update
 from fedldp.reporting.record import RunFolder
 from fedldp.systems import Problem
 from fedldp.systems.fedavg import FedAvgConfig
 from fedldp.systems.priority import PriorityConfig
-from fedldp.wire import Broadcast, Sensitive, Vector
+from fedldp.wire import Broadcast, Sensitive
 
 ROUNDS = (1, 8, 16, 25)
 RECIPES = {
@@ -40,16 +40,21 @@ MAPS: dict[str, dict[int, NDArray[np.float64]]] = {name: {} for name in RECIPES}
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """A client step that also notes what the first client finds important."""
+    """A local update that also notes what the first client finds important."""
 
     training: LocalSgd
     watched: dict[str, RankingSgd]
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
-        if client.index == 0 and broadcast.round in ROUNDS:
+    def group(self, most_examples: int) -> int:
+        return self.training.group(most_examples)
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        if batch.indices[0] == 0 and broadcast.round in ROUNDS:
+            first = Batch.of_one(batch.alone(0))
             for name, ranking in self.watched.items():
-                MAPS[name][broadcast.round] = ranking(broadcast, client).open().importance
-        return self.training(broadcast, client)
+                (found,) = ranking(broadcast, first).open().aux["importance"]
+                MAPS[name][broadcast.round] = found
+        return self.training(broadcast, batch, group)
 
 
 class WatchedConfig(FedAvgConfig):

@@ -14,11 +14,12 @@ import torch
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import FolderStore, Trial
 from fedldp.data import Examples
+from fedldp.parts.feature_importance import row_of
 from fedldp.parts.sides import (
+    Batch,
     Client,
-    Clients,
-    ClientStep,
     Encoder,
+    LocalUpdate,
     Sender,
     Senders,
     ServerSide,
@@ -58,6 +59,11 @@ def client_of(
     )
 
 
+def trained(step: LocalUpdate, broadcast: Broadcast, client: Client) -> Any:
+    """Return one client's weights after its local update, shape (d,)."""
+    return step(broadcast, Batch.of_one(client)).open().rows[0]
+
+
 def clients_of(
     examples: Examples,
     sizes: Sequence[int],
@@ -65,7 +71,7 @@ def clients_of(
     seed: int = 0,
     round: int = 1,
     folder: Path = NOWHERE,
-) -> Clients:
+) -> Batch:
     """Return clients 0, 1, ... who have the next examples, so many each, as a block."""
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
@@ -73,13 +79,13 @@ def clients_of(
         own = Examples(examples.features[rows[place]], examples.labels[rows[place]])
         return client_of(own, place, seed=seed, round=round, folder=folder / str(place))
 
-    return Clients(
+    keys = [SimulationKeys(seed, index) for index in range(len(sizes))]
+    return Batch(
         indices=range(len(sizes)),
         examples=examples,
         rows=rows,
-        fresh=lambda purpose: [
-            SimulationKeys(seed, index).fresh(round, 0, purpose) for index in range(len(sizes))
-        ],
+        fresh=lambda purpose: [own.fresh(round, 0, purpose) for own in keys],
+        kept=lambda purpose: [own.kept(purpose) for own in keys],
         alone=alone,
     )
 
@@ -134,7 +140,7 @@ class Halves:
         return self.config.layout(self.problem)
 
     @cached_property
-    def step(self) -> ClientStep[Any]:
+    def step(self) -> LocalUpdate:
         return self.config.client_step(self.problem, torch.device("cpu"))
 
     @cached_property
@@ -168,7 +174,8 @@ class Halves:
             store=client.store,
             exchange=client.exchange,
         )
-        return self.encoder(client.index)(self.step(broadcast, client), broadcast, sender)
+        update = self.step(broadcast, Batch.of_one(client))
+        return self.encoder(client.index)(row_of(update, 0), broadcast, sender)
 
     def aggregate(
         self, reports: Iterable[Report | Shuffled], state: State | None = None

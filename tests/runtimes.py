@@ -23,7 +23,7 @@ from fedldp.client.store import FolderStore
 from fedldp.data import Examples
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import SendChange
-from fedldp.parts.sides import Client, ClientSide, Sender
+from fedldp.parts.sides import Batch, Client, ClientSide, Sender, Update
 from fedldp.wire import (
     Answer,
     Broadcast,
@@ -32,7 +32,6 @@ from fedldp.wire import (
     Refusal,
     Report,
     Sensitive,
-    Vector,
     pack_question,
     read_answer,
 )
@@ -69,10 +68,15 @@ class MeanStep:
     hook: Callable[[Broadcast, Client], None] = lambda broadcast, client: None
     calls: int = 0
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
+    def group(self, most_examples: int) -> int:
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        (client,) = batch
         self.calls += 1
         self.hook(broadcast, client)
-        return Sensitive(broadcast.weights + client.examples.features.mean(axis=0))
+        change = client.examples.features.mean(axis=0)
+        return Sensitive(Update(rows=(broadcast.weights + change)[None]))
 
 
 def examples_of(value: float = 0.1, count: int = 3) -> Examples:

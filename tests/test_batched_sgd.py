@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from clients import clients_of
+from clients import clients_of, trained
 from torch import nn
 
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
 from fedldp.models import build_model
-from fedldp.parts.batched_sgd import epochs_of, padded
+from fedldp.parts.batched_sgd import GROUP, epochs_of, padded
 from fedldp.parts.local_sgd import LocalSgd, batches
 from fedldp.parts.tensors import read_weights
 from fedldp.randomness import Stream
@@ -27,9 +27,9 @@ def test_training_together_agrees_with_training_alone(name: str, batch_size: int
     step = LocalSgd(model, 2, batch_size, 0.1, CPU)
     broadcast = Broadcast(round=1, weights=read_weights(model))
     clients = clients_of(load_dataset("digits").train, SIZES, seed=1)
-    together = step.many(broadcast, clients).open()
+    together = step(broadcast, clients, GROUP).open().rows
     for client, row in zip(clients, together, strict=True):
-        alone = step(broadcast, client).open()
+        alone = trained(step, broadcast, client)
         np.testing.assert_allclose(row, alone, atol=2e-5)
         assert np.abs(alone - broadcast.weights).max() > 1e-2
 
@@ -64,10 +64,10 @@ def test_a_client_without_examples_keeps_its_weights() -> None:
     train = load_dataset("digits").train
     clients = clients_of(train, (6, 6))
     rows = [np.zeros(0, np.int64), clients.rows[1]]
-    some = step.train_together(broadcast, clients, rows, lambda step: 0.1).open()
+    some = step.train_together(broadcast, clients, rows, lambda step: 0.1).open().rows
     assert some[0].tobytes() == broadcast.weights.tobytes()
     assert np.abs(some[1] - broadcast.weights).max() > 1e-3
-    none = step.train_together(broadcast, clients, rows[:1] * 2, lambda step: 0.1).open()
+    none = step.train_together(broadcast, clients, rows[:1] * 2, lambda step: 0.1).open().rows
     assert none.tobytes() == broadcast.weights.tobytes() * 2
 
 
@@ -80,7 +80,7 @@ def test_what_overflows_for_one_client_stays_with_it() -> None:
     broadcast = Broadcast(round=1, weights=read_weights(model))
     clients = clients_of(Examples(features, train.labels[:12]), (6, 6))
     rows = [clients.rows[0], clients.rows[1][:3]]  # the second has fewer steps
-    found = step.train_together(broadcast, clients, rows, lambda step: 0.1).open()
+    found = step.train_together(broadcast, clients, rows, lambda step: 0.1).open().rows
     assert not np.isfinite(found[0]).all()
     assert np.isfinite(found[1]).all()
 
@@ -101,7 +101,7 @@ def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)  # else torch says it once for each process
     try:
-        step.many(broadcast, clients_of(load_dataset("digits").train, SIZES))
+        step(broadcast, clients_of(load_dataset("digits").train, SIZES), GROUP)
     finally:
         torch.set_warn_always(before)
     np.testing.assert_array_equal(broadcast.weights, sent.broadcast.weights)
@@ -110,10 +110,10 @@ def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
 def test_a_model_with_dropout_is_refused_on_a_gpu_and_trains_alone_elsewhere() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
     step = LocalSgd(model, 1, 5, 0.1, CPU)
-    assert not step.pays(5)
+    assert step.group(5) == 1
     broadcast = Broadcast(round=1, weights=read_weights(model))
     with pytest.raises(ConfigError, match="--device cpu"):
-        step.many(broadcast, clients_of(load_dataset("digits").train, SIZES))
+        step(broadcast, clients_of(load_dataset("digits").train, SIZES), GROUP)
 
 
 SHARED = nn.ReLU()
@@ -139,10 +139,10 @@ def test_what_is_no_plain_stack_is_still_trained_as_it_is(model: nn.Module) -> N
     step = LocalSgd(model, 1, 5, 0.1, CPU)
     broadcast = Broadcast(round=1, weights=read_weights(model))
     clients = clients_of(load_dataset("digits").train, (6, 8))
-    for client, row in zip(clients, step.many(broadcast, clients).open(), strict=True):
-        np.testing.assert_allclose(row, step(broadcast, client).open(), atol=2e-5)
+    for client, row in zip(clients, step(broadcast, clients, GROUP).open().rows, strict=True):
+        np.testing.assert_allclose(row, trained(step, broadcast, client), atol=2e-5)
 
 
 def test_a_module_that_stands_in_two_places_does_not_make_a_dense_stack() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), SHARED, nn.Linear(64, 10), SHARED)
-    assert not LocalSgd(model, 1, 5, 0.1, CPU).pays(5)
+    assert LocalSgd(model, 1, 5, 0.1, CPU).group(5) == 1

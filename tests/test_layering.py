@@ -136,7 +136,6 @@ OPENERS = {
     "fedldp.parts.changes",
     "fedldp.parts.feature_importance",
     "fedldp.simulation.population",
-    "fedldp.simulation.together",
     "fedldp.systems.nbafl",
     "fedldp.systems.priority",
 }

@@ -35,7 +35,8 @@ from fedldp.accounting.ledger import Place
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.runtime import Pending
 from fedldp.errors import PrivacyError
-from fedldp.parts.sides import Client, Sender
+from fedldp.parts.feature_importance import row_of
+from fedldp.parts.sides import Batch, Client, Sender
 from fedldp.wire import (
     Broadcast,
     Question,
@@ -247,6 +248,10 @@ def test_what_is_in_clear_is_over_every_budget(tmp_path: Path) -> None:
 # Training and encoding apart, as a simulation that trains many clients at once does it
 
 
+def trained(site: Site, pending: Pending) -> Sensitive[Any]:
+    return row_of(site.step(pending.broadcast, Batch.of_one(pending.client)), 0)
+
+
 @real_and_simulated
 def test_in_two_steps_it_answers_what_it_does_in_one(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, releases=1)
@@ -254,10 +259,10 @@ def test_in_two_steps_it_answers_what_it_does_in_one(real: bool, tmp_path: Path)
     pending = runtime.prepare(question())
     assert isinstance(pending, Pending)
     assert pending.broadcast.round == 1
-    answer = runtime.finish(pending, site.step(pending.broadcast, pending.client))
+    answer = runtime.finish(pending, trained(site, pending))
     again = runtime.prepare(question())
     if isinstance(again, Pending):  # a ledger that keeps no bytes checks those that are made anew
-        again = runtime.finish(again, site.step(again.broadcast, again.client))
+        again = runtime.finish(again, trained(site, again))
     assert again == answer == runtime.answer(question())
     refusal = runtime.prepare(question(6))
     assert isinstance(refusal, bytes)
@@ -274,7 +279,7 @@ def test_two_that_were_prepared_at_once_release_one_string_of_bytes(tmp_path: Pa
     answers = set()
     for runtime, one in zip(runtimes, pending, strict=True):
         assert isinstance(one, Pending)
-        answers.add(runtime.finish(one, site.step(one.broadcast, one.client)))
+        answers.add(runtime.finish(one, trained(site, one)))
     assert len(answers) == 1
     assert len(site.entries()) == 1
 

@@ -24,7 +24,8 @@ from fedldp.client.keys import SecretKeys
 from fedldp.client.runtime import ClientRuntime, Pending
 from fedldp.data import Examples
 from fedldp.errors import FedldpError, PrivacyError
-from fedldp.parts.sides import Client
+from fedldp.parts.feature_importance import row_of
+from fedldp.parts.sides import Batch, Client
 from fedldp.parts.tensors import one_thread
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.server.keys import draws_of_secret, draws_of_seed
@@ -113,7 +114,8 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
     opened = [runtime.prepare(asking(told, round)) for round, runtime in enumerate(runtimes, 1)]
     for runtime, pending in zip(runtimes, opened, strict=True):
         if isinstance(pending, Pending):
-            runtime.finish(pending, case.side(client).step(pending.broadcast, pending.client))
+            batch = Batch.of_one(pending.client)
+            runtime.finish(pending, row_of(case.side(client).step(pending.broadcast, batch), 0))
     released = Counter(entry.event for entry in SqliteLedger(tmp_path / "ledger").releases())
     epsilon, delta = case.config.budget(client)
     assert local_guarantees(released, "client-run", delta)[0].epsilon <= epsilon

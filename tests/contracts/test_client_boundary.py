@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from fedldp.bounding import LARGEST, LARGEST_WEIGHT, Ranges
 from fedldp.data import Examples
 from fedldp.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
-from fedldp.parts.sides import Client, ClientStep
+from fedldp.parts.sides import Batch, LocalUpdate, Update
 from fedldp.parts.tensors import one_thread
 from fedldp.randomness import Stream
 from fedldp.systems import SystemConfig
@@ -144,7 +144,7 @@ CHANGES: dict[str, Callable[[Broadcast], Broadcast]] = {
 }
 
 
-def failing(broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+def failing(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
     raise RuntimeError("training failed")
 
 
@@ -171,10 +171,10 @@ class Watch:
         """Return answers, what was randomised, and how often a step did that by itself."""
         in_step = 0
 
-        def watched(broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+        def watched(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
             nonlocal in_step
             before = len(held.calls)
-            found = (self.side.step if step is None else step)(broadcast, client)
+            found = (self.side.step if step is None else step)(broadcast, batch)
             in_step += len(held.calls) - before
             return found
 
@@ -187,7 +187,7 @@ class Watch:
                 self.talk.index,
                 self.keys,
                 self.folder,
-                side=replace(self.side, step=watched),
+                side=replace(self.side, step=watched),  # type: ignore[arg-type]
                 examples=examples,
                 failed=lambda error: None,
             )
@@ -231,18 +231,15 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
             assert_alike(one, two, clear, watch.own, watch.own)
 
 
-def spoiling(step: ClientStep[Any], value: float) -> ClientStep[Any]:
-    """Return a client step whose results are not finite."""
+def spoiling(step: LocalUpdate, value: float) -> Any:
+    """Return a local update whose results are not finite."""
 
-    def spoilt(found: Any) -> Any:
-        if is_dataclass(found) and not isinstance(found, type):
-            names = [field.name for field in fields(found)]
-            return replace(found, **{name: spoilt(getattr(found, name)) for name in names})
-        if isinstance(found, np.ndarray) and np.issubdtype(found.dtype, np.floating):
-            return np.full_like(found, value)
-        return found
+    def spoilt(broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+        found = step(broadcast, batch).open()
+        aux = {name: np.full_like(array, value) for name, array in found.aux.items()}
+        return Sensitive(Update(rows=np.full_like(found.rows, value), aux=aux))
 
-    return lambda broadcast, client: Sensitive(spoilt(step(broadcast, client).open()))
+    return spoilt
 
 
 def assert_alike(

@@ -15,7 +15,8 @@ def test_the_samples_of_a_client() -> None:
     config = fedldp.recipe("dp-sgd-digits")
     assert isinstance(config, DpSgdConfig)
     client = client_of(load_dataset("digits").train)
-    samples = list(config.sums(problem_of(config, None)).samples(client))
+    stream, count = client.fresh("batches"), len(client.examples)
+    samples = list(config.sums(problem_of(config, None)).samples(stream, count))
     assert [len(places) for places in samples] == [250, 254, 235, 250, 240, 223]
     assert samples[0][:8].tolist() == [2, 3, 4, 15, 22, 23, 42, 55]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import client_of, trained
 from torch import Tensor, nn
 
 from fedldp.data import Examples
@@ -91,9 +91,10 @@ def test_local_sgd_agrees_with_and_without(monkeypatch: pytest.MonkeyPatch, numb
     client = client_of(Examples(features.numpy(), labels.numpy()))
     broadcast = Broadcast(round=1, weights=read_weights(model))
     step = LocalSgd(model, 2, 10, 0.05, torch.device("cpu"))
-    fast = step(broadcast, client).open()
+    fast = trained(step, broadcast, client)
     monkeypatch.setattr(ColumnStack, "of", lambda *_: None)
-    slow = LocalSgd(model, 2, 10, 0.05, torch.device("cpu"))(broadcast, client).open()
+    plain = LocalSgd(model, 2, 10, 0.05, torch.device("cpu"))
+    slow = trained(plain, broadcast, client)
     np.testing.assert_allclose(fast, slow, rtol=0, atol=1e-5)
     assert (number == 0) == np.array_equal(fast, broadcast.weights)
 

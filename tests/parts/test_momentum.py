@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from clients import clients_of
+from clients import clients_of, trained
 from torch import nn
 from torch.nn import functional
 
 from fedldp.data import Examples
 from fedldp.models import build_model
+from fedldp.parts.batched_sgd import GROUP
 from fedldp.parts.local_sgd import LocalSgd, batches
 from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.recipes import find_recipe
@@ -56,15 +57,15 @@ def test_every_path_is_torchs(name: str, shape: tuple[int, ...]) -> None:
     clients = clients_of(data(shape), SIZES, seed=1)
     step = LocalSgd(model, EPOCHS, BATCH, RATE, CPU, momentum=0.5)
     plain = LocalSgd(build_model(name, shape, 10), EPOCHS, BATCH, RATE, CPU)
-    together = step.many(broadcast, clients).open()
+    together = step(broadcast, clients, GROUP).open().rows
     oracle = build_model(name, shape, 10)
     for client, row in zip(clients, together, strict=True):
         expected = by_torch(oracle, start, client, 0.5)
         # The second client begins from rest, and so does a client that is asked again.
         for _ in range(2):
-            np.testing.assert_allclose(step(broadcast, client).open(), expected, atol=2e-5)
+            np.testing.assert_allclose(trained(step, broadcast, client), expected, atol=2e-5)
         np.testing.assert_allclose(row, expected, atol=2e-5)
-        assert np.abs(plain(broadcast, client).open() - expected).max() > 1e-3
+        assert np.abs(trained(plain, broadcast, client) - expected).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["ldp-fl-digits", "fedavg-digits"])

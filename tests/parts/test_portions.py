@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import client_of, trained
 from sklearn.linear_model import SGDClassifier
 from torch import nn
 
@@ -136,7 +136,7 @@ def test_a_client_step_is_gradient_descent_on_its_sample(tmp_path: Path) -> None
     step = PortionSgd(LocalSgd(model, 4, 100, 1.0, CPU), 3, 0.8, 1e-4)
     start = (np.arange(650) % 13 - 6).astype(np.float32) / 50
     client = client_of(own, 1, round=2)
-    found = step(Broadcast(round=2, weights=start), client).open()
+    found = trained(step, Broadcast(round=2, weights=start), client)
     matrix = np.hstack([start[:640].reshape(10, 64), start[640:, None]]).astype(np.float64)
     expected = gradient_descent(matrix, step.sample(client, 2), 4)
     np.testing.assert_allclose(found[:640].reshape(10, 64), expected[:, :-1], atol=1e-4)
@@ -152,11 +152,11 @@ def test_scaled_features_are_scaled_in_training_and_in_evaluation() -> None:
     scale_features(models[0], factor)
     own = (Examples(data.train.features[:40], data.train.labels[:40]), bigger)
     start = Broadcast(round=1, weights=read_weights(models[0]))
-    trained = [
-        LocalSgd(model, 2, 5, 0.1, CPU)(start, client_of(examples)).open()
+    one, other = (
+        trained(LocalSgd(model, 2, 5, 0.1, CPU), start, client_of(examples))
         for model, examples in zip(models, own, strict=True)
-    ]
-    np.testing.assert_allclose(trained[0], trained[1], rtol=1e-5, atol=1e-5)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
     assert evaluate(models[0], data.test, CPU).right == evaluate(models[1], test, CPU).right
 
 

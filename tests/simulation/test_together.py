@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Halves
+from clients import Halves, trained
 from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.errors import PrivacyError, RunError
+from fedldp.parts.batched_sgd import GROUP
 from fedldp.parts.bit_training import TrainOnBits
-from fedldp.parts.sides import ManyEncoder, ManyStep, Update
+from fedldp.parts.sides import ManyEncoder, Update
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
-from fedldp.simulation.population import Population
-from fedldp.simulation.together import GROUP, answers, trains_together
+from fedldp.simulation.population import Population, Watched
+from fedldp.simulation.together import answers, group_of
 from fedldp.systems import SystemConfig
 from fedldp.wire import (
     Broadcast,
@@ -93,16 +94,15 @@ def packed(
 def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
     step = population.step
-    assert isinstance(step, ManyStep)
-    assert trains_together(population)
+    assert group_of(population) == GROUP
     _, broadcast = question(population)
     asked = some_of(population)
-    clients = population.block(asked, 1)
-    rows = step.many(broadcast, clients).open()
+    clients = population.batch(asked, 1)
+    rows = step(broadcast, clients, GROUP).open().rows
     assert rows.dtype == np.float32
     assert rows.shape == (len(asked), broadcast.weights.size)
     for row, client in zip(rows, clients, strict=True):
-        alone = step(broadcast, client).open()
+        alone = trained(step, broadcast, client)
         np.testing.assert_allclose(row, alone, atol=2e-5 * max(1.0, np.abs(alone).max()))
         assert np.abs(alone - broadcast.weights).max() > 1e-3
 
@@ -115,17 +115,18 @@ def test_the_fused_adam_is_adam(
     settings = {"optimizer": "adam", "learning_rate": 0.001, "model": model}
     population = population_of("ldpfl-digits-public", tmp_path, **settings)
     step = population.step
-    assert isinstance(step, TrainOnBits)
+    assert isinstance(step, Watched)
+    assert isinstance(step.step, TrainOnBits)
     _, broadcast = question(population)
-    clients = population.block([0, 1, 4], 1)
-    together = step.many(broadcast, clients).open()
-    alone = [step(broadcast, client).open() for client in clients]
+    clients = population.batch([0, 1, 4], 1)
+    together = step(broadcast, clients, GROUP).open().rows
+    alone = [trained(step, broadcast, client) for client in clients]
 
     def plain(self: TrainOnBits, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=self.learning_rate, foreach=False)
 
     monkeypatch.setattr(TrainOnBits, "_optimizer", plain)
-    expected = [step(broadcast, client).open() for client in clients]
+    expected = [trained(step, broadcast, client) for client in clients]
     for found in (together, alone):
         np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.abs(expected - broadcast.weights).max() > 3e-3
@@ -164,7 +165,7 @@ def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
 def test_encoding_together_gives_the_very_bits_of_encoding_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
     _, broadcast = question(population)
-    encoder, clients = population.encoders.shared([3, 5, 8]), population.block([3, 5, 8], 1)
+    encoder, clients = population.encoders.shared([3, 5, 8]), population.batch([3, 5, 8], 1)
     assert isinstance(encoder, ManyEncoder)
     generator = np.random.default_rng(0)
     change = generator.normal(0, 0.05, (3, broadcast.weights.size)).astype(np.float32)
@@ -260,12 +261,13 @@ def test_groups_do_not_depend_on_who_does_the_work() -> None:
 def test_the_rule_looks_at_the_model_and_the_batch(
     settings: dict[str, Any], expected: bool, tmp_path: Path
 ) -> None:
-    assert trains_together(population_of("quickstart", tmp_path, **settings)) == expected
+    group = group_of(population_of("quickstart", tmp_path, **settings))
+    assert group == (GROUP if expected else 1)
 
 
 def test_a_system_without_such_a_step_answers_one_by_one(tmp_path: Path) -> None:
     population = population_of("priority-digits", tmp_path)
-    assert not trains_together(population)
+    assert group_of(population) == 1
     assert isinstance(population.config, SystemConfig)
     message, _ = question(population)
     assert len(packed(population, message, [0, 1], MemoryLedger())) == 2

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import client_of, trained
 from neighbours import PROBLEM, SMALL, halves, images, lines, with_another
 
 import fedldp
@@ -113,7 +113,8 @@ def test_how_a_client_samples_does_not_tell_how_many_examples_it_has() -> None:
     assert isinstance(event, SampledGaussian)
     for count in (1, 7, 53):
         for round in (1, 2):
-            assert len(list(sums.samples(client_of(images(count), round=round)))) == event.steps
+            stream = client_of(images(count), round=round).fresh("batches")
+            assert len(list(sums.samples(stream, count))) == event.steps
     assert event.sampling_rate >= config.batch_size * config.num_clients / 60
     assert event.sampling_rate == sums.sampling_rate
 
@@ -122,7 +123,7 @@ def test_steps_and_rounds_sample_independently() -> None:
     sums = NoisySums(steps=400, sampling_rate=0.5, batch_size=1, clip=1.0, noise_multiplier=1.0)
     drawn = np.zeros((800, 20))
     for round in (1, 2):
-        steps = sums.samples(client_of(images(20), round=round))
+        steps = sums.samples(client_of(images(20), round=round).fresh("batches"), 20)
         for step, places in enumerate(steps, start=400 * (round - 1)):
             drawn[step, places] = 1
     # 16,000 fair bits, next to one another in steps, examples and rounds: five deviations.
@@ -147,7 +148,7 @@ def test_with_dropout_too_one_example_moves_a_step_by_twice_the_clip_at_most(
     own = images(12)
     far = Examples(own.features * np.float32(scale), own.labels)
     ends = [
-        step(told, client_of(examples)).open().astype(np.float64)
+        trained(step, told, client_of(examples)).astype(np.float64)
         for examples in (far, with_another(far, 5))
     ]
     assert 0 < np.linalg.norm(ends[0] - ends[1]) <= 2 * 0.5 * (1 + 1e-5)

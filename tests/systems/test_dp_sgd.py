@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import client_of
+from clients import client_of, trained
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
@@ -50,9 +50,9 @@ def model_of(name: str, shape: tuple[int, ...] = (1, 8, 8)) -> nn.Module:
 def change(step: PrivateSgd, examples: Examples, *, seed: int = 0) -> NDArray[np.float64]:
     """Return what one round of a client adds to its weights."""
     start = Broadcast(round=1, weights=read_weights(step.model).copy())
-    trained = step(start, client_of(examples, seed=seed)).open()
+    found = trained(step, start, client_of(examples, seed=seed))
     load_weights(step.model, layout_of_module(step.model), start.weights)
-    return trained.astype(np.float64) - start.weights
+    return found.astype(np.float64) - start.weights
 
 
 def sum_of_clipped(model: nn.Module, examples: Examples, clip: float) -> NDArray[np.float64]:
@@ -106,9 +106,10 @@ def test_a_sample_in_pieces_gets_its_noise_once() -> None:
     size = 3 * PIECE + 1
     features = drawn.normal(size=(size, 1, 8, 8)).astype(np.float32)
     start = Broadcast(round=1, weights=read_weights(step.model).copy())
-    trained = step(start, client_of(Examples(features, drawn.integers(0, 10, size)))).open()
+    own = client_of(Examples(features, drawn.integers(0, 10, size)))
     # All gradients together move a weight by less than the noise: 769 clips over 5,000 weights.
-    assert np.std(trained - start.weights) == pytest.approx(3.0 * 1e-6 * 1e3 / 8, rel=0.05)
+    found = trained(step, start, own)
+    assert np.std(found - start.weights) == pytest.approx(3.0 * 1e-6 * 1e3 / 8, rel=0.05)
 
 
 def test_opacus_s_own_gradients_add_up_to_the_same() -> None:
@@ -168,7 +169,8 @@ def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(scale: flo
 def test_every_example_is_sampled_on_its_own() -> None:
     sums = replace(SUMS, sampling_rate=0.2, steps=4000)
     taken = np.zeros((4000, 10))
-    for row, places in zip(taken, sums.samples(client_of(examples_of(10))), strict=True):
+    stream = client_of(examples_of(10)).fresh("batches")
+    for row, places in zip(taken, sums.samples(stream, 10), strict=True):
         row[places] = 1
     # Means within 4 standard errors of 0.2, covariances within 4 of 0.
     np.testing.assert_allclose(taken.mean(axis=0), 0.2, atol=4 * math.sqrt(0.16 / 4000))
@@ -206,7 +208,7 @@ def test_it_is_for_simulation_only() -> None:
     step = PrivateSgd(model_of("logistic"), SUMS, 0.1, CPU)
     client = replace(client_of(examples_of(5)), fresh=lambda purpose: Stream.fresh())
     with pytest.raises(PrivacyError, match="simulation only"):
-        step(Broadcast(round=1, weights=read_weights(step.model)), client)
+        trained(step, Broadcast(round=1, weights=read_weights(step.model)), client)
 
 
 def test_without_opacus_it_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

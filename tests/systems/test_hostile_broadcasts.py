@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clients import Halves, client_of, sender_of
+from clients import Halves, client_of, sender_of, trained
 from neighbours import SMALL
 
 import fedldp
@@ -27,7 +27,7 @@ from fedldp.client.store import FolderStore
 from fedldp.data import Examples
 from fedldp.errors import PrivacyError
 from fedldp.parts.feature_importance import Ranked
-from fedldp.parts.sides import Client, ClientSide
+from fedldp.parts.sides import Batch, ClientSide
 from fedldp.settings import from_mapping
 from fedldp.systems import Problem
 from fedldp.systems.priority import PerturbByPriority
@@ -101,11 +101,6 @@ def examples_with(pixel: float, *, label: int = CLASS) -> Examples:
     return Examples(features.reshape(COUNT, 1, 8, 8), labels)
 
 
-def weights_of(update: Sensitive[Any]) -> np.ndarray:
-    value = update.open()
-    return np.asarray(getattr(value, "weights", value))
-
-
 def reports(both: Halves, pixels: list[float], *, label: int = CLASS) -> Iterator[Report]:
     for pixel in pixels:
         yield both.report(told(both), client_of(examples_with(pixel, label=label)))
@@ -124,8 +119,8 @@ def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> 
     both = halves_of(name)
     for pixels, finite in ((DARK, True), (BRIGHT, name == "dp_sgd")):
         for pixel in pixels:
-            trained = weights_of(both.step(told(both), client_of(examples_with(pixel))))
-            assert np.isfinite(trained).all() == finite, "or this test shows nothing"
+            found = trained(both.step, told(both), client_of(examples_with(pixel)))
+            assert np.isfinite(found).all() == finite, "or this test shows nothing"
     sent = list(reports(both, [*DARK, *BRIGHT]))
     assert len({report.payload for report in sent}) == 1
     assert all(report == sent[0] for report in sent)
@@ -139,7 +134,7 @@ def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
     for label in (CLASS, CLASS + 1):
         for pixel in BRIGHT:
             client = client_of(examples_with(pixel, label=label))
-            assert not np.isfinite(weights_of(both.step(told(both), client))).all()
+            assert not np.isfinite(trained(both.step, told(both), client)).all()
         for report in reports(both, BRIGHT, label=label):
             assert report == public
     same: Any = told(both).weights
@@ -176,7 +171,7 @@ def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Repo
     return read_answer_to(question, runtime.answer(pack_question(question)))
 
 
-def never(broadcast: Broadcast, client: Client) -> Sensitive[Any]:
+def never(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Any]:
     raise AssertionError("a client trained on weights that it had not agreed to")
 
 
@@ -216,7 +211,7 @@ def test_a_simulation_stops_in_one_line_where_training_gives_nan(system: str) ->
 def test_at_a_site_nobody_does(system: str, tmp_path: Path) -> None:
     config = fedldp.recipe(f"{system}-digits", model="mlp", learning_rate=1e30, rounds=2)
     both = Halves(config, Problem((1, 8, 8), 10, 1437))
-    trained = both.step(both.broadcast, client_of(examples_with(1.0)))
-    assert not np.isfinite(weights_of(trained)).all()
+    weights = trained(both.step, both.broadcast, client_of(examples_with(1.0)))
+    assert not np.isfinite(weights).all()
     found = answered(both, both.first.weights, both.step, tmp_path)
     assert found == both.encoder()(Sensitive(None), both.broadcast, sender_of(COUNT))

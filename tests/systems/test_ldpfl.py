@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Halves, client_of
+from clients import Halves, client_of, trained
 from torch.nn import functional
 
 from fedldp.accounting.bits import bits_epsilon
@@ -149,7 +149,7 @@ def test_an_own_encoder_that_diverges_gives_features_of_zeros(
     ):
         assert kept["bits"].size
         assert not unpacked(settings, kept["bits"]).any()
-    assert np.isfinite(both.step(both.broadcast, own).open()).all()
+    assert np.isfinite(trained(both.step, both.broadcast, own)).all()
 
 
 def test_labels_are_true_without_a_budget_and_randomised_with_one(
@@ -176,7 +176,7 @@ def test_training_is_that_of_the_optimizer_on_the_kept_bits(
     both, codes = built(settings)
     broadcast = both.broadcast
     own = client()
-    found = both.step(broadcast, own).open()
+    found = trained(both.step, broadcast, own)
     kept = codes.for_training(broadcast, own)
     inputs = torch.from_numpy(unpacked(settings, kept["bits"]).astype(np.float32))
     labels = torch.from_numpy(kept["labels"])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from clients import Halves, client_of
+from clients import trained as trained_by
 from torch.nn import functional
 
 from fedldp.data import Examples, load_dataset
@@ -60,7 +61,7 @@ def broadcast(settings: LdpflSoundConfig, round: int = 1) -> Broadcast:
 
 
 def trained(settings: LdpflSoundConfig, own: Client, *, round: int = 1) -> np.ndarray:
-    return built(settings).step(broadcast(settings, round), own).open()
+    return trained_by(built(settings).step, broadcast(settings, round), own)
 
 
 def moved(place: int) -> Examples:
@@ -107,7 +108,7 @@ def test_every_example_is_randomised_once_in_the_run(
     with monkeypatch.context() as patch:
         patch.setattr(LdpflSoundConfig, "randomiser", lambda *_: Watching())
         for round in (1, 2, 3):
-            step(replace(start, round=round), client(round=round))
+            trained_by(step, replace(start, round=round), client(round=round))
     assert len(seen) == len(OWN)
     # A gradient is (p - label) x features, so its features say whose it is.
     rows = settings.features(PROBLEM)(OWN.features)
@@ -124,16 +125,16 @@ def test_a_round_that_is_asked_for_again_is_answered_the_same(
 ) -> None:
     settings, own = config(), client()
     step = built(settings).step
-    first = step(broadcast(settings), own).open()
+    first = trained_by(step, broadcast(settings), own)
     other = replace(broadcast(settings), weights=np.zeros(1280, np.float32))
-    np.testing.assert_array_equal(step(other, own).open(), first)
+    np.testing.assert_array_equal(trained_by(step, other, own), first)
 
 
 def test_what_is_kept_of_a_round_goes_with_the_next(tmp_path: Path) -> None:
     settings, seen = config(rounds=3), []
     for round in (1, 2, 3):
         own = client_of(OWN, round=round, folder=tmp_path)
-        built(settings).step(broadcast(settings, round), own)
+        trained(settings, own, round=round)
         seen.append(sorted(path.parent.name for path in tmp_path.rglob("trained.safetensors")))
     assert seen == [["round-1"], ["round-2"], ["round-3"]]
 
@@ -170,7 +171,7 @@ def test_an_example_that_is_not_finite_is_used_like_one_without_a_slope(
         settings = config(rounds=1, model=model)
         told = built(settings).broadcast
         found, expected = (
-            built(settings).step(told, client(Examples(images, OWN.labels))).open()
+            trained_by(built(settings).step, told, client(Examples(images, OWN.labels)))
             for images in (features, flat)
         )
         assert np.isfinite(found).all()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clients import Halves, client_of, sender_of
+from clients import Halves, client_of, sender_of, trained
 
 import fedldp
 from fedldp.data import Examples, load_dataset
@@ -20,10 +20,12 @@ from fedldp.parts.feature_importance import (
     variance_importance,
 )
 from fedldp.parts.ranking_sgd import RankingSgd, sensitivity_importance
+from fedldp.parts.sides import Batch, Client
 from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
 from fedldp.systems.priority import PerturbByPriority, PriorityConfig
+from fedldp.wire import Broadcast
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 MNIST = Problem((1, 28, 28), 10, 33_600)
@@ -118,36 +120,41 @@ def test_the_whole_vector_is_clipped_jointly() -> None:
     np.testing.assert_allclose(sent.values[0], 2 / math.sqrt(650), rtol=0.2)
 
 
+def ranked(step: RankingSgd, start: Broadcast, client: Client) -> tuple[np.ndarray, np.ndarray]:
+    """Return a client's weights after training, and the importance of features to it."""
+    update = step(start, Batch.of_one(client)).open()
+    return np.asarray(update.rows[0]), update.aux["importance"][0]
+
+
 def test_importance_comes_from_the_clients_own_weights_and_examples() -> None:
     for importance in ("variance", "sensitivity"):
         config = config_of(model="mlp", importance=importance)
         halves = Halves(config, DIGITS)
         step, start = halves.step, halves.broadcast
         assert isinstance(step, RankingSgd)
-        ranked = step(start, client_of(examples())).open()
-        own = step.training(start, client_of(examples())).open()
-        np.testing.assert_array_equal(ranked.weights, own)
+        weights, found = ranked(step, start, client_of(examples()))
+        own = trained(step.training, start, client_of(examples()))
+        np.testing.assert_array_equal(weights, own)
         assert (own != start.weights).any()
-        found = ranked.importance
         if importance == "variance":
-            before, after = map(step.first_layer.weights, (start.weights, ranked.weights))
+            before, after = map(step.first_layer.weights, (start.weights, weights))
             expected = variance_importance(before, after)
         else:
             # The mean absolute value of the noise that a picked feature gets.
             noise = np.abs(np.random.default_rng(1).normal(size=10**6)).mean()
             shift = config.noise(DIGITS).uplink_sigma(config.epsilon_low) * noise
             model = step.training.model
-            load_weights(model, halves.layout, ranked.weights)
+            load_weights(model, halves.layout, weights)
             cpu = torch.device("cpu")
             expected = sensitivity_importance(model, examples(), shift, cpu)
             flipped = Examples(examples().features[::-1].copy(), examples().labels)
             assert (sensitivity_importance(model, flipped, shift, cpu) != found).any()
-            np.testing.assert_array_equal(read_weights(model), ranked.weights)
+            np.testing.assert_array_equal(read_weights(model), weights)
         np.testing.assert_allclose(found, expected, atol=0.02 if importance != "variance" else 0)
         picked = pick_features(found, 0.4, "least")
         assert picked.sum() == 26
         other = Examples(examples().features[::-1].copy(), examples().labels)
-        assert (step(start, client_of(other)).open().importance != found).any()
+        assert (ranked(step, start, client_of(other))[1] != found).any()
 
 
 def test_equal_epsilons_are_nbafl() -> None:

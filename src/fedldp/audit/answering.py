@@ -38,7 +38,16 @@ from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data.examples import Examples
 from fedldp.errors import PrivacyError
-from fedldp.parts.sides import Arrays, Client, ClientSide, ClientStep, ServerSide, State
+from fedldp.parts.sides import (
+    Arrays,
+    Batch,
+    Client,
+    ClientSide,
+    LocalUpdate,
+    ServerSide,
+    State,
+    Update,
+)
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.systems.base import Problem, SystemConfig
@@ -160,7 +169,9 @@ class Host:
     problem: Problem
     index: int
     factor: float = 1.0
-    _known: dict[tuple[int, int, int], Any] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[tuple[int, int, int], tuple[Canary, Update]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @cached_property
     def side(self) -> ClientSide:
@@ -254,16 +265,15 @@ class Host:
                 store=store, exchange=self.reporting,
             )  # fmt: skip
             try:
-                found.append(self._bytes(self.side.step(self.broadcast(1), client)))
+                found.append(self._bytes(_train(self.side.step, self.broadcast(1), client)))
             except Exception:  # a step that fails on one example is not done once
                 return False
             if store.made:
                 return False
         return drawn <= _PUBLIC_ORDER and len(set(found)) == 1
 
-    def _bytes(self, update: Sensitive[Any]) -> bytes:
-        value = update.open()
-        arrays = [value] if isinstance(value, np.ndarray) else vars(value).values()
+    def _bytes(self, update: Update) -> bytes:
+        arrays = [np.asarray(update.rows), *update.aux.values()]
         return b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)
 
     @cached_property
@@ -271,9 +281,8 @@ class Host:
         """Whether another update can stand for training's: what protects it comes after that."""
         if not self.trains_once and protects_in_training(self.events[self.reporting]):
             return False
-        value = self.trained(Canary(self._one_example), 1)
-        weights = getattr(value, "weights", value)
-        return isinstance(weights, np.ndarray) and weights.shape == self.first.weights.shape
+        rows = self.trained(Canary(self._one_example), 1).rows
+        return rows.shape == (1, *self.first.weights.shape)
 
     @cached_property
     def _one_example(self) -> Examples:
@@ -285,7 +294,7 @@ class Host:
         """A client whose training changes nothing."""
         return Canary(self._one_example, _no_change)
 
-    def trained(self, canary: Canary, round: int) -> Any:
+    def trained(self, canary: Canary, round: int) -> Update:
         """Return what training on a canary gives in a round, of a system that trains once."""
         keys = TrialKeys(bytes(32), self.idealised)
         client = Client(
@@ -296,7 +305,7 @@ class Host:
         place = (id(canary), round, 0)
         if place not in self._known:
             with np.errstate(all="ignore"):
-                value = self.side.step(self.broadcast(round), client).open()
+                value = _train(self.side.step, self.broadcast(round), client)
             self._known[place] = canary, _changed(value, canary, self.state(round))
         return self._known[place][1]
 
@@ -313,15 +322,13 @@ class Host:
         )  # fmt: skip
         step = self.side.step if self.trains_once else self._plain
         try:
-            value = step(broadcast, client).open()
+            (found,) = np.asarray(_train(step, broadcast, client).rows)
         except Exception:  # the model's inputs are no features
             return None
-        found = getattr(value, "weights", value)
-        fits = isinstance(found, np.ndarray) and found.shape == broadcast.weights.shape
-        return found if fits else None
+        return found if found.shape == broadcast.weights.shape else None
 
     @cached_property
-    def _plain(self) -> ClientStep[Any]:
+    def _plain(self) -> LocalUpdate:
         return self.config.sgd(self.problem, CPU)
 
     def runtime(
@@ -343,7 +350,7 @@ class Host:
         if ledger is None:
             ledger = KeepingLedger(MemoryLedger())
         once = not trains and (self.trains_once or canary.change is not None)
-        step: ClientStep[Any] = _Trained(self, canary) if once else self.side.step
+        step: LocalUpdate = _Trained(self, canary) if once else self.side.step
         return ClientRuntime(
             index=self.index,
             examples=canary.examples,
@@ -359,24 +366,29 @@ class Host:
 
 @dataclass(frozen=True)
 class _Trained:
-    """A client step that gives what training gave."""
+    """A local update that gives what training gave."""
 
     host: Host
     canary: Canary
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
-        if client.exchange != self.host.reporting:
-            return self.host.side.step(broadcast, client)
+    def group(self, most_examples: int) -> int:
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         return Sensitive(copy.deepcopy(self.host.trained(self.canary, broadcast.round)))
 
 
-def _changed(value: Any, canary: Canary, state: State) -> Any:
+def _changed(value: Update, canary: Canary, state: State) -> Update:
     if canary.change is None:
         return value
     with np.errstate(over="ignore", invalid="ignore"):
         change = canary.change(state.weights.size, state.round)
         weights = (state.weights + change).astype(np.float32)
-    return weights if isinstance(value, np.ndarray) else replace(value, weights=weights)
+    return replace(value, rows=weights[None])
+
+
+def _train(step: LocalUpdate, broadcast: Broadcast, client: Client) -> Update:
+    return step(broadcast, Batch.of_one(client)).open()
 
 
 def _no_change(size: int, round: int) -> NDArray[np.float64]:

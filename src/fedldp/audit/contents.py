@@ -38,12 +38,12 @@ from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_masks import self_mask
 from fedldp.parts.secure_sum_messages import Kind, SecureSum, unpack
 from fedldp.parts.secure_sum_server import SecureSumServer
-from fedldp.parts.sides import ManyEncoder, ManyStep, Update
+from fedldp.parts.sides import ManyEncoder, Update
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
-from fedldp.simulation.together import GROUP, trains_together
+from fedldp.simulation.together import group_of
 from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.wire import Broadcast, Sensitive
 
@@ -123,16 +123,12 @@ def _weights(
     population: Population, broadcast: Broadcast, indices: Sequence[int]
 ) -> NDArray[np.float32]:
     """Return the weights of some clients after training, shape (n, d)."""
-    step, found = population.step, []
-    for start in range(0, len(indices), GROUP):
-        clients = population.block(indices[start : start + GROUP], broadcast.round)
-        if trains_together(population):
-            assert isinstance(step, ManyStep)
-            rows = step.many(broadcast, clients).open()
-            assert isinstance(rows, np.ndarray)
-            found.append(rows)
-        else:
-            found.append(np.stack([step(broadcast, client).open() for client in clients]))
+    group, found = group_of(population), []
+    for start in range(0, len(indices), group):
+        batch = population.batch(indices[start : start + group], broadcast.round)
+        rows = population.step(broadcast, batch, group).open().rows
+        assert isinstance(rows, np.ndarray)
+        found.append(rows)
     return np.concatenate(found)
 
 

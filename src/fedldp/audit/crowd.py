@@ -21,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging, weights_of
+from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging
 from fedldp.bounding import within_largest_weight
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
 from fedldp.errors import FedldpError
-from fedldp.parts.sides import Client, Draw, ServerSide, State
+from fedldp.parts.sides import Batch, Client, Draw, ServerSide, State, Update
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round
@@ -76,7 +76,7 @@ class _Crowd:
     liars: frozenset[int]
     server: ServerSide
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
-    pooled: dict[tuple[int, int], Any] = field(default_factory=dict)
+    pooled: dict[int, Update] = field(default_factory=dict)
     state: State = field(init=False)
 
     def run(self) -> list[Round]:
@@ -139,12 +139,14 @@ class _Crowd:
             case "labels":
                 return replace(runtime, examples=self._shifted(runtime.examples))
             case "update":
-                return replace(runtime, side=replace(side, step=self._turned))
+                return replace(runtime, side=replace(side, step=_Pooled(self, turned=True)))
         towards = against if self.attack == "report" else partial(_anywhere, index)
         accepts = partial(accepts_report, self.server, self.state, self._draw)
         make = partial(self._forged, towards, accepts)
         encoder = forging(side.encoder, make)
-        return replace(runtime, side=replace(side, step=self._pooled, encoder=encoder))
+        return replace(
+            runtime, side=replace(side, step=_Pooled(self, turned=False), encoder=encoder)
+        )
 
     def _forged(self, towards: Any, accepts: Any, encoder: Any) -> Forged:
         config = self.population.config
@@ -160,29 +162,33 @@ class _Crowd:
         classes = self.population.problem.num_classes
         return Examples(examples.features, (examples.labels + 1) % classes)
 
-    def _pooled(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
-        """Return what training gives on the examples of all that lie."""
-        return Sensitive(self._found(broadcast, client))
-
-    def _turned(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
-        """Return the pooled update turned round and made longer."""
-        update = self._found(broadcast, client)
-        if not weights_of(update).size:  # an exchange that sends none
-            return Sensitive(update)
-        turned = broadcast.weights + FACTOR * against(update, broadcast)
-        weights = turned.astype(np.float32)
-        whole = replace(update, weights=weights) if hasattr(update, "weights") else weights
-        return Sensitive(whole)
-
-    def _found(self, broadcast: Broadcast, client: Client) -> Any:
-        """Return the update of the pooled examples, which is trained for once in an exchange."""
-        place = broadcast.round, client.exchange
-        if place not in self.pooled:
+    def found(self, broadcast: Broadcast, client: Client) -> Update:
+        """Return the update of the pooled examples, which is trained for once in a round."""
+        round = broadcast.round
+        if round not in self.pooled:
             train, members = self.population.dataset.train, self.population.members
             rows = np.concatenate([members[index] for index in sorted(self.liars)])
             own = replace(client, examples=Examples(train.features[rows], train.labels[rows]))
-            self.pooled[place] = self.population.step(broadcast, own).open()
-        return self.pooled[place]
+            self.pooled[round] = self.population.step(broadcast, Batch.of_one(own)).open()
+        return self.pooled[round]
+
+
+@dataclass(frozen=True, eq=False)
+class _Pooled:
+    """A local update on the examples of all that lie, perhaps turned round and made longer."""
+
+    crowd: _Crowd
+    turned: bool
+
+    def group(self, most_examples: int) -> int:
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        update = self.crowd.found(broadcast, batch.alone(0))
+        if not self.turned:
+            return Sensitive(update)
+        turned = broadcast.weights + FACTOR * against(np.asarray(update.rows), broadcast)
+        return Sensitive(replace(update, rows=turned.astype(np.float32)))
 
 
 def _anywhere(index: int, update: Any, broadcast: Broadcast) -> NDArray[np.float64]:

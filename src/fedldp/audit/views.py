@@ -155,11 +155,13 @@ class View:
         """Return the difference of the updates that were swapped, as far as it is known."""
         host = self.host
         if host.trains_once or (pair.first.change and pair.second.change):
-            updates = [host.trained(canary, round) for canary in (pair.first, pair.second)]
+            updates: list[Any] = [
+                host.trained(canary, round).rows[0] for canary in (pair.first, pair.second)
+            ]
         else:
             broadcast = host.broadcast(round)
             updates = [host.plainly(broadcast, c.examples) for c in (pair.first, pair.second)]
-        found = [np.asarray(getattr(each, "weights", each)) for each in updates]
+        found = [np.asarray(each) for each in updates]
         if any(each.shape != host.first.weights.shape for each in found):
             return None
         one, other = (

@@ -38,7 +38,8 @@ from fedldp.client.policy import Policy
 from fedldp.client.store import Trial
 from fedldp.data.examples import Examples
 from fedldp.errors import PrivacyError, WireError
-from fedldp.parts.sides import Client, ClientSide, Sender, Store
+from fedldp.parts.feature_importance import row_of
+from fedldp.parts.sides import Batch, Client, ClientSide, Sender, Store
 from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.wire import (
     Broadcast,
@@ -264,8 +265,11 @@ class ClientRuntime:
         return self.trained.setdefault((round, exchange), digest) == digest
 
     def _train(self, pending: Pending) -> Sensitive[Any]:
+        if pending.client.exchange != self.side.trains_in:
+            return Sensitive(None)
         try:
-            return self.side.step(pending.broadcast, pending.client)
+            batch = Batch.of_one(pending.client)
+            return row_of(self.side.step(pending.broadcast, batch), 0)
         except Exception as error:
             self._failed(error)
             return Sensitive(None)

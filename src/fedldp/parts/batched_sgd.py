@@ -6,8 +6,8 @@ otherwise. Only the training is batched: each client's weights are encoded by it
 Clients train together on a GPU always, and on a processor where that is faster: where the model has
 dense layers alone and at most ``LARGEST_MODEL`` weights, and a batch at most ``LARGEST_BATCH``
 examples. With convolutions, or with more weights than a processor's cache holds for some clients,
-one after the other is faster (``benchmarks/``). Groups are the next clients of a round, as many as
-``simulation.together`` says, whoever trains them: so any number of workers gives the same bits.
+one after the other is faster (``benchmarks/``). A group is the next ``GROUP`` clients that are
+asked in a round, whoever trains them: so any number of workers gives the same bits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
 from fedldp.models import layout_of_module
 from fedldp.parts.column_stack import is_changed
-from fedldp.parts.sides import Rows
+from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import as_tensors, laid_as, writable
 from fedldp.randomness import Stream
-from fedldp.wire import Broadcast, Sensitive
+from fedldp.wire import Broadcast, Sensitive, Vector
+
+GROUP = 64
+"""Clients that train at once."""
 
 LARGEST_MODEL = 1 << 16
 LARGEST_BATCH = 32
@@ -37,12 +40,13 @@ LARGEST_BATCH = 32
 _DENSE = (nn.Flatten, nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid)
 
 
-def pays(model: nn.Module, device: torch.device, batch: int) -> bool:
-    """Return whether clients that take batches of ``batch`` examples train together faster."""
+def group_of(model: nn.Module, device: torch.device, batch: int) -> int:
+    """Return how many clients that take batches of ``batch`` examples train at once."""
     if device.type != "cpu":
-        return True
+        return GROUP
     size = sum(parameter.numel() for parameter in model.parameters())
-    return batch <= LARGEST_BATCH and size <= LARGEST_MODEL and _is_dense(model)
+    pays = batch <= LARGEST_BATCH and size <= LARGEST_MODEL and _is_dense(model)
+    return GROUP if pays else 1
 
 
 def _is_dense(model: nn.Module) -> bool:
@@ -83,7 +87,7 @@ def train_together(
     advance: Advance,
     *,
     steps: NDArray[np.int64] | None = None,
-) -> Sensitive[Rows]:
+) -> Sensitive[Update]:
     """Return the weights of several clients after training; on a GPU they stay there.
 
     Args:
@@ -111,7 +115,12 @@ def train_together(
                 for name, own in copies.items():
                     own[idle] = before[name]
     trained = torch.cat([w.flatten(1) for w in copies.values()], 1)
-    return Sensitive(trained.numpy() if device.type == "cpu" else trained)
+    return Sensitive(Update(rows=trained.numpy() if device.type == "cpu" else trained))
+
+
+def train_alone(batch: Batch, train: Callable[[Client], Vector]) -> Sensitive[Update]:
+    """Return the weights of several clients, of whom ``train`` trains one after the other."""
+    return Sensitive(Update(rows=np.stack([train(client) for client in batch])))
 
 
 def copies(model: nn.Module, broadcast: Broadcast, count: int, device: torch.device) -> Weights:

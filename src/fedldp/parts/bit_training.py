@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
 from fedldp.parts import batched_sgd
+from fedldp.parts.batched_sgd import train_alone
 from fedldp.parts.codes import PIECE, Codes
 from fedldp.parts.local_sgd import batches, evaluate, gradients
-from fedldp.parts.sides import Client, Clients, Rows, Score
+from fedldp.parts.sides import Batch, Client, Score, Update
 from fedldp.parts.tensors import laid_as, load_weights, read_weights
 from fedldp.randomness import torch_seeded
 from fedldp.wire import Broadcast, Sensitive, Vector
@@ -26,7 +27,7 @@ from fedldp.wire import Broadcast, Sensitive, Vector
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainOnBits:
-    """The client step: some epochs on the client's randomised bits.
+    """The local update: some epochs on the client's randomised bits.
 
     Attributes:
         codes: what the client has on its disk.
@@ -46,8 +47,17 @@ class TrainOnBits:
     learning_rate: float
     device: torch.device
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
-        """Return the client's weights after training, float32, shape (d,)."""
+    def group(self, most_examples: int) -> int:
+        """Return how many clients train at once; see ``batched_sgd``."""
+        return batched_sgd.group_of(self.model, self.device, min(self.batch_size, most_examples))
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after training, float32, shape (n, d)."""
+        if group > 1:
+            return self._together(broadcast, batch)
+        return train_alone(batch, lambda client: self._train(broadcast, client))
+
+    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
         kept = self.codes.for_training(broadcast, client)
         model = self.model
         load_weights(model, layout_of_module(model), broadcast.weights)
@@ -64,15 +74,10 @@ class TrainOnBits:
                 for parameter, gradient in zip(parameters, found, strict=True):
                     parameter.grad = laid_as(gradient, parameter)
                 optimizer.step()
-        return Sensitive(read_weights(model))
+        return read_weights(model)
 
-    def pays(self, most_examples: int) -> bool:
-        """Return whether ``many`` is faster; see ``batched_sgd``."""
-        return batched_sgd.pays(self.model, self.device, min(self.batch_size, most_examples))
-
-    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
-        """Return the weights of clients that train together, float32, shape (n, d)."""
-        kept = [self.codes.for_training(broadcast, client) for client in clients]
+    def _together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+        kept = [self.codes.for_training(broadcast, client) for client in batch]
         bits = np.concatenate([own["bits"] for own in kept])
         labels = torch.from_numpy(np.concatenate([own["labels"] for own in kept]))
         stops = np.cumsum([len(own["labels"]) for own in kept])
@@ -80,7 +85,7 @@ class TrainOnBits:
             np.split(np.arange(stops[-1]), stops[:-1]),
             self.local_epochs,
             self.batch_size,
-            lambda: clients.fresh("batches"),
+            lambda: batch.fresh("batches"),
         )
 
         def source(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +93,7 @@ class TrainOnBits:
             inputs = torch.from_numpy(self.codes.inputs(bits[places.reshape(-1).numpy()]))
             return inputs.view(*rows.shape, -1).to(self.device), labels[places].to(self.device)
 
-        weights = batched_sgd.copies(self.model, broadcast, len(clients), self.device)
+        weights = batched_sgd.copies(self.model, broadcast, len(batch), self.device)
         return batched_sgd.train_together(
             weights,
             rows,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from pydantic import Field
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import UnevenGaussian
+from fedldp.parts.sides import Update
 from fedldp.wire import Broadcast, Layout, Sensitive, Vector
 
 Noisier = Annotated[
@@ -119,6 +120,15 @@ class Ranked:
 
     weights: Vector
     importance: NDArray[np.float64]
+
+
+def row_of(update: Sensitive[Update], place: int) -> Sensitive[Any]:
+    """Return what one of the clients computed, as its encoder takes it."""
+    opened = update.open()
+    rows = opened.rows if isinstance(opened.rows, np.ndarray) else opened.rows.cpu().numpy()
+    if "importance" in opened.aux:
+        return Sensitive(Ranked(rows[place], opened.aux["importance"][place]))
+    return Sensitive(rows[place])
 
 
 def open_ranked(

@@ -1,4 +1,4 @@
-"""The client step that most systems share: some epochs of SGD from the broadcast weights."""
+"""The local update that most systems share: some epochs of SGD from the broadcast weights."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from fedldp.data import Examples
 from fedldp.errors import ConfigError
 from fedldp.models import layout_of_module
 from fedldp.parts import batched_sgd
+from fedldp.parts.batched_sgd import train_alone
 from fedldp.parts.column_stack import ColumnStack, as_columns
-from fedldp.parts.sides import Client, Clients, Rows, Score
+from fedldp.parts.sides import Batch, Client, Score, Update
 from fedldp.parts.tensors import as_tensors, load_weights, read_weights, to_device
 from fedldp.randomness import Stream, torch_seeded
 from fedldp.wire import Broadcast, Sensitive, Vector
@@ -56,14 +57,21 @@ class LocalSgd:
     def __post_init__(self) -> None:
         self.model.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
-        """Return the client's weights after training, float32, shape (d,)."""
-        return self.train(broadcast, client, lambda step: self.learning_rate)
+    def group(self, most_examples: int) -> int:
+        """Return how many clients train at once; see ``batched_sgd``."""
+        return batched_sgd.group_of(self.model, self.device, min(self.batch_size, most_examples))
 
-    def train(
-        self, broadcast: Broadcast, client: Client, rate: Callable[[int], float]
-    ) -> Sensitive[Vector]:
-        """Return the client's weights as ``__call__`` does, with ``rate`` of steps 0, 1, 2, ..."""
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after training, float32, shape (n, d)."""
+        if group > 1:
+            return self.train_together(broadcast, batch, batch.rows, self._rate)
+        return train_alone(batch, lambda client: self.train(broadcast, client, self._rate))
+
+    def _rate(self, step: int) -> float:
+        return self.learning_rate
+
+    def train(self, broadcast: Broadcast, client: Client, rate: Callable[[int], float]) -> Vector:
+        """Return one client's weights, with ``rate`` of steps 0, 1, 2, ..., shape (d,)."""
         load_weights(self.model, layout_of_module(self.model), broadcast.weights)
         self.model.train()
         parameters: list[Tensor] = list(self.model.parameters())
@@ -75,7 +83,7 @@ class LocalSgd:
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
                 stack.step(columns, labels, indices, rate(step), self.momentum)
             stack.store(parameters)
-            return Sensitive(read_weights(self.model))
+            return read_weights(self.model)
         velocity: list[Tensor] | None = None
         with torch_seeded(client.fresh("model")):
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
@@ -89,33 +97,23 @@ class LocalSgd:
                         found = velocity
                     velocity = found
                     torch._foreach_add_(parameters, found, alpha=-rate(step))
-        return Sensitive(read_weights(self.model))
-
-    def pays(self, most_examples: int) -> bool:
-        """Return whether ``many`` is faster here; see ``batched_sgd``."""
-        return batched_sgd.pays(self.model, self.device, min(self.batch_size, most_examples))
-
-    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
-        """Return the weights of clients that train together, float32, shape (n, d)."""
-        return self.train_together(
-            broadcast, clients, clients.rows, lambda step: self.learning_rate
-        )
+        return read_weights(self.model)
 
     def train_together(
         self,
         broadcast: Broadcast,
-        clients: Clients,
+        batch: Batch,
         rows: Sequence[NDArray[np.int64]],
         rate: Callable[[int], float],
-    ) -> Sensitive[Rows]:
-        """Return weights as ``many`` does, of training on some ``rows`` of each client."""
+    ) -> Sensitive[Update]:
+        """Return the weights of clients that train at once, on some ``rows`` of each."""
         chosen, steps = batched_sgd.epochs_of(
-            rows, self.local_epochs, self.batch_size, lambda: clients.fresh("batches")
+            rows, self.local_epochs, self.batch_size, lambda: batch.fresh("batches")
         )
         return batched_sgd.train_together(
-            batched_sgd.copies(self.model, broadcast, len(clients), self.device),
+            batched_sgd.copies(self.model, broadcast, len(batch), self.device),
             chosen,
-            batched_sgd.of_examples(clients.examples, self.device),
+            batched_sgd.of_examples(batch.examples, self.device),
             batched_sgd.mean_gradients(self.model),
             batched_sgd.descend(rate, self.momentum),
             steps=None if (steps == steps[0]).all() else steps,

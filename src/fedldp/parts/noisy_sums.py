@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import SampledGaussian
 from fedldp.errors import ConfigError
-from fedldp.parts.sides import Client
+from fedldp.randomness import Stream
 
 _RESOLUTION = 1 << 53
 """Numpy's random floats are multiples of 1/this."""
@@ -70,8 +70,13 @@ class NoisySums:
             steps=self.steps,
         )
 
-    def samples(self, client: Client) -> Iterator[NDArray[np.int64]]:
-        """Yield the indices of each step's examples among the client's own; there may be none."""
-        generator = client.fresh("batches").generator()
+    def samples(self, stream: Stream, count: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the indices of each step's examples among a client's own; there may be none.
+
+        Args:
+            stream: the client's, for "batches".
+            count: examples that it has.
+        """
+        generator = stream.generator()
         for _ in range(self.steps):
-            yield np.flatnonzero(generator.random(len(client.examples)) < self.sampling_rate)
+            yield np.flatnonzero(generator.random(count) < self.sampling_rate)

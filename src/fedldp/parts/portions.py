@@ -1,4 +1,4 @@
-"""A client step that uses every example in one round only, at scikit-learn's "optimal" rate."""
+"""A local update that uses every example in one round only, at scikit-learn's "optimal" rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError, PrivacyError, RunError
-from fedldp.parts.sides import Arrays, Client, Clients, Rows
+from fedldp.parts.sides import Arrays, Batch, Client, Update
+from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 if TYPE_CHECKING:
@@ -99,41 +100,46 @@ class PortionSgd:
     sampling_probability: float
     alpha: float
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
-        """Return the client's weights after training, float32, shape (d,)."""
-        sampled = replace(client, examples=self.sample(client, broadcast.round))
-        return self.training.train(broadcast, sampled, self._rate)
+    def group(self, most_examples: int) -> int:
+        """Return how many clients train at once; see ``LocalSgd.group``."""
+        return self.training.group(-(-most_examples // self.rounds))
 
-    def pays(self, most_examples: int) -> bool:
-        """Return whether ``many`` is faster; see ``LocalSgd.pays``."""
-        return self.training.pays(-(-most_examples // self.rounds))
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after training, float32, shape (n, d)."""
+        from fedldp.parts.batched_sgd import train_alone
 
-    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
-        """Return the weights of clients that train together, float32, shape (n, d)."""
-        kept = [
-            own[self.sampled(client, broadcast.round)]
-            for own, client in zip(clients.rows, clients, strict=True)
-        ]
-        return self.training.train_together(broadcast, clients, kept, self._rate)
+        if group > 1:
+            sampled = self.sampled(batch, broadcast.round)
+            return self.training.train_together(broadcast, batch, sampled, self._rate)
+
+        def train(client: Client) -> Vector:
+            sampled = replace(client, examples=self.sample(client, broadcast.round))
+            return self.training.train(broadcast, sampled, self._rate)
+
+        return train_alone(batch, train)
 
     def _rate(self, step: int) -> float:
         return self.training.learning_rate * optimal_rate(step, self.alpha)
 
     def sample(self, client: Client, round: int) -> Examples:
         """Return the examples that ``client`` trains on in ``round``, if any."""
-        own, kept = client.examples, self.sampled(client, round)
-        return Examples(own.features[kept], own.labels[kept])
+        (kept,) = self.sampled(Batch.of_one(client), round)
+        return Examples(client.examples.features[kept], client.examples.labels[kept])
 
-    def sampled(self, client: Client, round: int) -> NDArray[np.int64]:
-        """Return which of its examples ``client`` trains on in ``round``."""
-        portion = indices_of_round(drawn_order(client), round, self.rounds)
-        drawn = client.fresh("sampling").generator().random(portion.size)
-        return portion[drawn < self.sampling_probability]
+    def sampled(self, batch: Batch, round: int) -> list[NDArray[np.int64]]:
+        """Return for each client the rows of the examples that it trains on in ``round``."""
+        found = []
+        streams = zip(batch.kept("portions"), batch.fresh("sampling"), strict=True)
+        for own, (kept, fresh) in zip(batch.rows, streams, strict=True):
+            portion = indices_of_round(drawn_order(kept, len(own)), round, self.rounds)
+            drawn = fresh.generator().random(portion.size)
+            found.append(own[portion[drawn < self.sampling_probability]])
+        return found
 
 
-def drawn_order(client: Client) -> NDArray[np.int64]:
-    """Return an order of a client's examples, drawn once, from "portions", shape (n,)."""
-    return client.kept("portions").generator().permutation(len(client.examples))
+def drawn_order(stream: Stream, count: int) -> NDArray[np.int64]:
+    """Return an order of a client's examples, drawn once, from its kept stream "portions"."""
+    return stream.generator().permutation(count)
 
 
 def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
@@ -148,7 +154,8 @@ def kept_order(client: Client, rounds: int) -> NDArray[np.int64]:
     """
 
     def make() -> Arrays:
-        return {"order": drawn_order(client), "rounds": np.array([rounds])}
+        order = drawn_order(client.kept("portions"), len(client.examples))
+        return {"order": order, "rounds": np.array([rounds])}
 
     kept = client.store.arrays("portions", make)
     if len(kept["order"]) != len(client.examples) or kept["rounds"].tolist() != [rounds]:

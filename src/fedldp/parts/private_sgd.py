@@ -1,4 +1,4 @@
-"""DP-SGD as a client step: every step adds noise to a sum of clipped gradients of single examples.
+"""DP-SGD as a local update: every step adds noise to a sum of clipped gradients of single examples.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
 Privacy", CCS 2016, Algorithm 1. Opacus (Yousefpour et al. 2021) clips, adds the noise and takes the
@@ -22,13 +22,14 @@ from fedldp.parts.batched_sgd import (
     Weights,
     copies,
     descend,
+    group_of,
     of_examples,
     padded,
-    pays,
+    train_alone,
     train_together,
 )
 from fedldp.parts.noisy_sums import NoisySums
-from fedldp.parts.sides import Client, Clients, Rows
+from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.single_gradients import single_gradients, single_gradients_of_many
 from fedldp.parts.tensors import as_tensors, load_weights, read_weights
 from fedldp.randomness import Stream, torch_seeded
@@ -63,13 +64,23 @@ class PrivateSgd:
     def __post_init__(self) -> None:
         self.model.to(self.device)
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
-        """Return the client's weights after training, float32, shape (d,).
+    def group(self, most_examples: int) -> int:
+        """Return how many clients train at once; see ``batched_sgd``."""
+        return group_of(self.model, self.device, min(self.sums.batch_size, most_examples))
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after training, float32, shape (n, d).
 
         Raises:
-            ConfigError: the model cannot be trained on examples one by one, or Opacus is missing.
-            PrivacyError: the client's stream is not simulated.
+            ConfigError: the model cannot be trained on examples one by one, or Opacus is missing;
+                or it draws random numbers, and clients train at once.
+            PrivacyError: a client's stream is not simulated.
         """
+        if group > 1:
+            return self._together(broadcast, batch)
+        return train_alone(batch, lambda client: self._train(broadcast, client))
+
+    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
         stream = client.fresh("mechanism")
         check_simulated("dp_sgd", stream)
         layout = layout_of_module(self.model)
@@ -77,8 +88,9 @@ class PrivateSgd:
         self.model.train()
         optimizer = self._optimizer(stream)
         features, labels = as_tensors(client.examples)
+        samples = self.sums.samples(client.fresh("batches"), len(client.examples))
         with torch_seeded(client.fresh("model")):
-            for indices in map(torch.from_numpy, self.sums.samples(client)):
+            for indices in map(torch.from_numpy, samples):
                 pieces = torch.split(indices, PIECE)
                 for number, few in enumerate(pieces, 1):
                     batch = features.index_select(0, few).to(self.device)
@@ -86,30 +98,21 @@ class PrivateSgd:
                     optimizer.signal_skip_step(number < len(pieces))
                     optimizer.step()
                     optimizer.zero_grad(set_to_none=True)
-        return Sensitive(read_weights(self.model))
+        return read_weights(self.model)
 
-    def pays(self, most_examples: int) -> bool:
-        """Return whether ``many`` is faster; see ``batched_sgd``."""
-        return pays(self.model, self.device, min(self.sums.batch_size, most_examples))
-
-    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
-        """Return the weights of clients that train together, float32, shape (n, d).
-
-        Raises:
-            ConfigError, PrivacyError: as for one client; or the model draws random numbers.
-        """
-        streams = clients.fresh("mechanism")
+    def _together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+        streams = batch.fresh("mechanism")
         for stream in streams:
             check_simulated("dp_sgd", stream)
         sampled = [
             own[few]
-            for own, client in zip(clients.rows, clients, strict=True)
-            for few in self.sums.samples(client)
+            for own, stream in zip(batch.rows, batch.fresh("batches"), strict=True)
+            for few in self.sums.samples(stream, len(own))
         ]
         return train_together(
-            copies(self.model, broadcast, len(clients), self.device),
-            padded(sampled).reshape(len(clients), self.sums.steps, -1),
-            of_examples(clients.examples, self.device),
+            copies(self.model, broadcast, len(batch), self.device),
+            padded(sampled).reshape(len(batch), self.sums.steps, -1),
+            of_examples(batch.examples, self.device),
             self._noisy(streams),
             descend(lambda step: self.learning_rate),
         )

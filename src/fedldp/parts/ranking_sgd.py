@@ -1,4 +1,4 @@
-"""A client step that finds the importance of input features beside the weights.
+"""A local update that finds the importance of input features beside the weights.
 
 Source: Talaei, Izadi, "Adaptive Differential Privacy in Federated Learning: A Priority-Based
 Approach", 2024 (arXiv 2401.02453), sections III-C and III-D.
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedldp.data.examples import Examples
-from fedldp.parts.feature_importance import FirstLayer, Ranked, not_dense, variance_importance
+from fedldp.parts.feature_importance import FirstLayer, not_dense, variance_importance
 from fedldp.parts.local_sgd import LocalSgd
-from fedldp.parts.sides import Client
+from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import as_tensors, read_weights
-from fedldp.wire import Broadcast, Sensitive
+from fedldp.wire import Broadcast, Sensitive, Vector
 
 _BLOCK = 2000
 """Activations of the first layer computed at a time, so that they stay in a processor's cache."""
@@ -50,19 +50,26 @@ class RankingSgd:
     first_layer: FirstLayer
     shift: float | None
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Ranked]:
-        """Return the client's weights after training, and its importance of features."""
-        self.training(broadcast, client)
+    def group(self, most_examples: int) -> int:
+        """Return that one client trains after the other: of its model the importance is taken."""
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights, and in ``aux`` their "importance" of features, (n, m)."""
+        found = [self._train(broadcast, client) for client in batch]
+        weights, importance = map(np.stack, zip(*found, strict=True))
+        return Sensitive(Update(rows=weights, aux={"importance": importance}))
+
+    def _train(self, broadcast: Broadcast, client: Client) -> tuple[Vector, NDArray[np.float64]]:
+        self.training.train(broadcast, client, lambda step: self.training.learning_rate)
         weights = read_weights(self.training.model)  # which training left there
         if self.shift is not None:
-            importance = sensitivity_importance(
+            return weights, sensitivity_importance(
                 self.training.model, client.examples, self.shift, self.training.device
             )
-        else:
-            before, after = map(self.first_layer.weights, (broadcast.weights, weights))
-            with np.errstate(invalid="ignore"):  # of weights that no encoder lets pass
-                importance = variance_importance(before, after)
-        return Sensitive(Ranked(weights, importance))
+        before, after = map(self.first_layer.weights, (broadcast.weights, weights))
+        with np.errstate(invalid="ignore"):  # of weights that no encoder lets pass
+            return weights, variance_importance(before, after)
 
 
 def sensitivity_importance(

@@ -1,12 +1,12 @@
 """The two halves of a system, and what each may know.
 
-    ClientSide    step      (Broadcast, Client) -> Sensitive       private data stays behind this
+    ClientSide    step      (Broadcast, Batch) -> Sensitive        private data stays behind this
                   encoder   (Sensitive, Broadcast, Sender) -> Report       and states its own event
     ServerSide    initial   randomness -> State
                   publish   State -> Broadcast
                   aggregate (State, reports, randomness) -> the next State, and metrics
 
-A client step sees examples, and what it returns is sealed. An encoder opens that, and sees no
+A local update sees examples, and what it returns is sealed. An encoder opens that, and sees no
 example. The server's state is its own: clients see what it publishes of it.
 """
 
@@ -27,7 +27,6 @@ from fedldp.wire import Broadcast, Incoming, Report, Reports, Sensitive, Vector
 if TYPE_CHECKING:
     import torch
 
-T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -104,22 +103,37 @@ Rows: TypeAlias = "NDArray[np.float32] | torch.Tensor"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clients:
-    """Simulated clients that train at once, as their step sees them.
+class Batch:
+    """Clients as their local update sees them: the only type that holds examples of several.
 
     Attributes:
-        indices: their numbers.
-        examples: those of all clients of the simulation.
+        indices: their numbers, from 0; public.
+        examples: those of all of them, and perhaps of others.
         rows: for each of them, which examples are its own.
         fresh: gives for a purpose the stream of each; see ``Client``.
-        alone: gives one of them as a ``Client``, by its place.
+        kept: likewise.
+        alone: gives one of them by its place, with its store: for what is drawn once, and for what
+            is done for one after the other.
     """
 
     indices: Sequence[int]
     examples: Examples = field(repr=False)
     rows: Sequence[NDArray[np.int64]] = field(repr=False)
     fresh: Callable[[str], Sequence[Stream]]
+    kept: Callable[[str], Sequence[Stream]]
     alone: Callable[[int], Client]
+
+    @classmethod
+    def of_one(cls, client: Client) -> Batch:
+        """Return one client, as at a site."""
+        return cls(
+            indices=[client.index],
+            examples=client.examples,
+            rows=[np.arange(len(client.examples))],
+            fresh=lambda purpose: [client.fresh(purpose)],
+            kept=lambda purpose: [client.kept(purpose)],
+            alone=lambda place: client,
+        )
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -181,25 +195,29 @@ class Update:
         return cls(rows=weights[None])
 
 
-class ClientStep(Protocol[T_co]):
-    """Compute a client's sensitive update from the broadcast and its private examples."""
+class LocalUpdate(Protocol):
+    """Compute clients' sensitive updates from the broadcast and their private examples."""
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[T_co]: ...
+    def group(self, most_examples: int) -> int:
+        """Return how many clients of a simulation train at once, by configuration alone.
 
+        Args:
+            most_examples: of a client.
 
-@runtime_checkable
-class ManyStep(Protocol):
-    """A client step that can train many clients of a simulation at once, which is faster.
-
-    What it gives agrees with training one by one to float rounding.
-    """
-
-    def pays(self, most_examples: int) -> bool:
-        """Return whether it is faster, where a client has so many examples at most."""
+        Returns:
+            ``batched_sgd.GROUP`` where training together is faster, else 1.
+        """
         ...
 
-    def many(self, broadcast: Broadcast, clients: Clients) -> Sensitive[Rows]:
-        """Return the weights of all of them."""
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return a row for each client.
+
+        Args:
+            broadcast: of the round.
+            batch: the clients; ``group`` of them at most, unless that is 1.
+            group: as the method gives it, or 1 for training one after the other, which agrees with
+                training together to float rounding.
+        """
         ...
 
 
@@ -235,20 +253,22 @@ class ClientSide:
     """A system's half that runs on a client.
 
     Attributes:
-        step: see ``ClientStep``.
+        step: see ``LocalUpdate``.
         encoder: see ``Encoder``; it is one client's own.
         exchanges: questions in one round.
         reporting: the one of them whose answer is the system's report: its encoder draws in it what
             it would draw in the only one.
+        trains_in: the one of them in which the client trains.
         turns: how many rounds what the client sends is protected for, where that is fewer than all.
         most_examples: of a client, where what its answers release counts so many at most.
         num_classes: labels are 0 to num_classes - 1.
     """
 
-    step: ClientStep[Any]
+    step: LocalUpdate
     encoder: Encoder[Any]
     exchanges: int = 1
     reporting: int = 0
+    trains_in: int = 0
     turns: int | None = None
     most_examples: int | None = None
     num_classes: int | None = None

@@ -1,7 +1,7 @@
 """A secure sum as a channel: the server is given the total of a round's reports, and no report.
 
     ClientSide   ---- summed_client ---->  four exchanges in one round (``parts.secure_sum``):
-      step         in MASKED_INPUT only      ADVERTISE     two public keys, signed if certified
+      trains in MASKED_INPUT only            ADVERTISE     two public keys, signed if certified
       encoder      its report, as words      SHARE_KEYS    sealed shares of the secrets behind masks
                    and masked                MASKED_INPUT  the words + masks, modulo 2^bits
                                              UNMASK        shares that take the masks off the total
@@ -32,7 +32,7 @@ from fedldp.mechanisms.summing import Summing, Words
 from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_identities import Identity
 from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.parts.sides import Client, ClientSide, ClientStep, Encoder, Sender
+from fedldp.parts.sides import ClientSide, Encoder, Sender
 from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.wire import Broadcast, Report, Sensitive
 
@@ -69,24 +69,11 @@ def summed_client(
         )
     return replace(
         side,
-        step=TrainWhenAsked(side.step),
         encoder=Answer(side.encoder, summing, setup, identity),
         exchanges=len(Phase),
         reporting=Phase.MASKED_INPUT,
+        trains_in=Phase.MASKED_INPUT,
     )
-
-
-@dataclass(frozen=True)
-class TrainWhenAsked:
-    """The client step: training, in the one exchange of a round that sends its result."""
-
-    training: ClientStep[Any]
-
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
-        """Return what training gives; nothing in the other exchanges."""
-        if client.exchange == Phase.MASKED_INPUT:
-            return self.training(_without_sum(broadcast), replace(client, exchange=0))
-        return Sensitive(np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True)

@@ -19,17 +19,18 @@ from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
-from fedldp.errors import FedldpError
+from fedldp.errors import FedldpError, WireError
 from fedldp.parts.local_sgd import PIECE, evaluate
 from fedldp.parts.sides import (
+    Batch,
     Client,
-    Clients,
     ClientSide,
-    ClientStep,
     Encoder,
+    LocalUpdate,
     Score,
     Senders,
     Tester,
+    Update,
 )
 from fedldp.parts.tensors import load_weights
 from fedldp.randomness import Stream
@@ -62,7 +63,7 @@ class Population:
     run: str
     layout: Layout = field(init=False)
     policy: Policy = field(init=False)
-    step: ClientStep[Any] = field(init=False)
+    step: LocalUpdate = field(init=False)
     encoders: Encoders = field(init=False)
     most_examples: int | None = field(init=False)
     _tester: Tester | None = field(init=False)
@@ -78,7 +79,7 @@ class Population:
         found = {
             "layout": layout,
             "policy": policy,
-            "step": config.client_step(problem, self.device),
+            "step": Watched(config.client_step(problem, self.device)),
             "encoders": Encoders(config, problem),
             "most_examples": config.most_examples(problem),
             "_tester": config.tester(problem, self.device),
@@ -105,9 +106,10 @@ class Population:
             index=index,
             examples=self._examples(index),
             side=ClientSide(
-                step=self._checked,
+                step=self.step,
                 encoder=self.encoders[index],
                 exchanges=self.config.exchanges,
+                trains_in=self.config.trains_in,
                 turns=self.config.participation.max_rounds(index),
                 most_examples=self.most_examples,
             ),
@@ -119,16 +121,17 @@ class Population:
 
     def answer(self, message: bytes, index: int, ledger: MemoryLedger) -> bytes:
         """Return what client ``index`` answers; an error says in which round, and whose it was."""
-        with naming(message, index):
+        with naming(round_of(message), index):
             return self.runtime(index, ledger).answer(message)
 
-    def block(self, indices: Sequence[int], round: int) -> Clients:
-        """Return clients for a step that trains them together, which a round has once."""
-        return Clients(
+    def batch(self, indices: Sequence[int], round: int) -> Batch:
+        """Return clients for their local update, which a round has once."""
+        return Batch(
             indices=indices,
             examples=self.dataset.train,
             rows=[self.members[index] for index in indices],
             fresh=partial(self.fresh, indices, round, 0),
+            kept=partial(self.kept, indices),
             alone=lambda place: self._client(round, int(indices[place])),
         )
 
@@ -153,6 +156,10 @@ class Population:
         seed = self.config.seed
         return [SimulationKeys(seed, index).fresh(round, exchange, purpose) for index in indices]
 
+    def kept(self, indices: Sequence[int], purpose: str) -> list[Stream]:
+        """Return the kept stream of each client for a purpose; see ``Keys.kept``."""
+        return [SimulationKeys(self.config.seed, index).kept(purpose) for index in indices]
+
     def score(self, broadcast: Broadcast, piece: int) -> Score:
         """Return the score on one piece of the test."""
         test = self.dataset.test
@@ -161,9 +168,6 @@ class Population:
         load_weights(self._model, self.layout, broadcast.weights)
         part = slice(piece * PIECE, (piece + 1) * PIECE)
         return evaluate(self._model, Examples(test.features[part], test.labels[part]), self.device)
-
-    def _checked(self, broadcast: Broadcast, client: Client) -> Sensitive[Any]:
-        return check(self.step(broadcast, client))
 
     def _client(self, round: int, index: int) -> Client:
         keys = SimulationKeys(self.config.seed, index)
@@ -211,31 +215,54 @@ class Encoders:
         return self._kinds[found[0]] if found.size == 1 else None
 
 
-def check(update: Sensitive[Any]) -> Sensitive[Any]:
-    """Stop a simulation where training gave NaN or infinity.
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """The local update of a simulation, which stops where training gave NaN or infinity.
 
     At a site that is a secret, and the encoder sends something public in its place; here the user
     is to see it.
 
-    Raises:
-        PrivacyError: it did.
+    Attributes:
+        step: trains.
     """
-    check_value(update.open())
-    return update
 
+    step: LocalUpdate
 
-def check_value(value: Any) -> None:
-    """Refuse what a client step gave, as ``check`` does."""
-    weights = getattr(value, "weights", value)
-    if weights.size:
-        check_releasable(weights)
+    def group(self, most_examples: int) -> int:
+        """Return how many clients train at once; see ``LocalUpdate``."""
+        return self.step.group(most_examples)
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return a row for each client; see ``LocalUpdate``.
+
+        Raises:
+            PrivacyError: a row is not finite; the error says in which round, and whose it is.
+        """
+        update = self.step(broadcast, batch, group)
+        rows = update.open().rows
+        finite = np.isfinite(rows) if isinstance(rows, np.ndarray) else rows.isfinite()
+        if not finite.all():
+            for index, row in zip(batch.indices, rows, strict=True):
+                with naming(broadcast.round, index):
+                    check_releasable(row if isinstance(row, np.ndarray) else row.cpu().numpy())
+        return update
 
 
 @contextmanager
-def naming(message: bytes, client: int) -> Iterator[None]:
-    """Let an error say in which round and for which client it arose."""
+def naming(round: int, client: int) -> Iterator[None]:
+    """Let an error say in which round and for which client it arose, unless it does."""
     try:
         yield
     except FedldpError as error:
-        round = read_question(message).broadcast.round
-        raise type(error)(f"round {round}, client {client}: {error}") from error
+        said = f"round {round}, client {client}: "
+        if str(error).startswith(said):
+            raise
+        raise type(error)(f"{said}{error}") from error
+
+
+def round_of(message: bytes) -> int:
+    """Return the round of a packed question; 0 of what is none."""
+    try:
+        return read_question(message).broadcast.round
+    except WireError:
+        return 0

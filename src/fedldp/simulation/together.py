@@ -26,24 +26,18 @@ from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.runtime import Pending, read
 from fedldp.errors import RunError, WireError
-from fedldp.parts.sides import Clients, ManyEncoder, ManyStep, Rows, Update
-from fedldp.simulation.population import Population, check_value, naming
+from fedldp.parts.batched_sgd import GROUP
+from fedldp.parts.feature_importance import row_of
+from fedldp.parts.sides import ManyEncoder
+from fedldp.simulation.population import Population, naming, round_of
 from fedldp.transport.in_process import Packed
-from fedldp.wire import Broadcast, Sensitive, pack_reports
-
-GROUP = 64
-"""Clients that train at once: the next ones of a round, in its order."""
-
-
-def trains_together(population: Population) -> bool:
-    """Return whether the clients of a run train in groups, which its configuration decides."""
-    step = population.step
-    return isinstance(step, ManyStep) and step.pays(population.members.largest)
+from fedldp.wire import Sensitive, pack_reports
 
 
 def group_of(population: Population) -> int:
     """Return how many clients are the least piece of work that does not change a bit."""
-    return GROUP if trains_together(population) else 1
+    alone = population.config.exchanges > 1  # an executed sum masks client by client
+    return 1 if alone else population.step.group(population.members.largest)
 
 
 def answers(
@@ -57,12 +51,13 @@ def answers(
         indices: of the clients; where they train together, whole groups, but for the last.
         ledger: theirs.
     """
-    if not trains_together(population):
+    size = group_of(population)
+    if size == 1:
         for index in indices:
             yield [index], [population.answer(message, index, ledger)]
         return
-    for start in range(0, len(indices), GROUP):
-        group = indices[start : start + GROUP]
+    for start in range(0, len(indices), size):
+        group = indices[start : start + size]
         if len(set(group)) < len(group):
             raise RunError(f"clients {sorted(group)}: one of them is asked twice at once")
         found = _whole(population, message, group, ledger)
@@ -83,18 +78,18 @@ def _whole(
         return None
     round, exchange = question.broadcast.round, question.exchange
     event, (most_rounds,) = encoder.event(exchange), turns
-    clients = population.block(indices, round)
+    batch = population.batch(indices, round)
     most = population.most_examples
-    if draws_once(event) or (most is not None and max(map(len, clients.rows)) > most):
+    if draws_once(event) or (most is not None and max(map(len, batch.rows)) > most):
         return None
     place, charged = Place(population.run, round, exchange, digest), np.asarray(indices)
     if any(each is not None for each in ledger.check(place, event, charged, most_rounds)):
         return None
-    updates = _train(population, message, question.broadcast, clients)
+    update = population.step(question.broadcast, batch, GROUP)
 
     def make() -> NDArray[np.uint8]:
         senders = population.senders(indices, round, exchange)
-        reports = encoder.many(_sealed(updates), question.broadcast, senders)
+        reports = encoder.many(update, question.broadcast, senders)
         return pack_reports(reports, run=population.run, exchange=exchange)
 
     released = ledger.release(place, event, charged, make, most_rounds)
@@ -109,38 +104,16 @@ def _each(
     prepared = [runtime.prepare(message) for runtime in runtimes]
     pending = {r.index: one for r, one in zip(runtimes, prepared, strict=True)
                if isinstance(one, Pending)}  # fmt: skip
-    updates: Iterator[Any] = iter(())
+    updates: Iterator[Sensitive[Any]] = iter(())
     if pending:
         broadcast = next(iter(pending.values())).broadcast
-        clients = population.block(list(pending), broadcast.round)
-        updates = iter(_here(_train(population, message, broadcast, clients).open()))
+        batch = population.batch(list(pending), broadcast.round)
+        trained = population.step(broadcast, batch, GROUP)
+        updates = (row_of(trained, place) for place in range(len(batch)))
     found = []
     for runtime, one in zip(runtimes, prepared, strict=True):
-        with naming(message, runtime.index):
+        with naming(round_of(message), runtime.index):
             if isinstance(one, Pending):
-                one = runtime.finish(one, Sensitive(next(updates)))
+                one = runtime.finish(one, next(updates))
             found.append(one)
     return found
-
-
-def _train(
-    population: Population, message: bytes, broadcast: Broadcast, clients: Clients
-) -> Sensitive[Rows]:
-    step = population.step
-    assert isinstance(step, ManyStep)
-    updates = step.many(broadcast, clients)
-    rows = updates.open()
-    finite = np.isfinite(rows) if isinstance(rows, np.ndarray) else rows.isfinite()
-    if not finite.all():
-        for index, row in zip(clients.indices, _here(rows), strict=True):
-            with naming(message, index):
-                check_value(row)
-    return updates
-
-
-def _sealed(updates: Sensitive[Rows]) -> Sensitive[Update]:
-    return Sensitive(Update(rows=updates.open()))
-
-
-def _here(rows: Rows) -> NDArray[np.float32]:
-    return rows if isinstance(rows, np.ndarray) else rows.cpu().numpy()

@@ -31,10 +31,10 @@ from fedldp.models import layout_of
 from fedldp.parts.per_client import Own, is_own, of_client, of_equal_values
 from fedldp.parts.sides import (
     ClientSide,
-    ClientStep,
     Draw,
     Draws,
     Encoder,
+    LocalUpdate,
     ServerSide,
     State,
     Tester,
@@ -231,7 +231,7 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         """
 
     @abstractmethod
-    def client_step(self, problem: Problem, device: torch.device) -> ClientStep[Any]:
+    def client_step(self, problem: Problem, device: torch.device) -> LocalUpdate:
         """Return what trains on a client's examples; all clients share it."""
 
     @abstractmethod
@@ -247,12 +247,18 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         """The questions that a client is asked in one round."""
         return 1
 
+    @property
+    def trains_in(self) -> int:
+        """The exchange of a round in which clients train."""
+        return 0
+
     def client(self, problem: Problem, client: int, device: torch.device) -> ClientSide:
         """Return the half of one client."""
         return ClientSide(
             step=self.client_step(problem, device),
             encoder=self.client_encoder(problem, client),
             exchanges=self.exchanges,
+            trains_in=self.trains_in,
             turns=self.participation.max_rounds(client),
             most_examples=self.most_examples(problem),
             num_classes=problem.num_classes,

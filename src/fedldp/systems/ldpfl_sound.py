@@ -58,7 +58,7 @@ from fedldp.parts.averaging import SendPlain
 from fedldp.parts.images import check_images
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, indices_of_round, kept_order
-from fedldp.parts.sides import Client, Score, ServerSide
+from fedldp.parts.sides import Batch, Client, Score, ServerSide, Update
 from fedldp.registry import is_address
 from fedldp.systems._server import MeanServerConfig
 from fedldp.systems.base import EpsilonMeaning, Problem
@@ -197,21 +197,30 @@ def _randomiser(name: str, epsilon: float, delta: float, size: int) -> Mechanism
 
 @dataclass(frozen=True, eq=False)
 class RandomisedSgd:
-    """The client step: SGD by gradients that are randomised one by one, each example used once."""
+    """The local update: SGD by gradients that are randomised one by one, each example used once."""
 
     config: LdpflSoundConfig
     features: OrientedGradients
     model: nn.Module
     device: torch.device
 
-    def __call__(self, broadcast: Broadcast, client: Client) -> Sensitive[Vector]:
-        """Return the client's weights after this round's examples, float32, shape (d,)."""
+    def group(self, most_examples: int) -> int:
+        """Return that one client trains after the other."""
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after this round's examples, float32, shape (n, d)."""
+        from fedldp.parts.batched_sgd import train_alone
+
+        return train_alone(batch, lambda client: self._once(broadcast, client))
+
+    def _once(self, broadcast: Broadcast, client: Client) -> Vector:
         kept = client.store.arrays(
             "trained",
             lambda: {"weights": self._train(broadcast, client)},
             round=broadcast.round,
         )
-        return Sensitive(kept["weights"])
+        return kept["weights"]
 
     def _train(self, broadcast: Broadcast, client: Client) -> Vector:
         from fedldp.randomness import torch_seeded

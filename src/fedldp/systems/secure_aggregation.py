@@ -38,7 +38,7 @@ from fedldp.mechanisms.summing import Summing
 from fedldp.parts.changes import open_weights
 from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import ClientSide, Sender, ServerSide
-from fedldp.parts.summed_client import Answer, Phase, TrainWhenAsked
+from fedldp.parts.summed_client import Answer, Phase
 from fedldp.parts.summed_server import summed_server
 from fedldp.systems._server import MeanServerConfig
 from fedldp.systems.base import Problem
@@ -47,6 +47,8 @@ from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch
+
+    from fedldp.parts.local_sgd import LocalSgd
 
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
@@ -121,17 +123,22 @@ class SecureAggregationConfig(MeanServerConfig):
         """Return what answers in each exchange."""
         return Answer(SendCodes(self.codes), self.summing(problem), self.setup(problem))
 
-    def client_step(self, problem: Problem, device: torch.device) -> TrainWhenAsked:
-        """Return plain SGD, in the exchange that sends its result."""
-        return TrainWhenAsked(self.sgd(problem, device))
+    @property
+    def trains_in(self) -> int:
+        """In the exchange that sends the result."""
+        return Phase.MASKED_INPUT
+
+    def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
+        """Return plain SGD."""
+        return self.sgd(problem, device)
 
     def inner_client(self, problem: Problem, client: int, device: torch.device) -> ClientSide:
         """Return the half of one client without the sum."""
         return replace(
             self.client(problem, client, device),
-            step=self.sgd(problem, device),
             encoder=SendCodes(self.codes),
             exchanges=1,
+            trains_in=0,
         )
 
     def inner_server(self, problem: Problem) -> ServerSide:
