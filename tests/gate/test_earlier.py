@@ -6,17 +6,19 @@ See ``of_5900278/made_by.py``: its files are never made anew.
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 import fedldp
-from fedldp.accounting.budget import Budget
-from fedldp.accounting.events import to_record
+from fedldp.accounting.accountants import Kind, from_record
+from fedldp.accounting.budget import Budget, price
+from fedldp.accounting.events import PureReport, to_record
 from fedldp.accounting.ledger import LedgerUnusable, OverBudget, Place
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.deployment.agreement import check_stated, read_agreement
@@ -99,6 +101,38 @@ def test_a_finished_run_is_loaded(tmp_path: Path, fedldp_command: Callable[..., 
     assert outcome.status == 0, outcome
     again = fedldp_command("run", "--resume", folder)
     assert again.status == 0, again
+
+
+# Events
+
+
+@pytest.mark.parametrize("known", json.loads((THERE / "events.json").read_text()))
+def test_an_event_is_read_priced_and_kept_as_it_was(known: dict[str, Any]) -> None:
+    event = from_record(known["record"])
+    assert json.dumps(to_record(event)) == json.dumps(known["record"])  # a ledger hashes the text
+    assert from_record(to_record(event)) == event
+    prices = {kind: price(event, kind) for kind in get_args(Kind)}
+    finite = {kind: None if cost == math.inf else cost for kind, cost in prices.items()}
+    assert list(golden.differences(known["prices"], finite, tolerance=1e-12)) == []
+
+
+def test_the_name_of_a_class_is_kept_nowhere() -> None:
+    event = PureReport(epsilon=1.0)
+    before = PureReport.__name__
+    try:
+        PureReport.__name__ = "Renamed"
+        assert to_record(event)["event"] == "PureReport"
+        assert from_record(to_record(event)) == event
+    finally:
+        PureReport.__name__ = before
+
+
+def test_every_event_that_there_was_is_among_them() -> None:
+    names = {"TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare"}
+    names |= {"SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord"}
+    names |= {"DrawnOnce", "Several"}
+    records = json.loads((THERE / "events.json").read_text())
+    assert {each["record"]["event"] for each in records} == names
 
 
 # A site

@@ -9,6 +9,7 @@ north       a site's folder: policy, key, data, two accepted agreements, a ledge
 asked       what the server asked it, in order, and what it answered; the last ones of each run are
             still to be asked, and were answered by a copy of the site
 known.json  what the ledger said then
+events.json records of all kinds of events, written by hand, and their prices
 *.agreement the two agreements
 
 Folders are packed: NAME.zip.
