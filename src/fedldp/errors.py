@@ -9,6 +9,10 @@ class ConfigError(FedldpError):
     """A setting is unknown, malformed or out of range."""
 
 
+class UnfitEvent(ConfigError):
+    """A mechanism states an event that no mechanism may state of its own report."""
+
+
 class PrivacyError(FedldpError):
     """A value may not be released: nothing has left the client."""
 

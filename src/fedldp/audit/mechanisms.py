@@ -12,7 +12,7 @@ from fedldp.audit.playing import play
 from fedldp.audit.seen import Keys
 from fedldp.audit.verdicts import Audit, Verdict, note_of, verdict_of
 from fedldp.errors import ConfigError, FedldpError
-from fedldp.mechanisms import Mechanism, MechanismSettings
+from fedldp.mechanisms import Mechanism, MechanismSettings, stated_event
 
 DELTA = 1e-5
 CURVE = (0.01, 0.1, 0.3)
@@ -186,7 +186,7 @@ def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
         settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=plan.clip, size=size)
         try:
             mechanism = cls.from_settings(settings)
-            mechanism.event(size)
+            stated_event(mechanism, size)
         except FedldpError as error:
             refusals.append(error)
             continue
@@ -208,7 +208,7 @@ def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
 def _reports_of(
     mechanism: Mechanism, size: int, epsilon: float, *, again: bool
 ) -> Iterator[Question]:
-    event = mechanism.event(size)
+    event = stated_event(mechanism, size)
     deltas = (0.0,) if is_pure(event) else (DELTA, *CURVE)
     units: list[Unit] = ["client-round"]
     if size > 1 and coordinate_of(on_side(event, "client")) is not None:
@@ -233,7 +233,7 @@ def _reports_of(
 
 
 def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[Question]:
-    game, event = CoordinateGame(mechanism=mechanism), mechanism.event(BLOCK)
+    game, event = CoordinateGame(mechanism=mechanism), stated_event(mechanism, BLOCK)
     # Where the budget is of a whole report, next to nothing is left for one of so many coordinates.
     if mechanism.epsilon_unit == "weight" and is_alike(event) and game.width is not None:
         yield Question(

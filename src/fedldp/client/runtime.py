@@ -172,7 +172,11 @@ class ClientRuntime:
         if reason is not None:
             refusal = Refusal(round=round, reason=reason)
             return pack_answer(refusal, run=question.run, exchange=exchange)
-        event = self.side.encoder.event(exchange)
+        try:
+            event = self.side.encoder.event(exchange)
+        except Exception as error:  # of a mechanism that states now what it may not
+            self._failed(error)
+            return self._refusal(round, exchange, Reason.POLICY)
         place = Place(self.policy.run, round, exchange, digest)
         (verdict,) = self.ledger.check(
             place, event, [self.index], self.side.turns, lambda client: self.store.holds(_DRAWN)

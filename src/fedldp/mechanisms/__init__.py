@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.accountants import ACCOUNTANTS, UNITS, Normal, loss_of
+from fedldp.accounting.budget import cost
 from fedldp.accounting.events import Event
 from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.errors import ConfigError, PrivacyError, RunError, UnfitEvent
 from fedldp.mechanisms._packed import add_ones, count_ones, packed_bytes
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 from fedldp.randomness import Stream
@@ -96,7 +98,8 @@ class Mechanism(ABC):
     def event(self, size: int) -> Event:
         """Return what a report of ``size`` values releases: the mechanism's privacy claim as data.
 
-        It must hold for every value of whatever ranges the broadcast carries.
+        It must hold for every value of whatever ranges the broadcast carries. ``stated_event``
+        says what may be stated.
         """
 
     @abstractmethod
@@ -320,6 +323,40 @@ class BitMechanism(Mechanism):
     def summing(self, size: int, most: int) -> Summing:
         """Return how ones are counted."""
         return counts_of_bits(size, most)
+
+
+def stated_event(mechanism: Mechanism, size: int) -> Event:
+    """Return what a mechanism states of a report of ``size`` values, if it may state that.
+
+    That a release tells nothing, is drawn once, or counts less for one record, is known by whoever
+    decides what a mechanism is given and how often: an encoder. A mechanism that could say so would
+    set its own price. It states an event of a class that is in the table of accountants and that
+    mechanisms may state, of all its coordinates, and of some cost.
+
+    Raises:
+        UnfitEvent: it states anything else.
+    """
+    event, cls = mechanism.event(size), type(mechanism)
+    what = f"mechanism = {cls.__module__}:{cls.__qualname__}: it states"
+    found = ACCOUNTANTS.get(type(event))  # of the very class: a subclass says anything of itself
+    if found is None or not found.by_mechanism:
+        known = ", ".join(each.__name__ for each, row in ACCOUNTANTS.items() if row.by_mechanism)
+        raise UnfitEvent(f"{what} {type(event).__name__} of a report; state one of {known}")
+    try:
+        event = replace(event)  # which checks all fields again, whatever was done to them
+    except ConfigError as error:
+        raise UnfitEvent(f"{what} a {type(event).__name__} that is none: {error}") from error
+    counted = size if found.size is None else found.size(event)
+    if counted != size:
+        raise UnfitEvent(
+            f"{what} {counted} coordinates of a report of {size}; count all, or state a PureReport"
+        )
+    free = any(cost(event, kind) == 0 for kind in UNITS)
+    if free or (isinstance(loss := loss_of(event), Normal) and loss.mu(1) == 0):
+        raise UnfitEvent(
+            f"{what} that a report costs nothing ({event}); state what it costs, rounded up"
+        )
+    return event
 
 
 def mechanisms() -> dict[str, type[Mechanism]]:

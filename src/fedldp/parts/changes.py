@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.errors import RunError
-from fedldp.mechanisms import Counts, Mechanism
+from fedldp.mechanisms import Counts, Mechanism, stated_event
 from fedldp.parts.sides import Sender, Senders, Update
 from fedldp.wire import (
     Broadcast,
@@ -110,7 +110,7 @@ class SendChange:
 
     def event(self, exchange: int = 0) -> Event:
         """Return the mechanism's event."""
-        return self.mechanism.event(self.size)
+        return stated_event(self.mechanism, self.size)
 
     def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, sender: Sender) -> Report:
         """Return the report of one client."""

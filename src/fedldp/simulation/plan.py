@@ -32,7 +32,7 @@ from fedldp.data import (
 )
 from fedldp.data.folder import in_use, locate
 from fedldp.data.sources import find_source
-from fedldp.errors import ConfigError
+from fedldp.errors import ConfigError, UnfitEvent
 from fedldp.registry import check_extra, is_installed
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
@@ -291,14 +291,23 @@ def solved(
     def reached(budget: float) -> float:
         return _epsilon_of(stated(config.with_budget(budget))["guarantees"], target)
 
+    stated_some, unfit = False, list[UnfitEvent]()
+
     def reached_or_infinite(budget: float) -> float:
+        nonlocal stated_some
         # A mechanism that does not go so far does not reach the target either.
         try:
-            return reached(budget)
-        except ConfigError:
+            found = reached(budget)
+            stated_some = True
+            return found
+        except ConfigError as error:
+            if isinstance(error, UnfitEvent):
+                unfit.append(error)
             return math.inf
 
     below = [e for e in GRID if reached_or_infinite(e) <= target.epsilon]
+    if unfit and not stated_some:
+        raise unfit[0]  # it is no matter of the budget
     if not below:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "

@@ -34,7 +34,13 @@ from fedldp.accounting.statement import Claim
 from fedldp.algorithms.server_update import Aggregate, Mean, Values
 from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges
 from fedldp.errors import ConfigError, RunError
-from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
+from fedldp.mechanisms import (
+    BitMechanism,
+    Mechanism,
+    MechanismSettings,
+    find_mechanism,
+    stated_event,
+)
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import finite_on_device, open_many, open_weights
@@ -323,7 +329,7 @@ class Randomise:
 
     def event(self, exchange: int = 0) -> Event:
         """Return what one report releases: the mechanism's event."""
-        event = self.mechanism.event(self.size)
+        event = stated_event(self.mechanism, self.size)
         if self.label is not None and isinstance(event, TwoValuedBits):
             return replace(event, group=self.label)
         return event

@@ -1,0 +1,205 @@
+"""What a mechanism may state of its report; anything else is refused before a release."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtimes import LAYOUT, Site, question, refusal_of
+
+import fedldp
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    GaussianReport,
+    GaussianShare,
+    InClear,
+    NoData,
+    PerRecord,
+    PureCoordinates,
+    PureReport,
+    SampledClientsGaussian,
+    SampledGaussian,
+    Several,
+    TwoValuedBits,
+)
+from fedldp.deployment.agreeing import agree
+from fedldp.errors import ConfigError, FedldpError
+from fedldp.mechanisms import Mechanism, mechanisms, stated_event
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.parts.changes import SendChange
+from fedldp.systems.base import Problem
+from fedldp.wire import Reason
+
+PURE = PureReport(epsilon=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cheaper(PureReport):
+    """A subclass that could say anything of itself."""
+
+
+def thawed(event: Event, **changes: Any) -> Event:
+    """Return an event with fields that its checks never saw."""
+    for name, value in changes.items():
+        object.__setattr__(event, name, value)
+    return event
+
+
+REFUSED: dict[str, Callable[[int], Any]] = {
+    "no data": lambda d: NoData(what="public keys"),
+    "drawn once": lambda d: DrawnOnce(drawn=PURE, identity="bits"),
+    "per record": lambda d: PerRecord(record=PURE, client=PURE),
+    "several": lambda d: Several(each=PURE, count=2),
+    "sampled": lambda d: SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3),
+    "sampled clients": lambda d: SampledClientsGaussian(
+        noise_multiplier=1.0, sample_size=1, population=100
+    ),
+    "fewer bits": lambda d: TwoValuedBits(epsilon=1.0, coordinates=d - 1),
+    "more bits": lambda d: TwoValuedBits(epsilon=1.0, coordinates=d + 1),
+    "one coordinate": lambda d: PureCoordinates(groups=((1.0, 1),)),
+    "a subclass": lambda d: Cheaper(epsilon=1.0),
+    "free": lambda d: PureReport(epsilon=0.0),
+    "free bits": lambda d: TwoValuedBits(epsilon=0.0, coordinates=d),
+    "free as a whole": lambda d: TwoValuedBits(epsilon=1.0, coordinates=d, whole=0.0),
+    "free noise": lambda d: GaussianReport(mu=1.0, rho=0.0),
+    "free of mu": lambda d: GaussianReport(mu=0.0, rho=1.0),
+    "free share": lambda d: GaussianShare(squared_distance=0, variance=64),
+    "no event": lambda d: 1.0,
+    "none": lambda d: None,
+    "negative": lambda d: thawed(PureReport(epsilon=1.0), epsilon=-5.0),
+    "not a number": lambda d: thawed(PureReport(epsilon=1.0), epsilon=float("nan")),
+}
+ALLOWED: dict[str, Callable[[int], Event]] = {
+    "bits": lambda d: TwoValuedBits(epsilon=1.0, coordinates=d, whole=2.0),
+    "coordinates": lambda d: PureCoordinates(groups=((1.0, d - 1), (2.0, 1))),
+    "report": lambda d: PURE,
+    "gaussian": lambda d: GaussianReport(mu=1.0, rho=0.5),
+    "share": lambda d: GaussianShare(squared_distance=9, variance=64),
+    "clear": lambda d: InClear(what="weights"),
+}
+refused = pytest.mark.parametrize("event", REFUSED.values(), ids=REFUSED.keys())
+
+
+def own(event: Callable[[int], Any]) -> Mechanism:
+    """Return a mechanism of a user's own that states an event."""
+
+    @dataclass(frozen=True)
+    class Own(TwoPoint):
+        def event(self, size: int) -> Any:
+            return event(size)
+
+    return Own(1.0)
+
+
+@refused
+def test_what_is_no_event_of_its_own_report_is_refused_in_one_line(
+    event: Callable[[int], Any],
+) -> None:
+    with pytest.raises(ConfigError) as found:
+        stated_event(own(event), 8)
+    line = str(found.value)
+    assert line.startswith("mechanism = ")
+    assert "Own" in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("event", ALLOWED.values(), ids=ALLOWED.keys())
+def test_an_event_of_its_own_report_stands(event: Callable[[int], Event]) -> None:
+    assert stated_event(own(event), 8) == event(8)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [m for _, cls in sorted(mechanisms().items()) for m in cls.examples()], ids=repr
+)
+def test_the_mechanisms_of_the_package_keep_the_rule(mechanism: Mechanism) -> None:
+    for size in (1, 9, 64, 650):
+        try:
+            event = mechanism.event(size)
+        except FedldpError:  # so many coordinates are none of its settings
+            continue
+        assert stated_event(mechanism, size) == event
+
+
+@refused
+def test_a_client_of_its_own_keys_is_not_even_made(
+    event: Callable[[int], Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="mechanism = "):
+        Site(tmp_path, encoder=SendChange(own(event), LAYOUT.size)).start()
+
+
+def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> None:
+    stated: list[Event] = [PURE]
+    mechanism = own(lambda size: stated[-1])
+    site = Site(tmp_path, encoder=SendChange(mechanism, LAYOUT.size))
+    runtime = site.start()
+    stated.append(NoData(what="nothing"))
+    assert refusal_of(runtime.answer(question())).reason == Reason.POLICY
+    assert (site.step.calls, site.entries()) == (0, [])
+
+
+# As a user meets it: a file of her own, on the command line
+
+FILE = """
+from dataclasses import dataclass
+from fedldp.accounting.events import NoData
+from fedldp.mechanisms.two_point import TwoPoint
+
+@dataclass(frozen=True)
+class Free(TwoPoint):
+    name = "free"
+
+    def event(self, size):
+        return NoData(what="nothing, says its author")
+"""
+LINE = "error: mechanism = free_of_charge:Free: it states NoData of a report"
+
+
+@pytest.fixture
+def free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "free_of_charge.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "free_of_charge:Free"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("account",),
+        ("account", "--set", 'target={unit="client-run",epsilon=1}'),
+        ("run", "--out", "run"),
+        ("run", "--out", "run", "--set", "client_budget={limit=1e-6}"),
+    ],
+    ids=str,
+)
+def test_nobody_answers_for_nothing(
+    fedldp_command: Any, free: str, command: tuple[str, ...]
+) -> None:
+    outcome = fedldp_command(*command, "--set", f"mechanism={free}")
+    assert outcome.assert_refused().startswith(LINE)
+    assert not Path("run").exists()
+
+
+def test_an_audit_and_a_sweep_refuse_it_too(fedldp_command: Any, free: str) -> None:
+    audited = fedldp_command("audit", "--mechanism", free, "--quick")
+    assert "it states NoData of a report" in audited.assert_refused()
+    swept = fedldp_command(
+        "sweep", "--set", f"mechanism={free}", "--grid", "epsilon=1", "--out", "s", "--json"
+    )
+    assert swept.status == 2
+    found = json.loads(swept.out)
+    assert found["runs"] == []
+    assert all(LINE[7:] in each["reason"] for each in found["failed"])
+
+
+def test_sites_cannot_agree_on_it(free: str) -> None:
+    config = fedldp.recipe("quickstart", mechanism=free, num_clients=4, rounds=2)
+    sites = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
+    with pytest.raises(ConfigError, match="it states NoData of a report"):
+        agree(config, Problem((1, 8, 8), 10, 1437), sites, channel="named")
