@@ -18,7 +18,8 @@ from fedldp.simulation.engine import simulate
 from fedldp.sweeping import crew
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
-RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "idealised", "seconds", "run_dir"]
+RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "stated_by", "idealised",
+            "seconds", "run_dir"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,8 @@ def test_json_is_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
         assert not private or config["config"]["epsilon"] == run["settings"]["epsilon"]
         assert (run["epsilon"] is not None) == private
     for row in found["table"]:
-        assert list(row) == ["settings", "mean", "deviation", "seeds"]
+        assert list(row) == ["settings", "mean", "deviation", "seeds", "stated_by"]
+        assert row["stated_by"] == "fedldp"
         of_row = [r["accuracy"] for r in found["runs"] if r["settings"] == row["settings"]]
         assert row["seeds"] == len(of_row) == 2
         assert row["mean"] == pytest.approx(sum(of_row) / 2)

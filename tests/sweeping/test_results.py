@@ -13,7 +13,7 @@ import fedldp
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.sweeping.cells import Cell, Proven
+from fedldp.sweeping.cells import Cell, Stated
 from fedldp.sweeping.results import Sweep
 
 
@@ -22,23 +22,23 @@ def line(epsilon: float | None, **more: Any) -> dict[str, Any]:
             "assumptions": [], **more}  # fmt: skip
 
 
-def proven(*lines: dict[str, Any]) -> Proven:
-    return Proven.of({"guarantees": lines})
+def proven(*lines: dict[str, Any]) -> Stated:
+    return Stated.of({"guarantees": lines})
 
 
 def test_what_is_proven_is_the_least_of_a_clients_run_against_the_server() -> None:
     others = [line(0.1, unit="weight"), line(0.2, adversary="shuffled-server"),
               line(0.3, unit="client-round"), line(0.4, adversary="downlink")]  # fmt: skip
-    assert proven(*others, line(9.0), line(5.0, delta=1e-5)) == Proven(5.0, 1e-5, False)
-    assert proven(*others, line(5.0), line(9.0, delta=1e-5)) == Proven(5.0, 0.0, False)
+    assert proven(*others, line(9.0), line(5.0, delta=1e-5)) == Stated(5.0, 1e-5, False)
+    assert proven(*others, line(5.0), line(9.0, delta=1e-5)) == Stated(5.0, 0.0, False)
     assert proven(*others).epsilon == math.inf
     assert proven(*others, line(None)).epsilon == math.inf
 
 
 def test_ideal_noise_counts_only_where_nothing_else_is_known_and_says_so() -> None:
     ideal = line(1.0, assumptions=[IDEALISED])
-    assert proven(ideal, line(7.0)) == Proven(7.0, 0.0, False)
-    assert proven(ideal) == Proven(1.0, 0.0, True)
+    assert proven(ideal, line(7.0)) == Stated(7.0, 0.0, False)
+    assert proven(ideal) == Stated(1.0, 0.0, True)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_ideal_noise_counts_only_where_nothing_else_is_known_and_says_so() -> No
 )
 def test_it_is_what_the_statement_has(recipe: str, epsilon: float) -> None:
     config = fedldp.recipe(recipe)
-    found = Proven.of(plan(config, problem_of(config, None)).privacy)
+    found = Stated.of(plan(config, problem_of(config, None)).privacy)
     assert found.epsilon == pytest.approx(epsilon)
 
 
@@ -58,7 +58,7 @@ def cell(epsilon: float, *accuracies: float, proven: float, **settings: Any) -> 
          "seconds": 1.0, "run_dir": None}
         for seed, accuracy in enumerate(accuracies)
     ]  # fmt: skip
-    at = Proven(proven, 0.0 if proven == math.inf else 1e-5, False)
+    at = Stated(proven, 0.0 if proven == math.inf else 1e-5, False)
     return Cell(settings, [(run, at) for run in runs], None)
 
 
@@ -73,9 +73,9 @@ def result() -> Sweep:
 def test_the_table_has_mean_and_deviation(result: Sweep) -> None:
     assert result.table == [
         {"settings": {"recipe": "quickstart", "epsilon": 1}, "mean": pytest.approx(0.6),
-         "deviation": pytest.approx(math.sqrt(0.02)), "seeds": 2},
+         "deviation": pytest.approx(math.sqrt(0.02)), "seeds": 2, "stated_by": "fedldp"},
         {"settings": {"recipe": "quickstart", "epsilon": 2}, "mean": 0.8, "deviation": None,
-         "seeds": 1},
+         "seeds": 1, "stated_by": "fedldp"},
     ]  # fmt: skip
 
 
@@ -94,17 +94,18 @@ def test_people_see_it_with_what_failed(result: Sweep) -> None:
 
 def test_a_setting_and_what_is_proven_of_it_are_two_columns(result: Sweep) -> None:
     lines = result.to_csv().splitlines()
-    assert lines[0] == ("recipe,epsilon,seed,accuracy,loss,proven_epsilon,proven_delta,idealised,"
-                        "seconds,run_dir")  # fmt: skip
-    assert lines[1] == "quickstart,1,0,0.5,0.5,700.0,1e-05,False,1.0,"
-    assert lines[3] == "quickstart,2,0,0.8,0.5,inf,0.0,False,1.0,"
+    assert lines[0] == ("recipe,epsilon,seed,accuracy,loss,proven_epsilon,proven_delta,"
+                        "stated_epsilon,stated_delta,stated_by,idealised,seconds,"
+                        "run_dir")  # fmt: skip
+    assert lines[1] == "quickstart,1,0,0.5,0.5,700.0,1e-05,700.0,1e-05,fedldp,False,1.0,"
+    assert lines[3] == "quickstart,2,0,0.8,0.5,inf,0.0,inf,0.0,fedldp,False,1.0,"
     strange = Sweep([cell(1, 0.5, proven=3.0, loss="own")]).to_records()[0]
     assert (strange["setting loss"], strange["loss"]) == ("own", 0.5)
 
 
 def test_a_worst_run_stands_for_a_combination() -> None:
     runs = cell(1, 0.5, proven=2.0).runs[0], cell(1, 0.6, proven=3.0).runs[0]
-    worst = Cell({"recipe": "quickstart"}, runs, None).proven
+    worst = Cell({"recipe": "quickstart"}, runs, None).stated
     assert worst is not None
     assert worst.epsilon == 3.0
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedldp.accounting.accountants import coordinate_of, is_alike, is_pure, on_side
-from fedldp.accounting.guarantees import Unit, proven_epsilon
+from fedldp.accounting.guarantees import HOUSE, Unit, proven_epsilon
 from fedldp.audit.games import BLOCK, FULL, QUICK, CoordinateGame, Effort, ReportGame
 from fedldp.audit.playing import play
 from fedldp.audit.seen import Keys
 from fedldp.audit.verdicts import Audit, Verdict, note_of, verdict_of
 from fedldp.errors import ConfigError, FedldpError
-from fedldp.mechanisms import Mechanism, MechanismSettings, stated_event
+from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_event
 
 DELTA = 1e-5
 CURVE = (0.01, 0.1, 0.3)
@@ -59,6 +59,8 @@ class Row:
         attack: what was done.
         verdict: "bug" where proven < lower, "claim-broken" where claimed < lower, else "ok".
         note: how near the bound is to what is proven.
+        stated_by: whose word ``proven`` rests on: "fedldp", or the address of the user's own code,
+            of which nothing here proves it; ``as_json`` calls it "stated" then.
     """
 
     mechanism: str
@@ -75,6 +77,7 @@ class Row:
     attack: str
     verdict: Verdict
     note: str
+    stated_by: str = HOUSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +118,7 @@ class Question:
             shown = [game.play(self.proven[0], effort, keys, confidence, trials)]
         else:
             shown = game.play(list(self.deltas), self.proven[0], effort, keys, confidence, trials)
+        by = whose(type(game.mechanism))
         unit: Unit = "weight" if isinstance(game, CoordinateGame) else game.unit
         for delta, claimed, proven, each in zip(
             self.deltas, self.claimed, self.proven, shown, strict=True
@@ -131,7 +135,8 @@ class Question:
                 trials=each.trials,
                 attack=each.attack,
                 verdict=verdict_of(claimed, proven, each.lower),
-                note=note_of(proven, each.lower),
+                note=note_of(proven, each.lower, by),
+                stated_by=by,
             )
 
 
@@ -203,6 +208,13 @@ def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
             f"mechanism = {cls.__name__}: it takes none of the settings: {refusals[0]}"
         )
     return [replace(question, effort=plan.effort) for question in found]
+
+
+def whose(mechanism: type[Mechanism]) -> str:
+    """Return whose word a mechanism's event is: "fedldp", or the address of one's own class."""
+    if mechanism in mechanisms().values():
+        return HOUSE
+    return f"{mechanism.__module__}:{mechanism.__qualname__}"
 
 
 def _reports_of(

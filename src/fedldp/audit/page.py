@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from fedldp.accounting.guarantees import HOUSE
 from fedldp.audit import linkage, poisoning
 from fedldp.audit.attacks import Attack, attack
 from fedldp.audit.verdicts import Audit, title_of
@@ -65,6 +66,7 @@ def page(audit: Audit, more: Beside | None = None) -> str:
     return render(
         "audit.html",
         audit=audit,
+        own=[by for by in dict.fromkeys(row.stated_by for row in audit.rows) if by != HOUSE],
         parts=[(title, list(rows)) for title, rows in groupby(audit.rows, key=title_of)],
         attacks=attacks,
         curves=_curves(attacks) if drawn else [],

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
 from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Pair, Shape, Swap, pairs
 from fedldp.audit.events import Found, best, lower_bound
@@ -18,6 +18,7 @@ from fedldp.audit.telling import scores
 from fedldp.audit.verdicts import Verdict, note_of, verdict_of
 from fedldp.audit.views import Observed, View
 from fedldp.parts.tensors import one_thread
+from fedldp.systems import whose_word
 from fedldp.systems.base import Problem, SystemConfig
 
 
@@ -66,6 +67,8 @@ class SystemRow:
         attack: what was done.
         verdict: "bug" where proven < lower, "claim-broken" where claimed < lower, else "ok".
         note: how near the bound is to what is proven.
+        stated_by: whose word ``proven`` rests on: "fedldp", or the address of the user's own code,
+            of which nothing here proves it; ``as_json`` calls it "stated" then.
     """
 
     system: str
@@ -84,6 +87,7 @@ class SystemRow:
     attack: str
     verdict: Verdict
     note: str
+    stated_by: str = HOUSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,6 +281,7 @@ class SystemQuestion:
     def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[SystemRow]:
         """Play, and yield a row for each of ``deltas``."""
         game, count = self.game, trials or self.trials()
+        by = whose_word(game.config)
         found = game.play(self.deltas, self.explore, count, keys, confidence)
         for delta, claimed, proven, each in zip(
             self.deltas, self.claimed, self.proven, found, strict=True
@@ -297,5 +302,6 @@ class SystemQuestion:
                 trials=each.trials,
                 attack=each.attack + game.apart,
                 verdict=verdict_of(claimed, proven, each.lower),
-                note=note_of(proven, each.lower),
+                note=note_of(proven, each.lower, by),
+                stated_by=by,
             )

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
+from fedldp.accounting.guarantees import HOUSE
+
 Verdict = Literal["ok", "claim-broken", "bug"]
 
 NEAR = 0.75
@@ -19,6 +21,9 @@ class AnyRow(Protocol):
 
     @property
     def verdict(self) -> Verdict: ...
+
+    @property
+    def stated_by(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +47,15 @@ class Audit:
             "verdict": self.verdict,
             "confidence": self.confidence,
             "seed": self.seed,
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [_row_as_json(row) for row in self.rows],
         }
+
+
+def _row_as_json(row: Any) -> dict[str, Any]:
+    """Return a row; a figure that rests on the word of the user's own code is not "proven"."""
+    found: dict[str, Any] = asdict(row)
+    stated = found["proven"]
+    return found | {"proven": stated if row.stated_by == HOUSE else None, "stated": stated}
 
 
 def title_of(row: Any) -> str:
@@ -64,14 +76,15 @@ def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Ver
     return "claim-broken" if claimed is not None and claimed < lower else "ok"
 
 
-def note_of(proven: float | None, lower: float) -> str:
+def note_of(proven: float | None, lower: float, stated_by: str = HOUSE) -> str:
     """Return how near a bound is to the proven figure: far is no sign of privacy."""
+    how = "proven" if stated_by == HOUSE else "stated"
     if proven is None:
-        return "alone: nothing is proven"
+        return f"alone: nothing is {how}"
     if proven < lower:
-        return "beyond the proven figure"
+        return f"beyond the {how} figure"
     if lower == 0:
         return "nothing shown: a weak attack, too few trials, or a loose proof"
     if lower >= NEAR * proven:
-        return "near the proven figure"
-    return "far from the proven figure: a weak attack, too few trials, or a loose proof"
+        return f"near the {how} figure"
+    return f"far from the {how} figure: a weak attack, too few trials, or a loose proof"

@@ -22,6 +22,7 @@ from fedldp.data.examples import Examples
 from fedldp.parts.sides import State
 from fedldp.parts.tensors import one_thread
 from fedldp.randomness import KEY_BYTES, Stream
+from fedldp.systems import whose_word
 from fedldp.systems.base import Problem, SystemConfig
 from fedldp.wire import Broadcast, Question, Report, pack_question, read_answer
 
@@ -162,6 +163,7 @@ class WholeQuestion:
         scores, coins = self.game.play(keys)
         lower, how = best_lower(scores, coins, delta=self.delta, confidence=confidence)
         rounds = self.game.config.rounds
+        by = whose_word(self.game.config)
         kind = "records of one client" if self.game.unit == "record" else "clients"
         yield SystemRow(
             system=self.game.config.name(),
@@ -179,5 +181,6 @@ class WholeQuestion:
             trials=len(coins),
             attack=f"one run of {rounds} rounds, {len(coins)} {kind} swapped by coins; {how}",
             verdict=verdict_of(None, self.proven, lower),
-            note=note_of(self.proven, lower),
+            note=note_of(self.proven, lower, by),
+            stated_by=by,
         )

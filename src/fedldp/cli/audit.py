@@ -123,15 +123,23 @@ def _show(found: Audit) -> None:
 
     from rich.console import Console
 
+    from fedldp.accounting.guarantees import HOUSE
     from fedldp.audit.verdicts import title_of
 
     console = Console(highlight=False)
     for title, rows in groupby(found.rows, key=title_of):
         _show_rows(console, title, list(rows))
+    own = dict.fromkeys(row.stated_by for row in found.rows if row.stated_by != HOUSE)
+    if own:
+        console.print(
+            f"A stated figure rests on what {' and '.join(own)} states: nothing here proves it.",
+            soft_wrap=True,
+        )
+    how = "stated" if own else "proven"
     console.print(
         f"{found.subject}: {found.verdict}. With probability {found.confidence:g} at least, every "
         f"epsilon is at least what stands in its row (seed {found.seed}). How near a bound is to "
-        "the proven figure says how strong the attack was; a low bound is no sign of privacy.",
+        f"the {how} figure says how strong the attack was; a low bound is no sign of privacy.",
         soft_wrap=True,
     )
 
@@ -140,8 +148,11 @@ def _show_rows(console: Console, title: str, rows: list[Any]) -> None:
     from rich import box
     from rich.table import Table
 
+    from fedldp.accounting.guarantees import HOUSE
+
     of_system = hasattr(rows[0], "system")
-    columns = ["unit", "d", "delta", "claimed", "proven", "at least", "bound", "verdict"]
+    how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
+    columns = ["unit", "d", "delta", "claimed", how, "at least", "bound", "verdict"]
     if of_system:
         columns.insert(1, "against")
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)

@@ -13,7 +13,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedldp.accounting.guarantees import HOUSE
 from fedldp.accounting.shown import number
+from fedldp.accounting.statement import stated_by
 from fedldp.errors import ConfigError
 from fedldp.registry import import_extra
 from fedldp.reporting.runs import FinishedRun
@@ -68,10 +70,10 @@ def available() -> bool:
 
 
 def guarantees(name: str, privacy: dict[str, Any]) -> str:
-    """Return what is claimed beside what is proven, on a logarithmic scale, as SVG.
+    """Return what is claimed beside what is proven or stated, on a logarithmic scale, as SVG.
 
     A row for each unit and adversary, of the line that says most. A bar goes from the proven lower
-    bound of the true epsilon to the proven epsilon; no guarantee is a cross at the right end. The
+    bound of the true epsilon to the epsilon; no guarantee is a cross at the right end. The
     claim stands in the rows of its unit, or in one of its own, and as a line through all.
 
     Args:
@@ -138,7 +140,8 @@ def _draw_line(axes: Axes, row: int, line: dict[str, Any], low: float, end: floa
     axes.plot([place], [row], "o", color=_SERIES[0], ms=8)
     delta = f", delta {line['delta']!r}" if line["delta"] else ""
     left = place > math.sqrt(low * end)
-    words = f"proven {number(line['epsilon'])}{delta}"
+    how = "proven" if stated_by(line) == HOUSE else "stated"  # by whom is text of the folder
+    words = f"{how} {number(line['epsilon'])}{delta}"
     at = line["lower"] if left and line["lower"] else place
     axes.annotate(words, (at, row), (-9 if left else 9, 0), textcoords="offset points",
                   va="center", ha="right" if left else "left", fontsize=9)  # fmt: skip

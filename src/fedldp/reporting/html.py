@@ -18,7 +18,7 @@ from fedldp.errors import RunError
 from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.text import claim_text, explain, percent
+from fedldp.reporting.text import claim_text, explain, own_words, percent, standing
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -57,6 +57,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
         curve_texts={key: _course(runs, key) for key in ("accuracy", "loss")},
         drawn=drawn,
         differing=differing(runs),
+        own=any(own_words(run.summary["privacy"]) for run in runs),
         install=INSTALL,
     )
 
@@ -105,6 +106,7 @@ def _environment() -> Environment:
         "claim_text": claim_text,
         "explain": explain,
         "held_out": HELD_OUT,
+        "own_words": own_words,
         "is_idealised": lambda line: IDEALISED in line["assumptions"],
     }
     return environment
@@ -127,7 +129,8 @@ def _in_words(privacy: Mapping[str, Any]) -> str:
     parts = [f"claimed: {claim_text(privacy['claim'])}"]
     for line in privacy["guarantees"]:
         what = "no guarantee" if line["epsilon"] is None else f"epsilon {number(line['epsilon'])}"
-        parts.append(f"proven per {line['unit']} against the {line['adversary']}: {what}")
+        how = "proven" if line["epsilon"] is None else standing(line)
+        parts.append(f"{how} per {line['unit']} against the {line['adversary']}: {what}")
     return "; ".join(parts)
 
 

@@ -8,16 +8,16 @@ from html import escape
 from typing import Any
 
 from fedldp.reporting.text import (
-    STATEMENT_HEADS,
     claim_text,
     explain,
     print_statement,
+    statement_heads,
     statement_rows,
 )
 
 
 class Statement(dict[str, Any]):
-    """What is claimed, what is proven, and under which assumptions; the keys are those of JSON.
+    """What is claimed, what holds, and under which assumptions; the keys are those of JSON.
 
     "schema_version", "claim", "guarantees" and "warnings"; docs/privacy.md says what they mean.
     """
@@ -34,7 +34,7 @@ class Statement(dict[str, Any]):
         warnings = "".join(f"<p><b>warning</b> {escape(text)}</p>" for text in self["warnings"])
         return (
             f"<p><b>claim</b> {escape(claim_text(self['claim']))}</p>"
-            + html_table(STATEMENT_HEADS, statement_rows(self))
+            + html_table(statement_heads(self), statement_rows(self))
             + f"<p>{escape(explain(self))}</p>{warnings}"
         )
 

@@ -9,8 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.guarantees import HOUSE, IDEALISED
 from fedldp.accounting.shown import number
+from fedldp.accounting.statement import stated_by
 from fedldp.systems import SystemConfig
 
 Rows = list[dict[str, Any]]
@@ -27,7 +28,7 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
     if setting is not None:
         console.print(f"setting    {setting}", highlight=False, soft_wrap=True)
     console.print(f"claim      {claim_text(privacy['claim'])}", highlight=False, soft_wrap=True)
-    table = Table(*STATEMENT_HEADS)
+    table = Table(*statement_heads(privacy))
     for row in statement_rows(privacy):
         table.add_row(*row)
     console.print(table)
@@ -36,21 +37,49 @@ def print_statement(console: Console, privacy: dict[str, Any], setting: str | No
         console.print(f"warning    {warning}", highlight=False, soft_wrap=True)
 
 
-STATEMENT_HEADS = ("protected", "against", "epsilon", "delta", "true epsilon is at least")
+def statement_heads(privacy: dict[str, Any]) -> tuple[str, ...]:
+    """Return the heads of the table of guarantees.
+
+    Of a user's own code it says whose word a line is, where others have their lower bound: there is
+    none of such code.
+    """
+    last = "stated by" if own_words(privacy) else "true epsilon is at least"
+    return ("protected", "against", "epsilon", "delta", last)
+
+
+def own_words(privacy: Mapping[str, Any]) -> list[str]:
+    """Return the addresses of the user's own code on whose word lines of a statement rest."""
+    found = dict.fromkeys(stated_by(line) for line in privacy["guarantees"])
+    return [by for by in found if by != HOUSE]
+
+
+def standing(line: Mapping[str, Any]) -> str:
+    """Return whether a line with an epsilon is proven, or on whose word it rests."""
+    by = stated_by(line)
+    return "proven" if by == HOUSE else f"stated by {by}"
 
 
 def statement_rows(privacy: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return the table of guarantees below ``STATEMENT_HEADS``, as texts."""
+    """Return the table of guarantees below ``statement_heads``, as texts."""
+    own = own_words(privacy)
     return [
         (
             line["unit"] + (" (idealised)" if IDEALISED in line["assumptions"] else ""),
             line["adversary"],
             number(line["epsilon"]),
             repr(line["delta"]) if line["delta"] else "0",
-            "" if line["lower"] is None else number(line["lower"], up=False),
+            _by(line) if own else _lower(line),
         )
         for line in privacy["guarantees"]
     ]
+
+
+def _by(line: Mapping[str, Any]) -> str:
+    return "" if line["epsilon"] is None else stated_by(line)
+
+
+def _lower(line: Mapping[str, Any]) -> str:
+    return "" if line["lower"] is None else number(line["lower"], up=False)
 
 
 def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
@@ -86,7 +115,9 @@ def explain(privacy: dict[str, Any]) -> str:
     sentences = []
     for adversary in dict.fromkeys(adversary for _, adversary in best):
         lines = [line for (_, against), line in best.items() if against == adversary]
-        sentences += _proven(adversary, [line for line in lines if line["kind"] != "none"])
+        known = [line for line in lines if line["kind"] != "none"]
+        for by in dict.fromkeys(map(stated_by, known)):
+            sentences += _known(adversary, [line for line in known if stated_by(line) == by], by)
         sentences += _not_proven(adversary, [line for line in lines if line["kind"] == "none"])
     if any(MEANINGLESS < _size(line) < math.inf for line in best.values()):
         sentences.append(f"An epsilon above {MEANINGLESS:g} is no protection to speak of.")
@@ -104,22 +135,29 @@ def best_lines(privacy: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]
 
 
 def run_in_words(privacy: dict[str, Any]) -> str:
-    """Return what is proven of all that a client sends in its run, against the server."""
+    """Return what is stated of all that a client sends in its run, against the server.
+
+    Where that is not proven, it says on whose word it rests.
+    """
     line = best_lines(privacy).get(("client-run", "server"))
     if line is None or line["epsilon"] is None:
         return "no guarantee"
     delta = f" (delta {line['delta']!r})" if line["delta"] else ""
     idealised = ", idealised" if IDEALISED in line["assumptions"] else ""
-    return f"{number(line['epsilon'])}{delta}{idealised}"
+    own = "" if stated_by(line) == HOUSE else f", {standing(line)}"
+    return f"{number(line['epsilon'])}{delta}{idealised}{own}"
 
 
-def _proven(adversary: str, lines: Rows) -> list[str]:
+def _known(adversary: str, lines: Rows, by: str) -> list[str]:
     parts = []
     for line in lines:
         delta = f" (delta {line['delta']!r})" if line["delta"] else ""
         delta += " in idealised arithmetic" if IDEALISED in line["assumptions"] else ""
         parts.append(f"epsilon {number(line['epsilon'])}{delta} {_FROM[line['unit']]}")
-    return [f"{_WHO[adversary]} learns up to {'; '.join(parts)}."] if parts else []
+    who = _WHO[adversary]
+    if by != HOUSE:
+        who = f"If what {by} states is true, {who[0].lower()}{who[1:]}"
+    return [f"{who} learns up to {'; '.join(parts)}."]
 
 
 def _not_proven(adversary: str, lines: Rows) -> list[str]:
@@ -206,6 +244,9 @@ def print_result(
         # Of a budget for one weight alone a reader would take it that it is the run's.
         budget = "" if setting is None else f": {setting}"
         whole = run_in_words(summary["privacy"])
+        line = best_lines(summary["privacy"]).get(("client-run", "server"))
+        if line is not None and line["epsilon"] is not None and stated_by(line) == HOUSE:
+            whole += f", {standing(line)}"
         console.print(
             f"privacy    as stated above{budget}; epsilon of all that a client sends in the run, "
             f"against the server: {whole}",

@@ -1,4 +1,4 @@
-"""What came of one combination of settings, and what is proven of its runs."""
+"""What came of one combination of settings, and what is stated of its runs."""
 
 from __future__ import annotations
 
@@ -8,26 +8,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.guarantees import HOUSE, IDEALISED
+from fedldp.accounting.statement import stated_by
 
 
 @dataclass(frozen=True)
-class Proven:
-    """What is proven of all that a client sends in a run, against the server.
+class Stated:
+    """What a statement says of all that a client sends in a run, against the server.
 
     Attributes:
-        epsilon: the least that is proven; infinite where nothing is.
+        epsilon: the least that is stated; infinite where nothing is.
         delta: at which.
         idealised: whether it holds for ideal noise only, and not for the numbers that are sent.
+        by: whose word it rests on; see ``fedldp.accounting.guarantees.Guarantee``.
     """
 
     epsilon: float
     delta: float
     idealised: bool
+    by: str = HOUSE
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it rests on no code of the user's own; true of no guarantee at all."""
+        return self.by == HOUSE
 
     @classmethod
-    def of(cls, privacy: Mapping[str, Any]) -> Proven:
-        """Return what a statement proves; lines for real numbers come before idealised ones."""
+    def of(cls, privacy: Mapping[str, Any]) -> Stated:
+        """Return what a statement says; lines for real numbers come before idealised ones."""
         lines = [
             line
             for line in privacy["guarantees"]
@@ -38,7 +46,7 @@ class Proven:
         if not lines:
             return cls(math.inf, 0.0, False)
         best = min(real or lines, key=lambda line: float(line["epsilon"]))
-        return cls(float(best["epsilon"]), float(best["delta"]), not real)
+        return cls(float(best["epsilon"]), float(best["delta"]), not real, stated_by(best))
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Cell:
     """
 
     settings: Mapping[str, Any]
-    runs: Sequence[tuple[dict[str, Any], Proven]]
+    runs: Sequence[tuple[dict[str, Any], Stated]]
     reason: str | None
 
     @property
@@ -74,10 +82,10 @@ class Cell:
         return statistics.fmean(found) if found else None
 
     @property
-    def proven(self) -> Proven | None:
-        """The largest epsilon of its runs: what is proven of every one of them."""
-        found = [proven for _, proven in self.runs]
-        return max(found, key=lambda proven: (proven.epsilon, proven.delta)) if found else None
+    def stated(self) -> Stated | None:
+        """The largest epsilon of its runs: what holds of every one of them."""
+        found = [stated for _, stated in self.runs]
+        return max(found, key=lambda stated: (stated.epsilon, stated.delta)) if found else None
 
     def _values(self, name: str) -> list[float]:
         return [run[name] for run, _ in self.runs if run[name] is not None]

@@ -1,4 +1,4 @@
-"""Accuracy against what is proven, as a drawing."""
+"""Accuracy against what is proven or stated, as a drawing."""
 
 from __future__ import annotations
 
@@ -63,23 +63,27 @@ _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """The same figures give the same file."""
 
 Point = tuple[float, float, float]
-"""A proven epsilon, a mean accuracy and its deviation, in percent."""
+"""An epsilon, a mean accuracy and its deviation, in percent."""
 
 
 def _lines(cells: Sequence[Cell]) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
     for cell in cells:
-        if cell.mean is None or cell.proven is None:
+        if cell.mean is None or cell.stated is None:
             continue
-        point = cell.proven.epsilon, 100 * cell.mean, 100 * (cell.deviation or 0.0)
+        point = cell.stated.epsilon, 100 * cell.mean, 100 * (cell.deviation or 0.0)
         found.setdefault(_name(cell), []).append(point)
     return {name: sorted(points) for name, points in found.items()}
 
 
 def _name(cell: Cell) -> str:
     others: Mapping[str, Any] = {k: v for k, v in cell.settings.items() if k not in BUDGETS}
-    ideal = cell.proven is not None and cell.proven.idealised
-    return in_words(others) + (" (idealised arithmetic)" if ideal else "")
+    name, stated = in_words(others), cell.stated
+    if stated is not None and stated.idealised:
+        name += " (idealised arithmetic)"
+    if stated is not None and not stated.is_proven:
+        name += f" (stated by {stated.by})"
+    return name
 
 
 def _draw_line(axes: Any, name: str, points: list[Point], place: int) -> None:
@@ -115,7 +119,8 @@ def _set_x(axes: Any, found: Sequence[float], cells: Sequence[Cell]) -> None:
 
 
 def _x_label(cells: Sequence[Cell]) -> str:
-    proven = [cell.proven for cell in cells if cell.proven and cell.proven.epsilon < math.inf]
-    deltas = sorted({found.delta for found in proven})
+    known = [cell.stated for cell in cells if cell.stated and cell.stated.epsilon < math.inf]
+    deltas = sorted({found.delta for found in known})
     at = " or ".join(f"{delta:g}" for delta in deltas[:3])
-    return f"proven epsilon of a client's whole run, against the server, at delta {at}"
+    proven = "proven " if all(found.is_proven for found in known) else ""
+    return f"{proven}epsilon of a client's whole run, against the server, at delta {at}"

@@ -18,7 +18,7 @@ from fedldp.accounting.statement import HELD_OUT
 from fedldp.errors import ConfigError
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.text import percent
-from fedldp.sweeping.cells import Cell, Proven
+from fedldp.sweeping.cells import Cell, Stated
 from fedldp.sweeping.chart import draw
 
 CSV_BEGINS = b"recipe,"
@@ -45,9 +45,10 @@ class Sweep:
     def runs(self) -> list[dict[str, Any]]:
         """A mapping for each run: settings, seed, accuracy, loss, epsilon, seconds, run_dir.
 
-        The epsilon is proven of all that a client sends in the run, against the server, at the
-        statement's delta; None is infinity: nothing is proven. Where "idealised" is true, it holds
-        for noise of ideal arithmetic only, and not for the numbers that are sent.
+        The epsilon is of all that a client sends in the run, against the server, at the statement's
+        delta; None is infinity: no guarantee. It is proven where "stated_by" is "fedldp"; else that
+        is the address of code of the user's own, whose word it is. Where "idealised" is true, it
+        holds for noise of ideal arithmetic only, and not for the numbers that are sent.
         """
         return [run for cell in self.cells for run, _ in cell.runs]
 
@@ -56,6 +57,7 @@ class Sweep:
         """A mapping for each combination with a run: settings, mean, deviation, seeds (how many).
 
         The mean and the standard deviation over seeds (n - 1) are of the accuracy, 0 to 1.
+        "stated_by" says on whose word what is known of its privacy rests.
         """
         return [
             {
@@ -63,9 +65,10 @@ class Sweep:
                 "mean": cell.mean,
                 "deviation": cell.deviation,
                 "seeds": len(cell.runs),
+                "stated_by": cell.stated.by,
             }
             for cell in self.cells
-            if cell.runs
+            if cell.stated is not None
         ]
 
     def summary(self) -> dict[str, Any]:
@@ -79,23 +82,34 @@ class Sweep:
 
     def notes(self) -> list[str]:
         """Return what a reader of the numbers must know, in sentences."""
-        proven = [p for cell in self.cells for _, p in cell.runs if p.epsilon < math.inf]
-        deltas = " or ".join(f"{delta:g}" for delta in sorted({p.delta for p in proven}))
+        stated = [s for cell in self.cells for _, s in cell.runs if s.epsilon < math.inf]
+        deltas = " or ".join(f"{delta:g}" for delta in sorted({s.delta for s in stated}))
         at = f", at delta {deltas}" if deltas else ""
+        own = self.own_words()
         found = [
             "accuracy is a mean over seeds, with the standard deviation",
-            "epsilon is what is proven of all that a client sends in the run, against the server"
-            f"{at}; infinity (in JSON null) where nothing is",
+            f"epsilon is what is {'stated' if own else 'proven'} of all that a client sends in the "
+            f"run, against the server{at}; infinity (in JSON null) where nothing is",
         ]
+        if own:
+            if any(s.is_proven for s in stated):
+                found.append("what is stated by fedldp is proven")
+            what = " or ".join(own)
+            found.append(f"what {what} states is an assumption: nothing here proves it")
         if ideal := dict.fromkeys(
             str(cell.settings["recipe"])
             for cell in self.cells
-            if any(p.idealised for _, p in cell.runs)
+            if any(s.idealised for _, s in cell.runs)
         ):
             found.append(f"of {', '.join(ideal)} it holds in idealised arithmetic: simulation only")
         if self.private_scores:
             found.append(HELD_OUT)
         return found
+
+    def own_words(self) -> list[str]:
+        """Return the addresses of the user's own code on whose word figures rest."""
+        found = dict.fromkeys(s.by for cell in self.cells for _, s in cell.runs if not s.is_proven)
+        return list(found)
 
     def keys(self) -> list[str]:
         """Return the settings that vary, the recipe only where there are several."""
@@ -106,8 +120,10 @@ class Sweep:
     def to_records(self) -> list[dict[str, Any]]:
         """Return the runs as flat mappings: a column for each setting, and then what came of it.
 
-        The setting is "epsilon", and what is proven "proven_epsilon", infinite where
-        nothing is. It holds for the numbers that are sent, or only for "idealised" ones.
+        The setting is "epsilon", and what is proven "proven_epsilon", infinite where nothing is.
+        What "stated_by" states is "stated_epsilon": the same where that is "fedldp", and proven by
+        nobody where it is code of the user's own. Both hold for the numbers that are sent, or only
+        for "idealised" ones.
         """
         keys = list(dict.fromkeys(key for cell in self.cells for key in cell.settings))
         return [
@@ -117,14 +133,17 @@ class Sweep:
                 "seed": run["seed"],
                 "accuracy": run["accuracy"],
                 "loss": run["loss"],
-                "proven_epsilon": proven.epsilon,
-                "proven_delta": proven.delta,
-                "idealised": proven.idealised,
+                "proven_epsilon": stated.epsilon if stated.is_proven else math.inf,
+                "proven_delta": stated.delta if stated.is_proven else 0.0,
+                "stated_epsilon": stated.epsilon,
+                "stated_delta": stated.delta,
+                "stated_by": stated.by,
+                "idealised": stated.idealised,
                 "seconds": run["seconds"],
                 "run_dir": run["run_dir"],
             }
             for cell in self.cells
-            for run, proven in cell.runs
+            for run, stated in cell.runs
         ]
 
     def to_frame(self) -> Any:
@@ -153,7 +172,7 @@ class Sweep:
         return text.getvalue()
 
     def plot(self, path: Path | str | None = None) -> Any:
-        """Draw accuracy against proven epsilon; a notebook shows what is returned.
+        """Draw accuracy against epsilon; a notebook shows what is returned.
 
         Args:
             path: where to keep the picture (.svg, .png or .pdf); it is only drawn where it is None.
@@ -191,15 +210,18 @@ class Sweep:
         """Return the table for people: what its columns are called, and its rows."""
         keys = self.keys()
         failed = any(cell.reason is not None for cell in self.cells)
-        head = [*keys, "accuracy", "seeds", "loss", "proven epsilon"]
+        own = bool(self.own_words())
+        head = [*keys, "accuracy", "seeds", "loss"]
+        head += ["epsilon of a run", "stated by"] if own else ["proven epsilon"]
         rows = [
             [_text(cell.settings.get(key)) for key in keys]
             + [
                 _accuracy_text(cell),
                 str(len(cell.runs)),
                 "" if cell.loss is None else f"{cell.loss:.4f}",
-                _epsilon_text(cell.proven),
+                _epsilon_text(cell.stated),
             ]
+            + ([_by_text(cell.stated)] if own else [])
             + ([cell.reason or ""] if failed else [])
             for cell in self.cells
         ]
@@ -212,29 +234,33 @@ def _accuracy_text(cell: Cell) -> str:
     return f"{100 * cell.mean:.2f} ± {100 * cell.deviation:.2f} %"
 
 
-def _epsilon_text(proven: Proven | None) -> str:
-    """Return a proven epsilon for people, never too small."""
-    if proven is None:
+def _epsilon_text(stated: Stated | None) -> str:
+    """Return an epsilon for people, never too small."""
+    if stated is None:
         return ""
-    if proven.epsilon == math.inf:
+    if stated.epsilon == math.inf:
         return number(None)
-    text = number(proven.epsilon) + (f" (delta {proven.delta!r})" if proven.delta else "")
-    return text + (" idealised" if proven.idealised else "")
+    text = number(stated.epsilon) + (f" (delta {stated.delta!r})" if stated.delta else "")
+    return text + (" idealised" if stated.idealised else "")
+
+
+def _by_text(stated: Stated | None) -> str:
+    return "" if stated is None or stated.epsilon == math.inf else stated.by
 
 
 def run_of(
     settings: Mapping[str, Any], seed: int, summary: Mapping[str, Any], place: Path | None
 ) -> dict[str, Any]:
     """Return what a sweep says of a finished run, and where it lies."""
-    proven = Proven.of(summary["privacy"])
-    epsilon = proven.epsilon
+    stated = Stated.of(summary["privacy"])
     return {
         "settings": dict(settings),
         "seed": seed,
         "accuracy": summary["final"]["accuracy"],
         "loss": summary["final"]["loss"],
-        "epsilon": None if epsilon == math.inf else epsilon,
-        "idealised": proven.idealised,
+        "epsilon": None if stated.epsilon == math.inf else stated.epsilon,
+        "stated_by": stated.by,
+        "idealised": stated.idealised,
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
     }
@@ -242,8 +268,8 @@ def run_of(
 
 def _column(key: str) -> str:
     """Return a setting's column, which none of what came of a run may have too."""
-    taken = ("seed", "accuracy", "loss", "proven_epsilon", "proven_delta", "idealised", "seconds",
-             "run_dir")  # fmt: skip
+    taken = ("seed", "accuracy", "loss", "proven_epsilon", "proven_delta", "stated_epsilon",
+             "stated_delta", "stated_by", "idealised", "seconds", "run_dir")  # fmt: skip
     return f"setting {key}" if key in taken else key
 
 

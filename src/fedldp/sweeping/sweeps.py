@@ -13,7 +13,7 @@ from fedldp.accounting.statement import HELD_OUT
 from fedldp.data import Dataset, as_dataset
 from fedldp.errors import ConfigError
 from fedldp.settings import named
-from fedldp.sweeping.cells import Cell, Proven
+from fedldp.sweeping.cells import Cell, Stated
 from fedldp.sweeping.crew import Crew, assembled
 from fedldp.sweeping.folder import check_place, check_plain, held
 from fedldp.sweeping.grid import Design, Job, in_words, jobs
@@ -212,7 +212,7 @@ def _result(
     out: Path | None,
 ) -> Sweep:
     place_of = {id(job): place for place, job in places.items()}
-    cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Proven]], list[str]]] = {}
+    cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Stated]], list[str]]] = {}
     failed: list[dict[str, Any]] = []
     private_scores = False
     for job in found:
@@ -221,7 +221,7 @@ def _result(
         summary = None if place is None or place in reasons else summary_of(place)
         if summary is not None:
             run = run_of(job.settings, job.seed, summary, None if out is None else place)
-            runs.append((run, Proven.of(summary["privacy"])))
+            runs.append((run, Stated.of(summary["privacy"])))
             private_scores |= HELD_OUT in summary["privacy"]["warnings"]
             continue
         reason = job.refused if place is None else reasons[place]

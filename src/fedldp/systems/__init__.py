@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from fedldp.accounting.guarantees import HOUSE
 from fedldp.errors import ConfigError
 from fedldp.registry import is_address, load, scan
 from fedldp.systems.base import Problem, SystemConfig
@@ -21,6 +22,7 @@ __all__ = [
     "find_system",
     "own_code",
     "systems",
+    "whose_word",
     "with_left_out",
 ]
 
@@ -75,3 +77,8 @@ def own_code(config: SystemConfig) -> tuple[str, ...]:
     """
     named = (config.system, getattr(config, "mechanism", None))
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
+
+
+def whose_word(config: SystemConfig) -> str:
+    """Return what lines of ``config`` say in ``stated_by``: "fedldp", or the user's own code."""
+    return ", ".join(own_code(config)) or HOUSE

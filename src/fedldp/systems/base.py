@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -40,6 +40,7 @@ from fedldp.parts.sides import (
     Tester,
 )
 from fedldp.randomness import Stream
+from fedldp.registry import is_address
 from fedldp.systems._data import DataSettings
 from fedldp.systems._refusals import describe
 from fedldp.systems._repeating import Repeating
@@ -321,6 +322,8 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         meaning, value = self.epsilon_meaning, getattr(self, "epsilon", None)
         if meaning is None or value is None:
             return None
+        if is_address(self.name()):  # whose word it is that anything is proven
+            meaning = replace(meaning, standing="claimed")
         values = value if isinstance(value, list) else [of_client(value, 0)]
         shown = " to ".join(map(number, sorted({min(values), max(values)})))
         return f"epsilon {shown} {meaning}"
