@@ -151,7 +151,8 @@ def test_the_statement_before_a_run_is_that_of_the_ledgers_after_it(
 ) -> None:
     config = small(name)
     result = simulate(config, out=tmp_path / "run")
-    after = state(result.config, result.ledger.releases(result.run))
+    problem = problem_of(config, None)
+    after = state(result.config, problem, result.ledger.releases(result.run))
     assert after == result.privacy == planned(config)
     assert json.loads((tmp_path / "run" / "privacy.json").read_text()) == after
 

@@ -304,7 +304,8 @@ def test_the_statement_in_a_folder_holds_for_the_rounds_that_took_place(tmp_path
     assert kept is not None
     ledger = kept[2]
     (run,) = ledger.runs()
-    true = state(plan(config, problem_of(config, None)).settled, ledger.releases(run))
+    planned = plan(config, problem_of(config, None))
+    true = state(planned.settled, planned.problem, ledger.releases(run))
     printed = json.loads((out / "privacy.json").read_text())
     assert shuffled_epsilon(printed) >= shuffled_epsilon(true)
 

@@ -136,13 +136,14 @@ def test_its_statement_needs_no_data_and_names_every_line(
 @every_digits_recipe
 def test_later_rounds_never_make_what_was_released_cost_less(config: SystemConfig) -> None:
     longer = config.changed(rounds=5)
-    releases = plan(longer, problem_of(longer, None)).releases
+    problem = problem_of(longer, None)
+    releases = plan(longer, problem).releases
 
     def lines(rounds: int) -> dict[tuple[Any, ...], float]:
         until = releases.before(rounds + 1)
         return {
             tuple(line[key] for key in ("unit", "adversary", "kind")): line["epsilon"] or math.inf
-            for line in state(longer, until)["guarantees"]
+            for line in state(longer, problem, until)["guarantees"]
         }
 
     few, many = lines(2), lines(5)
@@ -183,7 +184,7 @@ def test_it_runs_and_its_ledgers_agree_with_its_statement(
         assert found.items() <= by_plan[round].items()
     if not getattr(config, "dropout", 0):  # who leaves before it releases anything pays nothing
         assert released == planned.releases
-    assert state(planned.settled, released) == result.privacy
+    assert state(planned.settled, planned.problem, released) == result.privacy
     assert planned.privacy == result.privacy
 
 

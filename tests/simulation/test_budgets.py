@@ -200,7 +200,7 @@ def test_the_statement_after_a_run_is_of_what_was_really_released(settings: dict
     result = simulate(config, before=shown.append)
     assert [each.privacy for each in shown] == [planned.privacy]  # the plan knows who will refuse
     assert result.ledger.releases(result.run) == released(table)
-    assert result.privacy == state(config, released(table)) == planned.privacy
+    assert result.privacy == state(config, planned.problem, released(table)) == planned.privacy
     without = config.changed(client_budget=None)
     unlimited = plan(without, problem_of(without, None)).privacy
     price = cost(event, "pure")
