@@ -211,7 +211,7 @@ def test_a_new_event_is_paid_for_and_kept(loaded: Any, tmp_path: Path, kind: Kin
     release(ledger, "run", 1, event, lambda: b"report")
     assert [each.event for each in SqliteLedger(ledger.path, budget).verify()] == [event]
     simulated = MemoryLedger(budget)
-    release(simulated.of(0), "run", 1, event, lambda: b"report")
+    release(simulated, "run", 1, event, lambda: b"report")
     assert MemoryLedger.from_record(simulated.to_record()).releases("run").events == [event]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import mpmath as mp
 import pytest
 from accounting_oracles import composed, invert, lattice_delta, one_line, truthful, two_valued
+from ledgers import release
 
 import fedldp
 from fedldp.accounting.accountants import from_record
@@ -206,7 +207,7 @@ def test_whole_reports_mix_with_single_bits() -> None:
 def test_a_ledger_refuses_what_holds_an_idealised_event(event: Any, tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "ledger", Budget("pure", 1e6))
     with pytest.raises(PrivacyError, match="real numbers only"):
-        ledger.release("run", 0, 0, bytes(32), event, lambda: pytest.fail("it was released"))
+        release(ledger, "run", 0, event, lambda: pytest.fail("it was released"))
 
 
 def test_records_of_events_read_back() -> None:

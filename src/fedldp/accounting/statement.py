@@ -11,12 +11,12 @@ from typing import Any
 from fedldp.accounting.accountants import (
     PARTS,
     Bits,
+    Clear,
     Normal,
     Part,
     Pure,
     coordinate_of,
     loss_of,
-    sent_in_clear,
     shuffled_bits,
     sides_of,
     summed_loss,
@@ -384,7 +384,7 @@ def _summed_part_lines(
 
 def _summed_lines(summed: SumInPath, releases: Releases, delta: float) -> list[Guarantee]:
     crowds = releases.crowds()
-    if any(sent_in_clear(event) for event in crowds):
+    if any(isinstance(loss_of(event), Clear) for event in crowds):
         return []  # a sum of what is not protected protects nothing
     if len(crowds) > 1:
         raise ConfigError("a sum's guarantee is known where all clients send one kind of report")

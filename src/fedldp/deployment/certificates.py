@@ -1,6 +1,6 @@
 """Keys and certificates for Flower: a CA, a server's certificate, the key pairs of nodes.
 
-All on the curve P-256, in the formats that flwr 1.41 reads: PEM for TLS, OpenSSH for SuperNodes.
+All on the curve P-256, in the formats that Flower reads: PEM for TLS, OpenSSH for SuperNodes.
 """
 
 from __future__ import annotations

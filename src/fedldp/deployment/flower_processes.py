@@ -27,7 +27,7 @@ PROGRAMS = {
 
 
 NODE_IS_IN = b"SuperNode ID:"
-"""What a SuperNode of flwr 1.41 logs once the SuperLink has let it in."""
+"""What a SuperNode (of ``flower_app.TESTED``) logs once the SuperLink has let it in."""
 _TAKEN = b"Received successfully"
 _SETTLED = (b"Sent successfully", b"Ignoring", b"Failed to ", NODE_IS_IN)
 

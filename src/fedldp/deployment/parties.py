@@ -204,8 +204,8 @@ class Running:
     def _mend_flower(self, now: float) -> None:
         """Start SuperNodes again that wait for a ClientApp which is gone.
 
-        By its source, a SuperNode of flwr 1.41 waits for ever for the reply of a ClientApp that
-        ended before it had fetched its message, or could not hand its reply over.
+        By its source, a SuperNode (of ``flower_app.TESTED``) waits for ever for the reply of a
+        ClientApp that ended before it had fetched its message, or could not hand its reply over.
         """
         if now - self._looked < _LOOK:
             return

@@ -47,8 +47,8 @@ _LOOK = 2.0
 """Seconds between looks for nodes."""
 _GREET_AGAIN = 15.0
 """Seconds after which a node that did not say who it is is greeted again, beside the first time: a
-SuperNode of flwr 1.41 whose run ended just before it confirmed a message hands each later answer
-over only when the next message comes."""
+SuperNode (of ``flower_app.TESTED``) whose run ended just before it confirmed a message hands each
+later answer over only when the next message comes."""
 _GREETED_AGAIN_AT_ONCE = 32
 """So many nodes in one look: with thousands, an answer may only be slow to come."""
 

@@ -12,6 +12,13 @@ from pathlib import Path
 
 from fedldp.errors import ConfigError
 
+TESTED = ("1.41", "1.42")
+"""The oldest and the newest version of Flower that all of this was tested with."""
+
+_MAJOR, _MINOR = map(int, TESTED[1].split("."))
+REQUIREMENT = f"flwr>={TESTED[0]},<{_MAJOR}.{_MINOR + 1}"
+"""The same for an installer; ``pyproject.toml`` has it as the extra ``deploy``."""
+
 FILES = ("pyproject.toml", "server_app.py", "client_app.py")
 
 
@@ -28,7 +35,7 @@ def write(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text.replace("FLOWER", REQUIREMENT), encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"the app's folder {folder} cannot be written: {error.strerror}; name another"

@@ -1,0 +1,43 @@
+"""The versions of Flower that are said to work: written once, and the same everywhere."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+from fedldp.deployment import flower_app
+
+ROOT = Path(__file__).parents[2]
+
+
+def minor(text: str) -> tuple[int, int]:
+    first, second = text.split(".")[:2]
+    return int(first), int(second)
+
+
+def test_what_is_installed_is_what_was_tested(tmp_path: Path) -> None:
+    oldest, newest = map(minor, flower_app.TESTED)
+    assert f"flwr>={flower_app.TESTED[0]},<{newest[0]}.{newest[1] + 1}" == flower_app.REQUIREMENT
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert extras["optional-dependencies"]["deploy"] == [flower_app.REQUIREMENT]
+    flower_app.write(tmp_path / "app")
+    app = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert app["project"]["dependencies"] == [flower_app.REQUIREMENT]
+    pinned = re.search(r"^flwr==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    assert minor(pinned[1]) == newest
+    try:
+        assert oldest <= minor(version("flwr")) <= newest
+    except PackageNotFoundError:
+        pytest.skip("the deploy extra is not installed")
+
+
+def test_the_guide_installs_them_and_speaks_of_no_other() -> None:
+    text = (ROOT / "docs" / "deployment.md").read_text()
+    assert set(re.findall(r'"(flwr[^"]*)"', text)) == {flower_app.REQUIREMENT}
+    named = set(re.findall(r"Flower (\d+\.\d+(?: and \d+\.\d+)?)", text))
+    assert named == {" and ".join(flower_app.TESTED)}
