@@ -35,7 +35,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 DEEP = "[" * 100_000
 
 SETTINGS = {
-    "epsilom=1": "epsilom is no setting of ldp_fl; did you mean epsilon? It has system, ",
+    "epsilom=1": "epsilom is no setting of ldp_fl; did you mean epsilon? `fedldp show ldp_fl`",
     "a.b.c=1": "a is no setting of ldp_fl",
     "epsilon.x=1": "epsilon = {'x': 1}: give a number",
     ".epsilon=1": "set .epsilon=1: write it as KEY=VALUE",

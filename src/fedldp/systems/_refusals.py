@@ -56,8 +56,10 @@ def describe(
     name += "".join(f"[{place}]" for place in loc if isinstance(place, int))
     if first["type"] == "extra_forbidden":
         close = " or ".join(get_close_matches(name.rpartition(".")[2], fields, n=2))
-        hint = f"did you mean {close}? It has" if close else "it has"
-        return f"{name} is no setting of {owner}; {hint} {', '.join(fields)}"
+        hint = f"did you mean {close}? " if close else ""
+        if owner == system:
+            return f"{name} is no setting of {owner}; {hint}`fedldp show {system}` lists them all"
+        return f"{name} is no setting of {owner}; {hint}It has {', '.join(fields)}"
     own = first["type"] == "missing" and len(loc) > 1 and str(loc[0]) not in nested
     if first["type"] == "missing" and not own:
         return f"{name} is not set, and {owner} needs it: add {name} = ..."
