@@ -14,6 +14,7 @@ from samples import some
 from secure_sums import Run, make_client, make_setup, sent
 
 from fedldp.errors import PrivacyError, RunError
+from fedldp.mechanisms.summing import signed
 from fedldp.parts import secure_sum_server
 from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_messages import (
@@ -21,7 +22,6 @@ from fedldp.parts.secure_sum_messages import (
     SEALED_BYTES,
     Kind,
     pack,
-    signed,
     unpack,
 )
 from fedldp.parts.secure_sum_server import NoSum, SecureSumServer, Suspects
