@@ -17,6 +17,10 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests in several processes, and theirs, share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when numpy and torch are imported
 
+# Tests start many processes: what one has compiled the others read, whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 import pytest
 import samples
 import torch

@@ -213,7 +213,8 @@ def _progress(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
             done = [
                 cell for cell in own if cell in refused or len(found.get(cell, ())) >= len(SEEDS)
             ]
-            spent = sum(row.get("cpu_seconds", 0.0) for row in rows if cell_of(row) in set(done))
+            whole = set(done)
+            spent = sum(row.get("cpu_seconds", 0.0) for row in rows if cell_of(row) in whole)
             rest = spent / len(done) * (len(own) - len(done)) / 60 if done else None
             lines.append(
                 f"| {task} | {clients:,} | {len(done)} | {len(own)} | {spent / 60:.1f} | "

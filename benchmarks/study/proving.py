@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -100,6 +101,7 @@ def configuration(cell: Cell, attempt: Try, seed: int) -> SystemConfig:
     )
 
 
+@functools.cache
 def digest(cell: Cell, attempt: Try, seed: int, data: str) -> str:
     """Return a digest of all that decides a run: its full configuration, and which data it has.
 

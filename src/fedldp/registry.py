@@ -26,9 +26,13 @@ EXTRAS = {"baselines": "opacus", "deploy": "flwr", "ray": "ray", "report": "matp
 
 def module_names(package: str) -> list[str]:
     """Return the names of the modules of ``package``, sorted, but those that begin with "_"."""
-    path = importlib.import_module(package).__path__
+    return list(_names_in(tuple(importlib.import_module(package).__path__)))
+
+
+@functools.cache  # every configuration that is made looks a name up, and folders do not change
+def _names_in(path: tuple[str, ...]) -> tuple[str, ...]:
     names = (info.name for info in pkgutil.iter_modules(path))
-    return sorted(name for name in names if not name.startswith("_"))
+    return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
 def modules(package: str) -> Iterator[ModuleType]:
