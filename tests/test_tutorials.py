@@ -200,18 +200,27 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
             del sys.modules[name]
 
 
-# Those that train for long are followed in a shell only.
 LONG = {"choosing_a_system.md", "first_run.md", "own_data.md"}
-IN_ONE_PROCESS = [page for page in TUTORIALS if page.name not in WITH_PROCESSES | LONG]
+"""Those that train for long."""
+
+IN_A_SHELL = [page for page in TUTORIALS if page.name in WITH_PROCESSES | {"first_run.md"}]
+"""Those whose every line a shell runs: the one of a newcomer, and what no single process can."""
 
 
-@pytest.mark.parametrize("page", IN_ONE_PROCESS, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.name in LONG else [])
+        for page in TUTORIALS
+        if page not in IN_A_SHELL
+    ],
+)
 def test_a_tutorial_does_what_it_says(page: Path, reader: Reader) -> None:
     reader.follow(page)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", IN_A_SHELL, ids=lambda page: page.stem)
 def test_a_tutorial_does_so_in_a_shell(page: Path, reader: Reader) -> None:
     if page.name in WITH_PROCESSES:
         pytest.importorskip("flwr")
