@@ -107,6 +107,7 @@ def of_folder(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_bytes_go_through_and_what_is_killed_comes_back(tmp_path: Path, echoes: list[Echo]) -> None:
+    """A ServerApp and a SuperLink that die are in ``test_real_flower.py``."""
     folder = tmp_path / "flower"
     with (
         FlowerPipe(tmp_path / "server" / "pipe.sock") as pipe,
@@ -130,23 +131,6 @@ def test_bytes_go_through_and_what_is_killed_comes_back(tmp_path: Path, echoes: 
         loop.restart("supernode-1")
         rounds(pipe, loop, 1, b"after the ClientApp and the SuperNode")
 
-        # The ServerApp dies: what is under way fails at once, and another run goes on.
-        echoes[0].hold()
-        tag = pipe.ask(loop.node_ids[0], b"held", 300)
-        eventually(lambda: bool(echoes[0].asked))
-        loop.kill("serverapp")
-        assert take(pipe, 1) == {tag: None}
-        echoes[0].go_on.set()
-        run_app(pipe, loop)
-        rounds(pipe, loop, 1, b"after the ServerApp")
-
-        # So does the SuperLink, with it the ServerApp; the nodes come back by themselves.
-        loop.kill("superlink")
-        eventually(lambda: not pipe.connected)
-        loop.restart("superlink")
-        run_app(pipe, loop)
-        rounds(pipe, loop, 1, b"after the SuperLink")
-
         # An agent that is gone: an empty answer, and no error.
         echoes[1].close()
         tag = pipe.ask(loop.node_ids[1], b"nobody", 300)
@@ -164,11 +148,9 @@ def test_bytes_go_through_and_what_is_killed_comes_back(tmp_path: Path, echoes: 
 
 
 BEGIN = """
-import signal, sys, time
+import sys, time
 from pathlib import Path
 from fedldp.deployment.loopback import Loopback
-# Ctrl-C is heeded also where whoever started the tests ignores it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 folder = Path(sys.argv[1])
 with Loopback(folder / "flower", [folder / "a"], folder / "b") as loop:
     loop.start()
@@ -178,8 +160,8 @@ with Loopback(folder / "flower", [folder / "a"], folder / "b") as loop:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_all_of_it(tmp_path: Path, end: signal.Signals) -> None:
+def test_a_signal_ends_all_of_it(tmp_path: Path) -> None:
+    """Ctrl-C is in ``test_real_demo.py``."""
     with subprocess.Popen(
         [sys.executable, "-c", BEGIN, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -188,9 +170,9 @@ def test_a_signal_ends_all_of_it(tmp_path: Path, end: signal.Signals) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         assert len(of_folder(tmp_path)) >= 4
-        process.send_signal(end)
+        process.send_signal(signal.SIGTERM)
         time.sleep(0.05)
-        process.send_signal(end)  # the impatient press twice
+        process.send_signal(signal.SIGTERM)  # the impatient press twice
         assert process.wait(120) != 0
     assert of_folder(tmp_path) == []
 

@@ -191,11 +191,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @on_linux
-@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_killed_run_resumes_to_the_same_weights(
-    tmp_path: Path, fedldp_process: Any, whole: Path, seed: int
+    tmp_path: Path, fedldp_process: Any, whole: Path
 ) -> None:
-    chance = random.Random(seed)
+    """Killed at some moment; ``test_resume.py`` has every place between two files."""
+    chance = random.Random(1)
     settings = [part for name, value in THIRTY.items() for part in ("--set", f"{name}={value}")]
     command = fedldp_process("run", *settings, "--workers", 1, "--out", "killed")
     least = chance.randrange(1, 10)
