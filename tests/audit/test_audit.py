@@ -155,14 +155,6 @@ def test_json_is_the_contract(fedldp_command: Any) -> None:
     assert "1/" in outcome.err
 
 
-@pytest.mark.slow
-def test_the_same_command_prints_the_same_document(fedldp_command: Any) -> None:
-    arguments = ("audit", "--mechanism", "nearest_direction", "--quick", "--trials", 50, "--seed",
-                 3, "--workers", 1, "--json")  # fmt: skip
-    first, second = (json.loads(fedldp_command(*arguments).out) for _ in range(2))
-    assert first == second
-
-
 def test_a_bug_of_ones_own_ends_with_status_1(fedldp_command: Any, own: None) -> None:
     wrong = fedldp_command("audit", "--mechanism", "audited_by_test:Wrong", "--quick",
                            "--workers", 1, "--json")  # fmt: skip

@@ -48,9 +48,10 @@ def of_coordinates(seed: int) -> bool:
 
 
 @pytest.mark.slow
-def test_1000_small_audits_raise_no_more_alarms_than_promised() -> None:
-    assert sum(of_reports(seed) for seed in range(300)) <= most_alarms(300)
-    assert sum(of_coordinates(seed) for seed in range(700)) <= most_alarms(700)
+def test_500_small_audits_raise_no_more_alarms_than_promised() -> None:
+    """A rate of 0.37 in place of 0.2 would be seen as often as not."""
+    assert sum(of_reports(seed) for seed in range(150)) <= most_alarms(150)
+    assert sum(of_coordinates(seed) for seed in range(350)) <= most_alarms(350)
 
 
 def test_a_bound_from_the_trials_that_chose_the_event_is_not_honest() -> None:

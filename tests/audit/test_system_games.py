@@ -113,6 +113,7 @@ def test_a_question_that_is_answered_twice_with_fresh_noise_is_found(
 # What was published
 
 
+@pytest.mark.slow
 def test_the_budget_of_one_weight_is_none_of_a_whole_report() -> None:
     config = fedldp.recipe("ldp-fl-digits")
 

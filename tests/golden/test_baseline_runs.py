@@ -58,6 +58,7 @@ def test_the_reports_of_privunit_fl() -> None:
     np.testing.assert_allclose(directions, expected, atol=2e-7)
 
 
+@pytest.mark.slow  # tests/gate has the bytes of such runs
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -35,6 +35,7 @@ def test_the_clipped_noisy_sum_of_given_updates(clip: float | None, expected: st
     assert hashlib.sha256(rounded.tobytes()).hexdigest()[:32] == expected
 
 
+@pytest.mark.slow  # tests/gate has the bytes of such runs
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -36,6 +36,7 @@ def test_what_a_budget_becomes() -> None:
     assert mechanism.radius == pytest.approx(172633.9794490621, rel=1e-9)
 
 
+@pytest.mark.slow  # tests/gate has the bytes of such runs
 def test_the_accuracies_of_three_rounds() -> None:
     result = fedldp.run(fedldp.recipe("distributed-gaussian-digits", rounds=3))
     expected = [0.8194, 0.8694, 0.8806]

@@ -21,6 +21,7 @@ def test_the_samples_of_a_client() -> None:
     assert samples[0][:8].tolist() == [2, 3, 4, 15, 22, 23, 42, 55]
 
 
+@pytest.mark.slow  # tests/gate has the bytes of such runs
 def test_the_accuracies_of_three_rounds() -> None:
     result = fedldp.run(fedldp.recipe("dp-sgd-digits", rounds=3))
     expected = [0.6167, 0.7694, 0.7667]

@@ -97,6 +97,7 @@ def test_the_reports_for_given_weights(name: str, expected: str) -> None:
     assert digest(np.frombuffer(report.payload, np.uint8)) == expected
 
 
+@pytest.mark.slow  # tests/gate has the bytes of such runs
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

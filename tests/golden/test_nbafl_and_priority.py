@@ -72,6 +72,7 @@ def test_the_reports_for_given_weights(name: str, settings: dict[str, Any], expe
     assert digest(name, **settings) == expected
 
 
+@pytest.mark.slow  # tests/gate has the bytes of such runs
 @pytest.mark.parametrize(
     ("name", "settings", "expected"),
     [

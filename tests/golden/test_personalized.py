@@ -48,6 +48,7 @@ def test_the_reports_for_given_weights(name: str, settings: dict[str, Any], expe
 SHORT: dict[str, Any] = {"num_clients": 3, "rounds": 3, "epsilon": [1.0, 5.0, 10.0]}
 
 
+@pytest.mark.slow  # tests/gate has the bytes of such runs
 @pytest.mark.parametrize(
     ("name", "settings", "expected"),
     [

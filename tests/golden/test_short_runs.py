@@ -81,6 +81,7 @@ FIXED: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # tests/gate has the bytes of such runs
 @pytest.mark.parametrize(
     ("name", "settings", "expected"),
     [

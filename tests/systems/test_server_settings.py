@@ -120,6 +120,7 @@ def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(seen) == 4
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", sorted(mechanisms()))
 def test_ldp_fl_takes_adam_with_any_mechanism(name: str) -> None:
     try:
@@ -152,6 +153,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "changes"), CASES.values(), ids=CASES)
 def test_a_resumed_run_equals_the_whole_one(
     name: str, changes: dict[str, Any], tmp_path: Path
