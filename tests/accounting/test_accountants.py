@@ -112,6 +112,27 @@ ACCOUNTANTS[PerPerson] = Accountant(
 '''
 
 
+CHEAP = """
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fedldp.accounting.accountants import ACCOUNTANTS, Accountant, Pure
+from fedldp.accounting.events import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureReport(Event):
+    epsilon: float
+    idealised: bool = False
+
+
+ACCOUNTANTS[PureReport] = Accountant(
+    price=lambda event, kind: Fraction(event.epsilon) / 1000,
+    loss=lambda event: Pure(whole=1e-9, singles=(((1e-9, 1.0), 1),)),
+)
+"""
+
+
 @pytest.fixture
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return what loads a module of a temporary folder; its entries go with the test."""
@@ -144,6 +165,18 @@ def test_every_event_has_an_entry_and_its_name_for_ever() -> None:
     assert set(ACCOUNTANTS) == classes
     assert {cls.wire for cls in ACCOUNTANTS} == WIRE
     assert len(WIRE) == len(ACCOUNTANTS)
+
+
+def test_two_events_of_one_name_are_no_entries_of_a_ledger(loaded: Any) -> None:
+    """What was kept as the one would be read, and priced, as the other."""
+    kept = MemoryLedger()
+    release(kept, "run", 1, PureReport(epsilon=5.0), lambda: b"sent")
+    loaded("cheap", CHEAP)
+    for record in (to_record(PureReport(epsilon=5.0)), to_record(NoData(what="keys"))):
+        with pytest.raises(ConfigError, match="PureReport: two classes of events"):
+            from_record(record)
+    with pytest.raises(ConfigError, match="two classes of events"):
+        MemoryLedger.from_record(kept.to_record())
 
 
 def test_an_entry_says_of_one_kind_only_what_its_events_are() -> None:

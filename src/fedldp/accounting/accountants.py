@@ -478,7 +478,8 @@ def from_record(record: object) -> Event:
     """Return the event of a record, as ``events.to_record`` makes it, which may be any JSON value.
 
     Raises:
-        ConfigError: the record is of no event that this version knows, or does not fit it.
+        ConfigError: the record is of no event that this version knows, or does not fit it; or two
+            classes of events are kept under one name, of which one would be read as the other.
     """
     return _read(record, _DEEPEST)
 
@@ -486,6 +487,9 @@ def from_record(record: object) -> Event:
 def _read(record: object, levels: int) -> Event:
     name = record.get("event") if isinstance(record, dict) else None
     known = {cls.wire: cls for cls in ACCOUNTANTS}
+    if len(known) < len(ACCOUNTANTS):
+        twice = ", ".join(name for name, n in Counter(c.wire for c in ACCOUNTANTS).items() if n > 1)
+        raise ConfigError(f"{twice}: two classes of events are kept so; give yours another wire")
     if not isinstance(record, dict) or not isinstance(name, str) or name not in known:
         raise ConfigError(
             f"event = {name!a:.60}: this version knows {', '.join(known)} and no other"
