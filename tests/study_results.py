@@ -9,9 +9,8 @@ from pathlib import Path
 
 from benchmarks.study.contestants import CONTESTANTS
 from benchmarks.study.measuring import EPSILONS as EPSILONS
-from benchmarks.study.measuring import Results, Row, is_current
-from benchmarks.study.pages import standing
-from benchmarks.study.proving import Cell
+from benchmarks.study.measuring import STUDY
+from fedldp.comparing import Cell, Results, Row
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
@@ -19,20 +18,24 @@ PRIVUNIT, NEAREST = "ldp_fl, privunit", "ldp_fl, nearest_direction"
 GAUSSIAN = "ldp_fl, gaussian"
 TRUSTED = ("central_dp", "distributed_gaussian")
 IN_A_SUM = "ldp_fl, two_point, bits in a secure sum"
-EVERYWHERE = tuple(each.name for each in CONTESTANTS if each.against == "server" and each.noisy)
+EVERYWHERE = tuple(
+    each.name for each in CONTESTANTS if each.against == "server" and each.is_calibrated
+)
 """Those whose guarantee holds against a server that sees every report."""
 
 
 @functools.cache
 def runs() -> dict[Cell, list[Row]]:
     """Return the measured runs of every cell."""
-    return {cell: found for cell, found in standing(current()).items() if found}
+    return {cell: found for cell, found in STUDY.standing(current()).items() if found}
 
 
 @functools.cache
 def current() -> list[Row]:
     """Return the lines that are of what the study is now."""
-    return [row for row in Results(RESULTS / "2026-11-22-study.jsonl").rows if is_current(row)]
+    return [
+        row for row in Results(RESULTS / "2026-11-22-study.jsonl").rows if STUDY.is_current(row)
+    ]
 
 
 def measured(task: str, clients: int, epsilon: float) -> Iterator[str]:

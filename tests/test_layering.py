@@ -30,6 +30,7 @@ LAYERS = [
     {"settings"},
     {"audit", "reproduction"},
     {"evaluating", "sweeping"},
+    {"comparing"},
     {"api"},
     {"deployment"},
     {"cli"},

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from benchmarks.study import __doc__ as described
-from benchmarks.study.measuring import Results, cells, measure
+from benchmarks.study.measuring import STUDY, cells
+from fedldp.comparing import Results
 
 
 def main() -> None:
@@ -35,7 +36,9 @@ def main() -> None:
         return
     end = time.monotonic() + 60 * options.budget
     order = [cell for cell in cells() if options.only in str(cell)]
-    measure(results, order, lambda: time.monotonic() < end, lambda line: print(line, flush=True))
+    STUDY.measure(
+        results, order, lambda: time.monotonic() < end, lambda line: print(line, flush=True)
+    )
 
 
 if __name__ == "__main__":

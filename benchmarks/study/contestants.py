@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary
+from fedldp.comparing import Contestant, GuaranteeKind, Try
 from fedldp.systems import SystemConfig
 from fedldp.systems.central_dp import CentralDpConfig
 from fedldp.systems.cldp_fed import CldpFedConfig
@@ -26,32 +27,30 @@ from fedldp.systems.secure_aggregation import SecureAggregationConfig
 
 Settings = dict[str, Any]
 
+DELTA = 1e-5
 
-@dataclass(frozen=True)
-class Try:
-    """One point of the grid.
 
-    Attributes:
+def tried(rounds: int, reach: float, rate: float) -> Try:
+    """Return one point of the grid.
+
+    Args:
         rounds: of the run.
         reach: the bound on what a client sends in a round, in the unit of its system.
         rate: the learning rate, in the unit of its system.
     """
-
-    rounds: int
-    reach: float
-    rate: float
+    return {"rounds": rounds, "reach": reach, "rate": rate}
 
 
 GRID = (
-    Try(1, 1.0, 1.0), Try(1, 3.0, 1.0), Try(1, 1.0, 0.25),
-    Try(4, 0.5, 1.0), Try(4, 1.5, 1.0), Try(4, 0.5, 0.25),
-    Try(16, 0.25, 1.0), Try(16, 1.0, 1.0),
+    tried(1, 1.0, 1.0), tried(1, 3.0, 1.0), tried(1, 1.0, 0.25),
+    tried(4, 0.5, 1.0), tried(4, 1.5, 1.0), tried(4, 0.5, 0.25),
+    tried(16, 0.25, 1.0), tried(16, 1.0, 1.0),
 )  # fmt: skip
 """More rounds take shorter steps: what they go together is 1 to 16 units."""
 
 RATES = (
-    Try(1, 1.0, 1.0), Try(4, 1.0, 0.25), Try(4, 1.0, 1.0), Try(4, 1.0, 4.0),
-    Try(16, 1.0, 0.0625), Try(16, 1.0, 0.25), Try(16, 1.0, 1.0), Try(16, 1.0, 4.0),
+    tried(1, 1.0, 1.0), tried(4, 1.0, 0.25), tried(4, 1.0, 1.0), tried(4, 1.0, 4.0),
+    tried(16, 1.0, 0.0625), tried(16, 1.0, 0.25), tried(16, 1.0, 1.0), tried(16, 1.0, 4.0),
 )  # fmt: skip
 """Of systems whose reports have no bound that could be chosen: as many, of rounds and rates."""
 
@@ -68,34 +67,50 @@ class SummedBits(LdpFlConfig):
         return True
 
 
-@dataclass(frozen=True)
-class Contestant:
+@dataclass(frozen=True, kw_only=True)
+class System(Contestant):
     """One system of the study.
 
     Attributes:
-        name: for people.
-        against: whom its guarantee for a client's run is about.
-        make: its configuration of the shared settings and of a bound in units of the grid; its
-            budget is solved for.
-        grid: its tries.
-        rate: the unit of its learning rate.
         rank: the lower, the sooner it is measured: 2 for what a better one of its kind stands for.
-        tasks: those that it can do; all where it is None.
-        own_features: whether it is given images and has oriented gradients of its own.
-        noisy: whether it has a budget to solve for, and a guarantee.
-        fast_to_state: whether a statement takes no more than some milliseconds.
+        only: the tasks that it can do; all where it is None.
     """
 
-    name: str
-    against: Adversary
-    make: Callable[[Settings, float], SystemConfig]
-    grid: tuple[Try, ...] = GRID
-    rate: float = RATE
     rank: int = 1
-    tasks: frozenset[str] | None = None
-    own_features: bool = False
-    noisy: bool = True
-    fast_to_state: bool = True
+    only: frozenset[str] | None = None
+
+    @property
+    def against(self) -> Adversary:
+        """Whom its guarantee for a client's run is about."""
+        return self.guarantee.adversary
+
+
+def _system(
+    name: str,
+    against: Adversary,
+    make: Callable[[Settings, float], SystemConfig],
+    *,
+    grid: tuple[Try, ...] = GRID,
+    rate: float = RATE,
+    **others: Any,
+) -> System:
+    """Return one system.
+
+    Args:
+        name: for people.
+        against: whom its guarantee for a client's run is about.
+        make: its configuration of the shared settings and of a bound in units of the grid.
+        grid: its tries.
+        rate: the unit of its learning rate.
+        others: of its attributes.
+    """
+
+    def configure(shared: Mapping[str, Any], attempt: Try) -> SystemConfig:
+        own = {"rounds": attempt["rounds"], "learning_rate": rate * attempt["rate"]}
+        return make({**shared, **own}, attempt["reach"])
+
+    guarantee = GuaranteeKind("client-run", against, DELTA)
+    return System(name=name, configure=configure, tries=grid, guarantee=guarantee, **others)
 
 
 def _ldp_fl(mechanism: str, *, clip: float = 1.0, radius: float | None = None) -> Any:
@@ -134,90 +149,90 @@ def _sound_ldpfl(shared: Settings, reach: float) -> SystemConfig:
 
 
 CONTESTANTS = (
-    Contestant(
+    _system(
         "FedAvg, no noise",
         "server",
         lambda shared, reach: FedAvgConfig(**shared),
         grid=RATES,
-        noisy=False,
+        role="reference",
         rank=0,
     ),
-    Contestant(
+    _system(
         "central_dp",
         "downlink",
         lambda shared, reach: CentralDpConfig(**shared, noise_multiplier=1.0, clip=reach),
         rank=0,
     ),
-    Contestant(
+    _system(
         "distributed_gaussian",
         "summing-server",
         lambda shared, reach: DistributedGaussianConfig(**shared, epsilon=1.0, clip=reach),
         rank=0,
     ),
-    Contestant("ldp_fl, privunit", "server", _ldp_fl("privunit"), rank=0),
-    Contestant("ldp_fl, gaussian", "server", _ldp_fl("gaussian"), rank=0),
-    Contestant("ldp_fl, piecewise", "server", _ldp_fl("piecewise", radius=0.1)),
-    Contestant("ldp_fl, two_point", "server", _ldp_fl("two_point", radius=0.05)),
-    Contestant(
+    _system("ldp_fl, privunit", "server", _ldp_fl("privunit"), rank=0),
+    _system("ldp_fl, gaussian", "server", _ldp_fl("gaussian"), rank=0),
+    _system("ldp_fl, piecewise", "server", _ldp_fl("piecewise", radius=0.1)),
+    _system("ldp_fl, two_point", "server", _ldp_fl("two_point", radius=0.05)),
+    _system(
         "ldp_fl, two_point, bits in a secure sum",
         "summing-server",
         _summed_bits,
-        fast_to_state=False,
+        quick_to_state=False,
     ),
-    Contestant(
+    _system(
         "privunit_fl",
         "server",
         lambda shared, reach: PrivUnitFlConfig(**shared, epsilon=1.0, clip=reach),
     ),
-    Contestant("ldp_fl, nearest_direction", "server", _ldp_fl("nearest_direction")),
-    Contestant(
+    _system("ldp_fl, nearest_direction", "server", _ldp_fl("nearest_direction")),
+    _system(
         "ldpfl_sound",
         "server",
         _sound_ldpfl,
         grid=RATES,
         rate=5.0,
-        tasks=frozenset({"mnist-gradients"}),
-        own_features=True,
+        only=frozenset({"mnist-gradients"}),
+        data_of="mnist",
     ),
-    Contestant("ldp_fl, two_point_l1", "server", _ldp_fl("two_point_l1", clip=4.0, radius=0.3)),
-    Contestant("ldp_fl, laplace", "server", _ldp_fl("laplace", clip=2.0)),
-    Contestant(
+    _system("ldp_fl, two_point_l1", "server", _ldp_fl("two_point_l1", clip=4.0, radius=0.3)),
+    _system("ldp_fl, laplace", "server", _ldp_fl("laplace", clip=2.0)),
+    _system(
         "personalized_sound",
         "server",
         _personalized_sound("gaussian"),
         rate=RATE / 4,
         rank=2,
     ),
-    Contestant(
+    _system(
         "personalized_sound, signs",
         "server",
         _personalized_sound("sign"),
         rate=RATE / 4,
         rank=2,
     ),
-    Contestant(
+    _system(
         "priority_public",
         "server",
         lambda shared, reach: PriorityPublicConfig(
             **shared, epsilon=1.0, clip=reach, noise_ratio=2.0, noisier_share=0.4
         ),
         rank=2,
-        tasks=frozenset({"mnist", "mnist-gradients", "mnist-convolutions", "covertype"}),
+        only=frozenset({"mnist", "mnist-gradients", "mnist-convolutions", "covertype"}),
     ),
-    Contestant(
+    _system(
         "nbafl",
         "server",
         lambda shared, reach: NbaflConfig(**shared, epsilon=1.0, clip=reach, send="update"),
         rank=2,
     ),
-    Contestant(
+    _system(
         "cldp_fed",
         "server",
         lambda shared, reach: CldpFedConfig(**shared, alpha=1.0, clip=0.05 * reach, precision=2),
         rank=2,
     ),
-    Contestant("ldp_fl, sign", "server", _ldp_fl("sign", radius=0.05), rank=2),
-    Contestant(
+    _system("ldp_fl, sign", "server", _ldp_fl("sign", radius=0.05), rank=2),
+    _system(
         "personalized, dp-sign",
         "server",
         lambda shared, reach: PersonalizedConfig(
@@ -229,32 +244,32 @@ CONTESTANTS = (
 )
 
 UNPROTECTED = (
-    Contestant(
+    _system(
         "ldpfl",
         "server",
         lambda shared, reach: LdpflConfig(**shared, epsilon=1.0, encoder_padding=True),
-        noisy=False,
+        role="stated",
     ),
-    Contestant(
+    _system(
         "priority",
         "server",
         lambda shared, reach: PriorityConfig(
             **shared, epsilon_low=1.0, epsilon_high=1.0, clip=reach, send="update",
             noisier_share=0.4,
         ),
-        noisy=False,
+        role="stated",
     ),
-    Contestant(
+    _system(
         "dp_sgd",
         "server",
         lambda shared, reach: DpSgdConfig(**shared, noise_multiplier=1.0),
-        noisy=False,
+        role="stated",
     ),
-    Contestant(
+    _system(
         "secure_aggregation",
         "server",
         lambda shared, reach: SecureAggregationConfig(**shared),
-        noisy=False,
+        role="stated",
     ),
 )  # fmt: skip
 """Systems without a guarantee for a client's run, whatever their settings: their rows say why."""

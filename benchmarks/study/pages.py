@@ -5,24 +5,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.study.contestants import CONTESTANTS, UNPROTECTED, Contestant
-from benchmarks.study.measuring import (
-    CLIENTS,
-    EPSILONS,
-    SEEDS,
-    Row,
-    cell_of,
-    cells,
-    choose,
-    is_current,
-)
-from benchmarks.study.proving import DELTA, Cell, StudyError
+from benchmarks.study.contestants import CONTESTANTS, UNPROTECTED, System
+from benchmarks.study.measuring import CLIENTS, EPSILONS, STUDY, cells
 from benchmarks.study.tasks import TASKS
+from fedldp.comparing import Cell, Row
+from fedldp.errors import FedldpError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,66 +21,11 @@ if TYPE_CHECKING:
 _BLOCK = re.compile(r"(<!-- study (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _COLOURS = {"server": "#1f77b4", "summing-server": "#2ca02c", "downlink": "#d62728"}
 _MARKERS = "os^Dv<>ph*"
+_SEEDS = len(STUDY.seeds)
 
 
-def standing(rows: Sequence[Row]) -> dict[Cell, list[Row]]:
-    """Return the measured runs of each cell, with the hyperparameters that the rule chooses.
-
-    A cell with a refused run has none: a mean of those that came through would flatter it.
-
-    Raises:
-        StudyError: a run's proven epsilon is above its label.
-    """
-    for row in rows:
-        _check(row)
-    return {
-        cell: [] if any(row["refused"] for row in runs) else runs
-        for cell, (_, runs) in _by_cell(rows).items()
-    }
-
-
-def refusals(rows: Sequence[Row]) -> dict[Cell, str]:
-    """Return the cells that have no accuracy, with what the first refused run says.
-
-    Every try was refused, or a run that was measured with what had been chosen.
-    """
-    found = {}
-    for cell, (tries, runs) in _by_cell(rows).items():
-        if len(tries) == len(cell.system.grid) and choose(tries) is None:
-            found[cell] = tries[0]["refused"]
-        for row in runs:
-            if row["refused"]:
-                found.setdefault(cell, f"seed {row['seed']}, {row['refused']}")
-    return found
-
-
-def _by_cell(rows: Sequence[Row]) -> dict[Cell, tuple[list[Row], list[Row]]]:
-    """Return the tries of each cell, in the order of its grid, and the runs with the chosen one."""
-    found: dict[Cell, tuple[list[Row], list[Row]]] = {}
-    for row in rows:
-        if row["purpose"] == "tried":
-            found.setdefault(cell_of(row), ([], []))[0].append(row)
-    for cell, (tries, _) in found.items():
-        grid = [asdict(attempt) for attempt in cell.system.grid]
-        tries.sort(key=lambda row: grid.index(row["try"]))
-    chosen = {cell: choose(tries) for cell, (tries, _) in found.items()}
-    for row in rows:
-        best = chosen.get(cell_of(row)) if row["purpose"] == "measured" else None
-        if best is not None and row["try"] == best["try"]:
-            found[cell_of(row)][1].append(row)
-    return found
-
-
-def _check(row: Row) -> None:
-    """Refuse a line that has an accuracy and is not proven to cost what its label says."""
-    if row["accuracy"] is None or not row["cell"]["epsilon"]:
-        return
-    proven = row.get("proven")
-    if not proven or proven["epsilon"] > row["cell"]["epsilon"] or proven["delta"] > DELTA:
-        raise StudyError(
-            f"run {row['digest']} of {row['cell']['contestant']}: proven is {proven}, its label "
-            f"is {row['cell']['epsilon']:g}; remove the line, and measure it again"
-        )
+class StudyError(FedldpError):
+    """A page that cannot be made anew."""
 
 
 def updated(page: str, rows: Sequence[Row]) -> str:
@@ -98,15 +34,16 @@ def updated(page: str, rows: Sequence[Row]) -> str:
     Lines of another grid, or of what a system was before, are left out.
 
     Raises:
-        StudyError: a marker names nothing, the page has none, or a result may not stand.
+        StudyError: a marker names nothing, or the page has none.
+        ComparisonError: a result may not stand.
     """
-    rows = [row for row in rows if is_current(row)]
-    found = standing(rows)
+    rows = [row for row in rows if STUDY.is_current(row)]
+    found = STUDY.standing(rows)
 
     def block(match: re.Match[str]) -> str:
         name = match[2]
         if name in TASKS:
-            made = _task(name, found, refusals(rows))
+            made = _task(name, found, STUDY.refusals(rows))
         elif name in _OTHERS:
             made = _OTHERS[name](found, rows)
         else:
@@ -150,7 +87,7 @@ def _panel(task: str, clients: int, found: dict[Cell, list[Row]], refused: dict[
         if not own:
             continue
         shown = [
-            _accuracy(own.get(epsilon if contestant.noisy else 0.0), found, refused)
+            _accuracy(own.get(epsilon if contestant.is_calibrated else 0.0), found, refused)
             for epsilon in EPSILONS
         ]
         lines.append(f"| {_name(contestant, own.values(), found)} | {_against(contestant)} | "
@@ -158,11 +95,11 @@ def _panel(task: str, clients: int, found: dict[Cell, list[Row]], refused: dict[
     return "\n".join(lines) + "\n"
 
 
-def _against(contestant: Contestant) -> str:
-    return contestant.against if contestant.noisy else "nobody"
+def _against(contestant: System) -> str:
+    return contestant.against if contestant.is_calibrated else "nobody"
 
 
-def _name(contestant: Contestant, own: Iterable[Cell], found: dict[Cell, list[Row]]) -> str:
+def _name(contestant: System, own: Iterable[Cell], found: dict[Cell, list[Row]]) -> str:
     return contestant.name + (" *" if _is_idealised(own, found) else "")
 
 
@@ -181,7 +118,7 @@ def _accuracy(cell: Cell | None, found: dict[Cell, list[Row]], refused: dict[Cel
     text = f"{100 * mean(runs):.1f}"
     if len(runs) > 1:
         text += f" ± {100 * stdev(runs):.1f}"
-    return text if len(runs) >= len(SEEDS) else f"{text} ({len(runs)} of {len(SEEDS)} seeds)"
+    return text if len(runs) >= _SEEDS else f"{text} ({len(runs)} of {_SEEDS} seeds)"
 
 
 def _unprotected(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
@@ -200,7 +137,7 @@ def _progress(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
         "|---|---|---|---|---|---|",
     ]
     names = {system.name for system in UNPROTECTED}
-    refused = refusals(rows)
+    refused = STUDY.refusals(rows)
     for task in TASKS:
         for clients in CLIENTS:
             own = [
@@ -210,11 +147,9 @@ def _progress(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
             ]
             if not own:
                 continue
-            done = [
-                cell for cell in own if cell in refused or len(found.get(cell, ())) >= len(SEEDS)
-            ]
+            done = [cell for cell in own if cell in refused or len(found.get(cell, ())) >= _SEEDS]
             whole = set(done)
-            spent = sum(row.get("cpu_seconds", 0.0) for row in rows if cell_of(row) in whole)
+            spent = sum(row.get("cpu_seconds", 0.0) for row in rows if Cell(**row["cell"]) in whole)
             rest = spent / len(done) * (len(own) - len(done)) / 60 if done else None
             lines.append(
                 f"| {task} | {clients:,} | {len(done)} | {len(own)} | {spent / 60:.1f} | "
@@ -266,27 +201,27 @@ def _overview(found: dict[Cell, list[Row]], rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _best(found: dict[Cell, list[Row]]) -> dict[str, Contestant]:
+def _best(found: dict[Cell, list[Row]]) -> dict[str, System]:
     """Return who is the best against each adversary, where that is judged."""
     best = {}
     for words, (adversary, idealised) in _TRUSTS.items():
         rivals = [
             each
             for each in CONTESTANTS
-            if adversary == (each.against if each.noisy else None)
+            if adversary == (each.against if each.is_calibrated else None)
             and (idealised or not _is_idealised([_cell(*_JUDGED, each)], found))
         ]
         best[words] = max(rivals, key=lambda each: _mean(_cell(*_JUDGED, each), found))
     return best
 
 
-def _at_few(place: Place, contestant: Contestant, found: dict[Cell, list[Row]]) -> str:
+def _at_few(place: Place, contestant: System, found: dict[Cell, list[Row]]) -> str:
     shown = [_percent(_cell(place, epsilon, contestant), found) for epsilon in _FEW]
-    return ", ".join(shown if contestant.noisy and set(shown) != {"-"} else shown[:1])
+    return ", ".join(shown if contestant.is_calibrated and set(shown) != {"-"} else shown[:1])
 
 
-def _cell(place: Place, epsilon: float, contestant: Contestant) -> Cell:
-    return Cell(*place, contestant.name, epsilon if contestant.noisy else 0.0)
+def _cell(place: Place, epsilon: float, contestant: System) -> Cell:
+    return Cell(*place, contestant.name, epsilon if contestant.is_calibrated else 0.0)
 
 
 def _mean(cell: Cell, found: dict[Cell, list[Row]]) -> float:
@@ -310,7 +245,7 @@ def charts(rows: Sequence[Row], folder: Path) -> list[Path]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    found = standing([row for row in rows if is_current(row)])
+    found = STUDY.standing([row for row in rows if STUDY.is_current(row)])
     made = []
     for name, task in TASKS.items():
         runs = {cell: found[cell] for cell in found if cell.task == name and found[cell]}
@@ -349,7 +284,7 @@ def _draw(axes: Axes, clients: int, runs: dict[Cell, list[Row]]) -> None:
         }
         if not points:
             continue
-        if not contestant.noisy:
+        if not contestant.is_calibrated:
             axes.axhline(points[0.0], color="black", linestyle=":", label=contestant.name)
             continue
         at = sorted(points)

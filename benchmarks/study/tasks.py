@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.comparing import Task
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.randomness import numbered_generator
 
 NORM = 10.0
 """Of every example but MNIST's pixels, about: theirs are about as long. So one grid fits all."""
-
-HELD_OUT = 6
-"""One of so many training examples is held out where hyperparameters are chosen."""
 
 _FILTERS, _SIDE, _CELLS, _FILTER_SEED = 16, 5, 3, 2026
 _PIECE = 2_000  # images at a time
@@ -72,10 +69,24 @@ def as_they_are(images: Features) -> Features:
 
 
 @dataclass(frozen=True)
-class Task:
-    """One task.
+class StudyTask(Task):
+    """One task of the study, with its title for people."""
 
-    Attributes:
+    title: str
+
+
+def _task(
+    name: str,
+    title: str,
+    dataset: str,
+    *,
+    model: str = "logistic",
+    features: Callable[[Features], Features] = as_they_are,
+    standardise: bool = False,
+) -> StudyTask:
+    """Return one task.
+
+    Args:
         name: of the task.
         title: for people.
         dataset: of which the examples are.
@@ -84,63 +95,43 @@ class Task:
         standardise: whether pixels are shifted and scaled by published constants.
     """
 
-    name: str
-    title: str
-    dataset: str
-    model: str = "logistic"
-    features: Callable[[Features], Features] = as_they_are
-    standardise: bool = False
+    def load() -> Dataset:
+        return _transformed(name, dataset, features, standardise)
+
+    return StudyTask(name, load, {"dataset": dataset, "model": model}, title)
+
+
+@lru_cache(maxsize=1)
+def _transformed(
+    name: str, dataset: str, features: Callable[[Features], Features], standardise: bool
+) -> Dataset:
+    """Return the data of a task, transformed."""
+    loaded = load_dataset(dataset, standardise=standardise)
+    return Dataset(
+        f"{name} of {loaded.name}",
+        train=Examples(features(loaded.train.features), loaded.train.labels),
+        test=Examples(features(loaded.test.features), loaded.test.labels),
+        num_classes=loaded.num_classes,
+    )
 
 
 TASKS = {
     task.name: task
     for task in (
-        Task("mnist", "MNIST, logistic regression on pixels", "mnist"),
-        Task(
+        _task("mnist", "MNIST, logistic regression on pixels", "mnist"),
+        _task(
             "mnist-gradients",
             "MNIST, logistic regression on oriented gradients",
             "mnist",
             features=oriented_gradients,
         ),
-        Task(
+        _task(
             "mnist-convolutions",
             "MNIST, logistic regression on random convolutions",
             "mnist",
             features=random_convolutions,
         ),
-        Task("covertype", "Covertype, logistic regression", "covertype", features=centred),
-        Task("mnist-cnn", "MNIST, the CNN of LDP-FL", "mnist", model="cnn", standardise=True),
+        _task("covertype", "Covertype, logistic regression", "covertype", features=centred),
+        _task("mnist-cnn", "MNIST, the CNN of LDP-FL", "mnist", model="cnn", standardise=True),
     )
 }
-
-
-@lru_cache(maxsize=1)
-def whole(task: Task) -> Dataset:
-    """Return the data of a task, transformed."""
-    loaded = load_dataset(task.dataset, standardise=task.standardise)
-    return Dataset(
-        f"{task.name} of {loaded.name}",
-        train=Examples(task.features(loaded.train.features), loaded.train.labels),
-        test=Examples(task.features(loaded.test.features), loaded.test.labels),
-        num_classes=loaded.num_classes,
-    )
-
-
-def examples_for(task: Task, purpose: Literal["tried", "measured"], seed: int) -> Dataset:
-    """Return what clients train on, and what the model is tested on.
-
-    Hyperparameters are chosen on a part of the training set, which no client then has, drawn for
-    the seed; the test set is for what is measured, and nothing else.
-    """
-    data = whole(task)
-    if purpose == "measured":
-        return data
-    order = numbered_generator(seed, 1).permutation(len(data.train))
-    cut = len(order) // HELD_OUT
-    held_out, others = np.sort(order[:cut]), np.sort(order[cut:])
-    return Dataset(
-        f"{data.name}, less a held-out part",
-        train=Examples(data.train.features[others], data.train.labels[others]),
-        test=Examples(data.train.features[held_out], data.train.labels[held_out]),
-        num_classes=data.num_classes,
-    )

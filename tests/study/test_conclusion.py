@@ -24,8 +24,8 @@ from study_results import (
     scatter,
 )
 
-from benchmarks.study.pages import refusals
-from benchmarks.study.proving import Cell
+from benchmarks.study.measuring import STUDY
+from fedldp.comparing import Cell
 
 PAGE = Path(__file__).parents[2] / "docs" / "study.md"
 Where = tuple[str, int, float]
@@ -230,10 +230,10 @@ SAID: dict[str, Callable[[], bool]] = {
     "Under noise, in the same grid, it is behind": lambda: all(
         at(cell.epsilon, cell.contestant, task="mnist-cnn") < at(cell.epsilon, cell.contestant)
         for cell in runs()
-        if cell.task == "mnist-cnn" and cell.system.noisy
+        if cell.task == "mnist-cnn" and STUDY.contestant(cell).is_calibrated
     ),
     "at ε 1 its training diverges": lambda: (
-        Cell("mnist-cnn", 1_000, PRIVUNIT, 1.0) in refusals(current())
+        Cell("mnist-cnn", 1_000, PRIVUNIT, 1.0) in STUDY.refusals(current())
     ),
     "seeds scatter by up to 8": lambda: (
         round(max(scatter(c.epsilon, c.contestant, c.clients, c.task)

@@ -1,4 +1,4 @@
-"""The study's rules: what is chosen, what is not run twice, what may not stand."""
+"""The study: its systems meet their labels, and its page is made of its results."""
 
 from __future__ import annotations
 
@@ -10,70 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fedldp
-from benchmarks.study import measuring, pages, proving
-from benchmarks.study.contestants import CONTESTANTS, UNPROTECTED, Try
-from benchmarks.study.measuring import Results, cells, choose, measure, run_one, without_guarantee
-from benchmarks.study.pages import charts, updated
-from benchmarks.study.proving import Cell, StudyError, checked, configuration, proven, solved
-from benchmarks.study.tasks import (
-    TASKS,
-    Task,
-    examples_for,
-    oriented_gradients,
-    random_convolutions,
-)
-from fedldp.errors import ConfigError, PrivacyError
+from benchmarks.study.contestants import CONTESTANTS, UNPROTECTED, tried
+from benchmarks.study.measuring import STUDY, cells
+from benchmarks.study.pages import StudyError, charts, updated
+from benchmarks.study.tasks import oriented_gradients, random_convolutions
+from fedldp.comparing import Cell, Comparison, ComparisonError, Results, Task, Try, checked
+from fedldp.data import load_dataset
 from fedldp.simulation.plan import plan, problem_with
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "2026-11-22-study.jsonl"
-PRIVUNIT = Cell("digits", 20, "ldp_fl, privunit", 4.0)
-FIRST = Try(1, 1.0, 1.0)
-
-
-@pytest.fixture(autouse=True)
-def digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "digits", Task("digits", "digits", "digits"))
-
-
-def row(accuracy: float | None, rounds: int = 1, **others: Any) -> dict[str, Any]:
-    return {"accuracy": accuracy, "try": {"rounds": rounds}, "refused": None, **others}
-
-
-def test_the_best_try_on_held_out_examples_is_chosen() -> None:
-    assert choose([row(0.2, 1), row(0.9, 4), row(0.3, 16)]) == row(0.9, 4)
-
-
-def test_of_equal_tries_the_first_is_chosen() -> None:
-    assert choose([row(0.2, 1), row(0.9, 4), row(0.9, 16)]) == row(0.9, 4)
-
-
-def test_refused_tries_are_not_chosen() -> None:
-    assert choose([row(None, 1), row(0.1, 4)]) == row(0.1, 4)
-    assert choose([row(None, 1), row(None, 4)]) is None
+DIGITS = Comparison(
+    (*CONTESTANTS, *UNPROTECTED),
+    [Task("digits", lambda: load_dataset("digits"), {"dataset": "digits", "model": "logistic"})],
+)
+"""The study's systems on what the tests have."""
 
 
 def test_all_systems_have_as_many_tries() -> None:
-    assert {len(set(contestant.grid)) for contestant in CONTESTANTS} == {8}
-
-
-def test_choosing_sees_no_test_example_and_no_example_twice() -> None:
-    whole = examples_for(TASKS["digits"], "measured", 0)
-    tried = examples_for(TASKS["digits"], "tried", 100)
-
-    def keys(examples: Any) -> list[bytes]:
-        return sorted(each.tobytes() for each in examples.features)
-
-    assert sorted(keys(tried.train) + keys(tried.test)) == keys(whole.train)
-    assert len(tried.test) == len(whole.train) // 6
-    other = examples_for(TASKS["digits"], "tried", 101)
-    assert keys(other.test) != keys(tried.test)
-
-
-def test_no_seed_is_both_chosen_on_and_measured() -> None:
-    assert measuring.CHOSEN_ON not in measuring.SEEDS
-    assert len(measuring.SEEDS) >= 3
+    assert {len(contestant.tries) for contestant in CONTESTANTS} == {8}
 
 
 @pytest.mark.parametrize("transform", [oriented_gradients, random_convolutions])
@@ -92,148 +47,23 @@ def test_public_features_look_at_one_example_alone(transform: Any) -> None:
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("contestant", CONTESTANTS, ids=lambda contestant: contestant.name)
 def test_every_system_meets_its_label_or_says_why_not(contestant: Any) -> None:
-    if not contestant.noisy or contestant.tasks == {"mnist-gradients"}:
+    if not contestant.is_calibrated or contestant.only == {"mnist-gradients"}:
         pytest.skip("it has no budget, or has no digits")
     cell = Cell("digits", 20, contestant.name, 4.0)
-    data = examples_for(TASKS["digits"], "measured", 0)
-    config = solved(cell, configuration(cell, FIRST, 0), data)
-    found = checked(cell, plan(config, problem_with(config, data, None)).privacy)
+    data = DIGITS.data_for(cell, "measured", 0)
+    config = DIGITS.calibrated(cell, DIGITS.configuration(cell, tried(1, 1.0, 1.0), 0), data)
+    privacy = plan(config, problem_with(config, data, None)).privacy
+    found = checked(cell, contestant.guarantee, privacy)
     assert 3.95 < found.epsilon <= 4.0  # equal guarantees: no system has less than it might
     assert found.delta <= 1e-5
-
-
-def test_the_budget_is_the_same_for_every_seed_and_rate() -> None:
-    data = examples_for(TASKS["digits"], "measured", 0)
-    one, other = (
-        solved(PRIVUNIT, configuration(PRIVUNIT, attempt, seed), data)
-        for attempt, seed in ((FIRST, 0), (Try(1, 1.0, 0.25), 2))
-    )
-    assert one.model_dump()["epsilon"] == other.model_dump()["epsilon"]
-    assert one.learning_rate != other.learning_rate
-
-
-def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> dict[str, Any]:
-    line = {
-        "unit": "client-run", "adversary": "server", "epsilon": epsilon, "delta": delta,
-        "assumptions": [], "method": "by hand", **others,
-    }  # fmt: skip
-    return {"guarantees": [line]}
-
-
-@pytest.mark.parametrize("epsilon", [4.0000001, float("inf"), float("nan")])
-def test_a_figure_above_the_label_is_refused(epsilon: float) -> None:
-    with pytest.raises(StudyError, match="above its label 4"):
-        checked(PRIVUNIT, statement(epsilon))
-
-
-@pytest.mark.parametrize(
-    "privacy",
-    [
-        statement(None),
-        statement(1.0, delta=1e-4),
-        statement(1.0, unit="client-round"),
-        statement(1.0, adversary="downlink"),
-    ],
-)
-def test_nothing_else_counts_as_the_figure(privacy: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="no guarantee for a client's run"):
-        proven(privacy, "server")
-
-
-def test_a_run_above_its_label_is_not_trained_and_leaves_no_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def generous(cell: Cell, config: Any, data: Any) -> Any:
-        return config.changed(target=None, epsilon=4.5)
-
-    monkeypatch.setattr(measuring, "solved", generous)
-    monkeypatch.setattr(fedldp, "run", lambda *_, **__: pytest.fail("it was trained"))
-    results = Results(tmp_path / "results.jsonl")
-    with pytest.raises(StudyError, match="above its label"):
-        run_one(results, PRIVUNIT, FIRST, "tried", 100)
-    assert not results.path.exists()
 
 
 @pytest.mark.parametrize("system", UNPROTECTED, ids=lambda system: system.name)
 def test_systems_without_a_guarantee_say_why(tmp_path: Path, system: Any) -> None:
     results = Results(tmp_path / "results.jsonl")
-    found = without_guarantee(results, Cell("digits", 20, system.name, 0.0))
+    found = DIGITS.without_guarantee(results, Cell("digits", 20, system.name, 0.0))
     assert found["refused"].startswith("no guarantee for a client's run against the server: ")
     assert results.rows == [found]
-
-
-# The file
-
-
-def test_what_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "results.jsonl"
-    made = run_one(Results(path), PRIVUNIT, FIRST, "measured", 0)
-    assert made["accuracy"] > 0.1
-    assert made["proven"]["epsilon"] <= 4.0
-    assert {"digest", "settings", "seconds", "versions", "hardware"} <= set(made)
-    monkeypatch.setattr(fedldp, "run", lambda *_, **__: pytest.fail("it was run again"))
-    again = Results(path)
-    assert run_one(again, PRIVUNIT, FIRST, "measured", 0) == made
-    assert len(again.rows) == 1
-
-
-def test_another_seed_try_purpose_or_cell_is_another_run(tmp_path: Path) -> None:
-    keys = {
-        proving.digest(cell, attempt, seed, data)
-        for cell in (PRIVUNIT, Cell("digits", 20, "ldp_fl, privunit", 2.0))
-        for attempt in (FIRST, Try(1, 3.0, 1.0))
-        for seed in (0, 1)
-        for data in ("tried: digits", "measured: digits")
-    }
-    assert len(keys) == 16
-
-
-def test_a_line_that_was_cut_short_is_dropped(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    path.write_text('{"digest": "a"}\n{"digest": "b", "accu')
-    results = Results(path)
-    assert results.rows == [{"digest": "a"}]
-    results.add({"digest": "c"})
-    assert Results(path).rows == [{"digest": "a"}, {"digest": "c"}]
-
-
-def test_a_refusal_is_a_line_too(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results.jsonl")
-    short = Cell("digits", 20, "personalized_sound", 4.0)
-    refused = run_one(results, short, Try(1000, 1.0, 1.0), "tried", 100)
-    assert refused["accuracy"] is None
-    assert "examples" in refused["refused"]
-    assert Results(results.path).rows == [refused]
-
-
-def test_a_try_that_diverges_is_refused_and_the_study_goes_on(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results.jsonl")
-    plain = Cell("digits", 20, "FedAvg, no noise", 0.0)
-    refused = run_one(results, plain, Try(1, 1.0, 1e12), "tried", 100)
-    assert refused["accuracy"] is None
-    assert "lower learning_rate" in refused["refused"]
-
-
-def test_a_try_whose_update_is_not_finite_is_refused_and_the_study_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(*_: Any, **__: Any) -> None:
-        raise PrivacyError("round 3, client 8: the values to release contain NaN or infinity")
-
-    monkeypatch.setattr(fedldp, "run", run)
-    results = Results(tmp_path / "results.jsonl")
-    refused = run_one(results, PRIVUNIT, Try(1, 1.0, 1.0), "tried", 100)
-    assert refused["accuracy"] is None
-    assert "round 3, client 8" in refused["refused"]
-
-
-def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results.jsonl")
-    measure(results, [PRIVUNIT], lambda: False, lambda line: None)
-    assert not results.rows
-    left = iter([True, True, False])  # the cell, its first try, and then no more
-    measure(results, [PRIVUNIT], lambda: next(left), lambda line: None)
-    assert [found["purpose"] for found in results.rows] == ["tried"]
 
 
 def test_cells_are_planned_once_and_the_first_panel_first() -> None:
@@ -260,12 +90,12 @@ def lines(accuracies: list[float], epsilon: float = 4.0) -> list[dict[str, Any]]
 
     def line(purpose: str, seed: int, attempt: Try, accuracy: float) -> dict[str, Any]:
         return {
-            "cell": asdict(cell), "purpose": purpose, "seed": seed, "try": asdict(attempt),
-            "data": purpose, "digest": proving.digest(cell, attempt, seed, purpose),
+            "cell": asdict(cell), "purpose": purpose, "seed": seed, "try": attempt,
+            "data": purpose, "digest": STUDY.digest(cell, attempt, seed, purpose),
             "accuracy": accuracy, "refused": None, "proven": proof, "cpu_seconds": 30.0,
         }  # fmt: skip
 
-    grid = cell.system.grid
+    grid = STUDY.contestant(cell).tries
     tried = [line("tried", 100, attempt, 0.9 if attempt is grid[1] else 0.2) for attempt in grid]
     return tried + [
         line("measured", seed, grid[1], accuracy) for seed, accuracy in enumerate(accuracies)
@@ -304,7 +134,7 @@ def test_runs_of_what_a_system_was_before_do_not_count() -> None:
 def test_the_table_refuses_a_figure_above_its_label() -> None:
     rows = lines([0.5, 0.6, 0.7])
     rows[-1]["proven"] = {**rows[-1]["proven"], "epsilon": 4.01}
-    with pytest.raises(StudyError, match="its label is 4"):
+    with pytest.raises(ComparisonError, match="its label is 4"):
         updated(PAGE, rows)
 
 
@@ -329,7 +159,7 @@ def test_a_cell_with_a_refused_run_has_no_mean_of_the_others() -> None:
 def test_the_progress_tells_what_is_left() -> None:
     page = updated("<!-- study progress -->\n<!-- end -->\n", lines([0.5, 0.6, 0.7]))
     planned = [cell for cell in cells() if (cell.task, cell.clients) == ("mnist", 1000)]
-    count = len([cell for cell in planned if cell.system not in UNPROTECTED])
+    count = len([cell for cell in planned if STUDY.contestant(cell) not in UNPROTECTED])
     rest = 11 * 0.5 * (count - 1)
     assert f"| mnist | 1,000 | 1 | {count} | 5.5 | {rest:.0f} |" in page
 
@@ -366,11 +196,8 @@ def test_an_overview_has_a_row_for_what_is_measured() -> None:
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/study.md"])
-def test_the_committed_page_is_made_of_the_committed_results(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.delitem(TASKS, "digits")  # it is no task of the study
+def test_the_committed_page_is_made_of_the_committed_results(name: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
     rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
     assert updated(page, rows) == page
-    assert pages.standing(rows)
+    assert STUDY.standing(rows)

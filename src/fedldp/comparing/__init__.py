@@ -1,0 +1,64 @@
+"""Compare systems at an equal guarantee and with equal effort spent on their hyperparameters.
+
+The rule: every contestant is calibrated to the same epsilon, which is read back from the statement
+of each of its runs. Every contestant has the same number of tries. They are scored on examples that
+no client has, or on clients that take no part, and on a seed of their own; the test set has no part
+in the choice. What is chosen is then measured on other seeds, with all clients, on the test set.
+
+A choice by scores on held-out examples is itself a release where these are private. No epsilon here
+covers it.
+
+Two recipes, at epsilon 4 for all that a client sends, with two tries each:
+
+>>> import statistics, tempfile
+>>> from pathlib import Path
+>>> from fedldp.comparing import Comparison, Contestant, GuaranteeKind, Results, Task
+>>> from fedldp.data import load_dataset
+>>> from fedldp.settings import resolve
+>>> kind = GuaranteeKind("client-run", "server", 1e-5)
+>>> tries = ({"rounds": 1, "clip": 1.0}, {"rounds": 2, "clip": 0.5})
+>>> digits = {"dataset": "digits", "model": "logistic"}
+>>> comparison = Comparison(
+...     [
+...         Contestant.of("privunit", resolve("privunit-fl-digits"), tries, kind),
+...         Contestant.of("gaussian", resolve("nbafl-digits"), tries, kind),
+...     ],
+...     [Task("digits", lambda: load_dataset("digits"), digits)],
+... )
+>>> results = Results(Path(tempfile.mkdtemp()) / "results.jsonl")
+>>> comparison.measure(results, comparison.cells([20], [4.0]))
+>>> for cell, runs in comparison.standing(results.rows).items():
+...     accuracy = statistics.mean(run["accuracy"] for run in runs)
+...     print(cell.contestant, len(runs), max(run["proven"]["epsilon"] for run in runs) <= 4)
+privunit 3 True
+gaussian 3 True
+
+It may use everything up to ``simulation`` and ``sweeping``. It knows no data set, no list of
+systems and no page: those are its user's.
+"""
+
+from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind, Role, Settings, Task, Try
+from fedldp.comparing.comparison import Comparison, Purpose
+from fedldp.comparing.held_out import held_out
+from fedldp.comparing.proving import ComparisonError, Proven, checked, proven
+from fedldp.comparing.results import Results, Row, choose
+
+__all__ = [
+    "Cell",
+    "Comparison",
+    "ComparisonError",
+    "Contestant",
+    "GuaranteeKind",
+    "Proven",
+    "Purpose",
+    "Results",
+    "Role",
+    "Row",
+    "Settings",
+    "Task",
+    "Try",
+    "checked",
+    "choose",
+    "held_out",
+    "proven",
+]

@@ -1,0 +1,60 @@
+"""The part of the training data on which hyperparameters are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.data import Dataset, Examples, Shares
+from fedldp.errors import ConfigError
+from fedldp.randomness import numbered_generator
+
+HELD_OUT = 6
+"""One in so many examples, or clients, is held out."""
+
+
+def held_out(data: Dataset, seed: int) -> Dataset:
+    """Return data for trying: a sixth of the training set is the test set, the rest is trained on.
+
+    Whole clients are held out where the data say whose the examples are; else examples, drawn
+    uniformly. The test set of ``data`` is in neither part.
+
+    Args:
+        data: all data.
+        seed: of the draw.
+
+    Raises:
+        ConfigError: there are fewer than two clients, or examples, to divide.
+    """
+    name = f"{data.name}, less a held-out part"
+    count = len(data.train) if data.clients is None else len(data.clients)
+    if count < 2:
+        what = "training examples" if data.clients is None else "clients"
+        raise ConfigError(
+            f"data {data.name}: one in {HELD_OUT} {what} is held out for choosing "
+            f"hyperparameters, and there are {count}; give at least 2"
+        )
+    order = numbered_generator(seed, 1).permutation(count)
+    cut = max(1, count // HELD_OUT)
+    out, others = np.sort(order[:cut]), np.sort(order[cut:])
+    if data.clients is None:
+        train, test, clients = others, out, None
+    else:
+        kept = [data.clients[int(client)] for client in others]
+        train = np.concatenate(kept)
+        clients = Shares(np.arange(len(train)), np.array([len(rows) for rows in kept]))
+        test = np.concatenate([data.clients[int(client)] for client in out])
+    return replace(
+        data,
+        name=name,
+        train=_rows(data.train, train),
+        test=_rows(data.train, test),
+        clients=clients,
+        held_out=True,
+    )
+
+
+def _rows(examples: Examples, rows: NDArray[np.int64]) -> Examples:
+    return Examples(examples.features[rows], examples.labels[rows])

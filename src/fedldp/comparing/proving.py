@@ -1,0 +1,161 @@
+"""Configurations at a given epsilon, and what their statements really prove."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.solve import solve
+from fedldp.accounting.statement import stated_by
+from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind
+from fedldp.data import Dataset
+from fedldp.errors import ConfigError, FedldpError
+from fedldp.simulation.plan import plan, problem_with
+from fedldp.systems import Problem, SystemConfig
+
+BUDGETS = ("epsilon", "alpha", "noise_multiplier")
+"""Settings that a target is solved by; a system has one of them."""
+
+_COARSE = 1e-3
+"""Relative precision of a budget whose statement takes a second."""
+
+_UNITS = {
+    "weight": "a weight",
+    "record": "a record",
+    "person": "a person",
+    "client-round": "a client's round",
+    "client-run": "a client's run",
+}
+
+
+class ComparisonError(FedldpError):
+    """What may not stand in a comparison's results."""
+
+
+@dataclass(frozen=True)
+class Proven:
+    """The line of a statement that says most of a kind of guarantee.
+
+    Attributes:
+        epsilon: of it.
+        delta: of it.
+        idealised: whether it is for real numbers, and so for simulation only.
+        method: how it is proven.
+        stated_by: whose word it rests on: "fedldp", or the address of the user's own code, of
+            which nothing here is proven.
+    """
+
+    epsilon: float
+    delta: float
+    idealised: bool
+    method: str
+    stated_by: str
+
+
+class Budgets:
+    """Budgets that were solved for, each once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, Problem], dict[str, float]] = {}
+
+    def calibrated(
+        self, contestant: Contestant, config: SystemConfig, data: Dataset
+    ) -> SystemConfig:
+        """Return a configuration whose budget meets its target, and without the target.
+
+        A budget is taken to be the same for every learning rate, and for every seed where all
+        clients take part in each round; ``checked`` reads the statement of the very run.
+
+        Raises:
+            ConfigError: no budget meets it, or the settings do not go together.
+        """
+        if config.target is None:
+            return config
+        alike = config.changed(learning_rate=1.0)
+        if config.round_size == config.num_clients:
+            alike = alike.changed(seed=0)
+        problem = problem_with(config, data, None)
+        key = (alike.model_dump_json(), problem)
+        if key not in self._found:
+            try:
+                quick = contestant.quick_to_state
+                found = plan(alike, problem).config if quick else _coarsely(alike, problem)
+            except ConfigError:
+                plan(alike.changed(target=None), problem)  # where no budget would do, it says why
+                raise
+            self._found[key] = {
+                name: getattr(found, name) for name in BUDGETS if hasattr(found, name)
+            }
+        return config.changed(target=None, **self._found[key])
+
+
+def _coarsely(config: SystemConfig, problem: Problem) -> SystemConfig:
+    """Return ``config`` with the largest budget that meets its target, to a thousandth."""
+    target = config.target
+    assert target is not None
+    kind = GuaranteeKind(target.unit, target.adversary, target.delta)
+    free = config.changed(target=None)
+
+    def reached(budget: float) -> float:
+        try:
+            return proven(plan(free.with_budget(budget), problem).privacy, kind).epsilon
+        except ConfigError:
+            return math.inf
+
+    low = 1e-3
+    while reached(2 * low) <= target.epsilon:
+        low *= 2
+    return free.with_budget(solve(reached, target.epsilon, low, 2 * low, _COARSE))
+
+
+def proven(privacy: Mapping[str, Any], kind: GuaranteeKind) -> Proven:
+    """Return what a statement proves of a kind of guarantee: its least epsilon.
+
+    Lines for the numbers that are sent come before those for real arithmetic.
+
+    Args:
+        privacy: the statement.
+        kind: the unit, the adversary, and the largest delta.
+
+    Raises:
+        ConfigError: nothing; the line says why.
+    """
+    lines = [
+        line
+        for line in privacy["guarantees"]
+        if (line["unit"], line["adversary"]) == (kind.unit, kind.adversary)
+        and line["delta"] <= kind.delta
+    ]
+    real = [line for line in lines if IDEALISED not in line["assumptions"]] or lines
+    known = [line for line in real if line["epsilon"] is not None]
+    if not known or len(known) < len(real):
+        why = "; ".join(line["method"] for line in real) or "the statement has no such line"
+        what = _UNITS[kind.unit]
+        raise ConfigError(f"no guarantee for {what} against the {kind.adversary}: {why}")
+    best = min(known, key=lambda line: float(line["epsilon"]))
+    return Proven(
+        float(best["epsilon"]),
+        float(best["delta"]),
+        IDEALISED in best["assumptions"],
+        best["method"],
+        stated_by(best),
+    )
+
+
+def checked(cell: Cell, kind: GuaranteeKind, privacy: Mapping[str, Any]) -> Proven:
+    """Return what is proven of a run of a cell, which must be no more than its label.
+
+    Raises:
+        ComparisonError: it is more.
+        ConfigError: nothing is proven.
+    """
+    found = proven(privacy, kind)
+    if not found.epsilon <= cell.epsilon or found.delta > kind.delta:
+        raise ComparisonError(
+            f"{cell.contestant} on {cell.task}, {cell.clients} clients: its statement proves "
+            f"epsilon {found.epsilon!r} at delta {found.delta:g}, above its label {cell.epsilon:g}"
+        )
+    return found

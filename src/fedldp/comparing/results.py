@@ -1,0 +1,94 @@
+"""The file that holds every run of a comparison, and the choice among tries."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedldp.errors import RunError
+from fedldp.reporting.record import environment
+
+Row = dict[str, Any]
+"""One run, as a line of the file: see ``Comparison.run_one``."""
+
+
+class Results:
+    """The lines of a file, to which a line is added for each run.
+
+    Attributes:
+        path: of the file.
+        rows: its lines, in their order.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file, if it is there; a last line that was cut short is removed.
+
+        Raises:
+            RunError: it cannot be read, or is no file of results.
+        """
+        self.path = path
+        try:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            whole, _, cut = text.rpartition("\n")
+            self.rows: list[Row] = [json.loads(line) for line in whole.splitlines() if line]
+            if not all(isinstance(row, dict) and "digest" in row for row in self.rows):
+                raise ValueError("a line is no run")
+            if cut:  # a run that died while it wrote: that one is run again
+                path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"results = {path}: it cannot be used as a file of results ({error}); choose "
+                "another file"
+            ) from error
+
+    def find(self, key: str) -> Row | None:
+        """Return the line of a digest."""
+        return next((row for row in self.rows if row["digest"] == key), None)
+
+    def add(self, row: Row) -> Row:
+        """Add a line.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise RunError(
+                f"results = {self.path}: {error.strerror}; choose a file that can be written"
+            ) from error
+        self.rows.append(row)
+        return row
+
+
+def choose(tried: Sequence[Row]) -> Row | None:
+    """Return the try that is measured: the highest accuracy on held-out examples.
+
+    Of equal ones the first. Tries that were refused have no accuracy; None where all were.
+    """
+    done = [row for row in tried if row["accuracy"] is not None]
+    return max(done, key=lambda row: row["accuracy"]) if done else None
+
+
+def where() -> Row:
+    """Return date, versions and hardware, as every line has them."""
+    found = environment()
+    return {
+        "date": found["date"],
+        "python": found["python"],
+        "versions": found["packages"],
+        "hardware": f"{_processor()}, {found['cores']} cores, {found['gpu'] or 'no GPU'}",
+    }
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

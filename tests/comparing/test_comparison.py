@@ -1,0 +1,329 @@
+"""The rule of equal effort: what is chosen, what is not run twice, what may not stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedldp.comparing import (
+    Cell,
+    Comparison,
+    ComparisonError,
+    Contestant,
+    GuaranteeKind,
+    Results,
+    Task,
+    Try,
+    checked,
+    choose,
+    held_out,
+    proven,
+)
+from fedldp.data import Dataset, Examples, Shares, load_dataset
+from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.settings import resolve
+from fedldp.simulation import engine
+from fedldp.systems.personalized_sound import PersonalizedSoundConfig
+
+KIND = GuaranteeKind("client-run", "server", 1e-5)
+FIRST: dict[str, Any] = {"rounds": 1, "learning_rate": 0.4, "clip": 1.0}
+TRIES = (FIRST, {**FIRST, "rounds": 4, "clip": 0.5})
+PRIVUNIT = Cell("digits", 20, "privunit", 4.0)
+DIGITS = Task("digits", lambda: load_dataset("digits"), {"dataset": "digits", "model": "logistic"})
+
+
+PLAIN = ({"rounds": 1, "learning_rate": 0.4}, {"rounds": 1, "learning_rate": 1e12})
+SIGNS = PersonalizedSoundConfig(
+    dataset="digits", model="logistic", num_clients=20, rounds=1, learning_rate=0.1, epsilon=1.0,
+    clip=1.0, report="sign",
+)  # fmt: skip
+
+
+def contestant(name: str = "privunit", tries: Sequence[Try] = TRIES) -> Contestant:
+    return Contestant.of(name, resolve("privunit-fl-digits"), tries, KIND)
+
+
+def compared() -> Comparison:
+    return Comparison(
+        [
+            contestant(),
+            Contestant.of("no noise", resolve("fedavg-digits"), PLAIN, KIND, "reference"),
+            Contestant.of("signs", SIGNS, ({"rounds": 1000}, {"rounds": 1}), KIND),
+            Contestant.of("unprotected", resolve("dp-sgd-digits"), [{"rounds": 1}], KIND, "stated"),
+        ],
+        [DIGITS],
+    )
+
+
+def not_trained(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    monkeypatch.setattr(engine, "simulate", lambda *_, **__: pytest.fail(why))
+
+
+def row(accuracy: float | None, rounds: int = 1, **others: Any) -> dict[str, Any]:
+    return {"accuracy": accuracy, "try": {"rounds": rounds}, "refused": None, **others}
+
+
+def test_the_best_try_on_held_out_examples_is_chosen() -> None:
+    assert choose([row(0.2, 1), row(0.9, 4), row(0.3, 16)]) == row(0.9, 4)
+
+
+def test_of_equal_tries_the_first_is_chosen() -> None:
+    assert choose([row(0.2, 1), row(0.9, 4), row(0.9, 16)]) == row(0.9, 4)
+
+
+def test_refused_tries_are_not_chosen() -> None:
+    assert choose([row(None, 1), row(0.1, 4)]) == row(0.1, 4)
+    assert choose([row(None, 1), row(None, 4)]) is None
+
+
+def test_choosing_sees_no_test_example_and_no_example_twice() -> None:
+    whole = compared().data_for(PRIVUNIT, "measured", 0)
+    tried = compared().data_for(PRIVUNIT, "tried", 100)
+
+    def keys(examples: Any) -> list[bytes]:
+        return sorted(each.tobytes() for each in examples.features)
+
+    assert sorted(keys(tried.train) + keys(tried.test)) == keys(whole.train)
+    assert len(tried.test) == len(whole.train) // 6
+    other = compared().data_for(PRIVUNIT, "tried", 101)
+    assert keys(other.test) != keys(tried.test)
+
+
+def test_whole_clients_are_held_out_where_the_data_say_whose_they_are() -> None:
+    rows = [[3, 5], [0], [1, 6, 7], [2], [8], [4], [9], [10, 11, 12], [13], [14], [15], [16]]
+    numbers = np.arange(17, dtype=np.float32)[:, None]
+    examples = Examples(numbers, np.zeros(17, np.int64))
+    whole = Dataset(
+        "own", examples, examples, 2, clients=Shares.of([np.array(each) for each in rows])
+    )
+    tried = held_out(whole, 100)
+    assert tried.clients is not None
+    kept = [sorted(int(n) for n in tried.train.features[each, 0]) for each in tried.clients]
+    others = sorted(int(n) for n in tried.test.features[:, 0])
+    left = [each for each in rows if sorted(each) not in kept]
+    assert len(kept) == 10
+    assert len(left) == 2
+    assert others == sorted(n for each in left for n in each)
+    assert all(each in rows for each in kept)
+    assert tried.held_out
+
+
+def test_nothing_can_be_held_out_of_one_example_or_client() -> None:
+    one = Examples(np.zeros((1, 2), np.float32), np.zeros(1, np.int64))
+    with pytest.raises(ConfigError, match=r"training examples is held out .* there are 1"):
+        held_out(Dataset("own", one, one, 2), 0)
+    with pytest.raises(ConfigError, match=r"clients is held out .* there are 1"):
+        held_out(Dataset("own", one, one, 2, clients=Shares.of([np.arange(1)])), 0)
+
+
+def test_no_seed_is_both_chosen_on_and_measured() -> None:
+    found = compared()
+    assert found.chosen_on not in found.seeds
+    assert len(found.seeds) >= 3
+    for seeds in ((100, 1), (1, 1)):
+        with pytest.raises(ConfigError, match="chosen_on = 100: "):
+            Comparison([contestant()], [DIGITS], seeds=seeds)
+
+
+def test_all_contestants_have_as_many_tries_and_a_name_of_their_own() -> None:
+    with pytest.raises(ConfigError, match="as many; there are: privunit 2, other 1"):
+        Comparison([contestant(), contestant("other", TRIES[:1])], [DIGITS])
+    with pytest.raises(ConfigError, match="contestant privunit: two have this name"):
+        Comparison([contestant(), contestant()], [DIGITS])
+    with pytest.raises(ConfigError, match="task digits: two have this name"):
+        Comparison([contestant()], [DIGITS, DIGITS])
+    with pytest.raises(ConfigError, match="is tried twice"):
+        contestant(tries=[FIRST, FIRST])
+    with pytest.raises(ConfigError, match="it has no try"):
+        contestant(tries=[])
+
+
+# The label
+
+
+def test_the_budget_is_the_same_for_every_seed_and_rate() -> None:
+    found = compared()
+    data = found.data_for(PRIVUNIT, "measured", 0)
+    one, other = (
+        found.calibrated(PRIVUNIT, found.configuration(PRIVUNIT, attempt, seed), data)
+        for attempt, seed in ((FIRST, 0), ({**FIRST, "learning_rate": 0.1}, 2))
+    )
+    assert one.model_dump()["epsilon"] == other.model_dump()["epsilon"]
+    assert one.learning_rate != other.learning_rate
+
+
+def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> dict[str, Any]:
+    line = {
+        "unit": "client-run", "adversary": "server", "epsilon": epsilon, "delta": delta,
+        "assumptions": [], "method": "by hand", **others,
+    }  # fmt: skip
+    return {"guarantees": [line]}
+
+
+@pytest.mark.parametrize("epsilon", [4.0000001, float("inf"), float("nan")])
+def test_a_figure_above_the_label_is_refused(epsilon: float) -> None:
+    with pytest.raises(ComparisonError, match="above its label 4"):
+        checked(PRIVUNIT, KIND, statement(epsilon))
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        statement(None),
+        statement(1.0, delta=1e-4),
+        statement(1.0, unit="client-round"),
+        statement(1.0, adversary="downlink"),
+    ],
+)
+def test_nothing_else_counts_as_the_figure(privacy: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="no guarantee for a client's run"):
+        proven(privacy, KIND)
+
+
+def test_a_figure_says_whose_word_it_is() -> None:
+    assert proven(statement(1.0), KIND).stated_by == "fedldp"
+    assert proven(statement(1.0, stated_by="own:Noise"), KIND).stated_by == "own:Noise"
+
+
+def test_a_run_above_its_label_is_not_trained_and_leaves_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = compared()
+
+    def generous(cell: Cell, config: Any, data: Any) -> Any:
+        return config.changed(target=None, epsilon=4.5)
+
+    monkeypatch.setattr(found, "calibrated", generous)
+    not_trained(monkeypatch, "it was trained")
+    results = Results(tmp_path / "results.jsonl")
+    with pytest.raises(ComparisonError, match="above its label"):
+        found.run_one(results, PRIVUNIT, FIRST, "tried", 100)
+    assert not results.path.exists()
+
+
+def test_a_contestant_without_a_guarantee_says_why(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    compared().measure(results, [Cell("digits", 20, "unprotected", 0.0)])
+    [found] = results.rows
+    assert found["purpose"] == "stated"
+    assert found["refused"].startswith("no guarantee for a client's run against the server: ")
+    assert compared().is_current(found)
+
+
+def test_a_contestant_that_has_one_is_not_said_to_lack_it(tmp_path: Path) -> None:
+    stated = Contestant.of("privunit", resolve("privunit-fl-digits"), TRIES, KIND, "stated")
+    results = Results(tmp_path / "results.jsonl")
+    with pytest.raises(ConfigError, match="give it the role calibrated"):
+        Comparison([stated], [DIGITS]).without_guarantee(results, PRIVUNIT)
+
+
+# The file
+
+
+def test_what_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.jsonl"
+    made = compared().run_one(Results(path), PRIVUNIT, FIRST, "measured", 0)
+    assert made["accuracy"] > 0.1
+    assert made["proven"]["epsilon"] <= 4.0
+    assert {"digest", "settings", "seconds", "versions", "hardware"} <= set(made)
+    not_trained(monkeypatch, "it was run again")
+    again = Results(path)
+    assert compared().run_one(again, PRIVUNIT, FIRST, "measured", 0) == made
+    assert len(again.rows) == 1
+
+
+def test_another_seed_try_purpose_or_cell_is_another_run(tmp_path: Path) -> None:
+    keys = {
+        compared().digest(cell, attempt, seed, data)
+        for cell in (PRIVUNIT, Cell("digits", 20, "privunit", 2.0))
+        for attempt in TRIES
+        for seed in (0, 1)
+        for data in ("tried: digits", "measured: digits")
+    }
+    assert len(keys) == 16
+
+
+def test_a_line_that_was_cut_short_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"digest": "a"}\n{"digest": "b", "accu')
+    results = Results(path)
+    assert results.rows == [{"digest": "a"}]
+    results.add({"digest": "c"})
+    assert Results(path).rows == [{"digest": "a"}, {"digest": "c"}]
+
+
+def test_a_refusal_is_a_line_too(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    short = Cell("digits", 20, "signs", 4.0)
+    refused = compared().run_one(results, short, {"rounds": 1000}, "tried", 100)
+    assert refused["accuracy"] is None
+    assert "examples" in refused["refused"]
+    assert Results(results.path).rows == [refused]
+
+
+def test_a_try_that_diverges_is_refused_and_the_comparison_goes_on(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    plain = Cell("digits", 20, "no noise", 0.0)
+    refused = compared().run_one(results, plain, PLAIN[1], "tried", 100)
+    assert refused["accuracy"] is None
+    assert "lower learning_rate" in refused["refused"]
+
+
+def test_a_try_whose_update_is_not_finite_is_refused_and_the_comparison_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise PrivacyError("round 3, client 8: the values to release contain NaN or infinity")
+
+    monkeypatch.setattr(engine, "simulate", run)
+    results = Results(tmp_path / "results.jsonl")
+    refused = compared().run_one(results, PRIVUNIT, FIRST, "tried", 100)
+    assert refused["accuracy"] is None
+    assert "round 3, client 8" in refused["refused"]
+
+
+def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    compared().measure(results, [PRIVUNIT], lambda: False, lambda line: None)
+    assert not results.rows
+    left = iter([True, True, False])  # the cell, its first try, and then no more
+    compared().measure(results, [PRIVUNIT], lambda: next(left), lambda line: None)
+    assert [found["purpose"] for found in results.rows] == ["tried"]
+
+
+def test_a_file_that_is_none_of_ours_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    for text in ("a page\nof text", "[1]\n"):
+        path.write_text(text)
+        with pytest.raises(RunError, match=r"results = .*choose another file"):
+            Results(path)
+        assert path.read_text() == text
+
+
+def test_cells_keep_their_order_and_a_reference_has_one() -> None:
+    found = compared().cells([20], [4.0, 1.0])
+    assert [(cell.contestant, cell.epsilon) for cell in found] == [
+        ("privunit", 4.0), ("no noise", 0.0), ("signs", 4.0), ("unprotected", 0.0),
+        ("privunit", 1.0), ("signs", 1.0),
+    ]  # fmt: skip
+
+
+def test_a_comparison_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Its first run is kept; in the end every try and seed is there once, in the rule's order."""
+    path = tmp_path / "results.jsonl"
+    left = iter([True, True, False])
+    compared().measure(Results(path), [PRIVUNIT], lambda: next(left))
+    first = Results(path).rows
+    compared().measure(Results(path), [PRIVUNIT])
+    rows = Results(path).rows
+    assert rows[:1] == first
+    assert [(row["purpose"], row["seed"]) for row in rows] == [
+        ("tried", 100), ("tried", 100), ("measured", 0), ("measured", 1), ("measured", 2),
+    ]  # fmt: skip
+    assert [row["try"] for row in rows[:2]] == list(TRIES)
+    assert compared().standing(rows) == {PRIVUNIT: rows[2:]}
+    assert all(map(compared().is_current, rows))
