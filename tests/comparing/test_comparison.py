@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedldp import comparing
 from fedldp.comparing import (
     Cell,
     Comparison,
@@ -327,3 +329,7 @@ def test_a_comparison_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> N
     assert [row["try"] for row in rows[:2]] == list(TRIES)
     assert compared().standing(rows) == {PRIVUNIT: rows[2:]}
     assert all(map(compared().is_current, rows))
+
+
+def test_the_rooms_example_is_what_it_gives() -> None:
+    assert doctest.testmod(comparing) == (0, 12)
