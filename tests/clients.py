@@ -14,7 +14,7 @@ import torch
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import FolderStore, Trial
 from fedldp.data import Examples
-from fedldp.parts.feature_importance import row_of
+from fedldp.parts.changes import alone, each_alone
 from fedldp.parts.sides import (
     Batch,
     Client,
@@ -24,10 +24,11 @@ from fedldp.parts.sides import (
     Senders,
     ServerSide,
     State,
+    Update,
 )
 from fedldp.server.keys import draws_of_seed
 from fedldp.systems import Problem, SystemConfig
-from fedldp.wire import Broadcast, Layout, Report, Sensitive, Shuffled
+from fedldp.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
 
 NOWHERE = Path("no client keeps anything here")
 
@@ -123,6 +124,16 @@ def senders_of(num_examples: Sequence[int], *, seed: int = 0, round: int = 1) ->
     )
 
 
+class EachAlone:
+    """An encoder that is written for one client at a time."""
+
+    def __call__(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
+        raise NotImplementedError
+
+    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+        return each_alone(self, update, broadcast, senders)
+
+
 @dataclass(frozen=True)
 class Halves:
     """Both halves of a system, side by side.
@@ -157,12 +168,12 @@ class Halves:
         """The first broadcast."""
         return self.server.publish(self.first)
 
-    def encoder(self, client: int = 0) -> Encoder[Any]:
+    def encoder(self, client: int = 0) -> Encoder:
         return self.config.client_encoder(self.problem, client)
 
     def encode(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         """Return what the sender's encoder makes of an update."""
-        return self.encoder(sender.index)(Sensitive(update), broadcast, sender)
+        return alone(self.encoder(sender.index), Sensitive(update), broadcast, sender)
 
     def report(self, broadcast: Broadcast, client: Client) -> Report:
         """Return the report of a client that takes part: trains, then encodes."""
@@ -175,7 +186,7 @@ class Halves:
             exchange=client.exchange,
         )
         update = self.step(broadcast, Batch.of_one(client))
-        return self.encoder(client.index)(row_of(update, 0), broadcast, sender)
+        return alone(self.encoder(client.index), update, broadcast, sender)
 
     def aggregate(
         self, reports: Iterable[Report | Shuffled], state: State | None = None

@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from clients import EachAlone
 
 from fedldp.accounting.budget import Budget, cost
 from fedldp.accounting.events import Event
 from fedldp.accounting.ledger import Ledgers
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.release import Encoder, Release
 from fedldp.bounding import Ranges
 from fedldp.client.keys import SecretKeys, SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
 from fedldp.data import Examples
+from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.changes import SendChange
 from fedldp.parts.sides import Batch, Client, ClientSide, Sender, Update
 from fedldp.wire import (
     Answer,
@@ -41,7 +44,14 @@ SECRET = bytes(range(32))
 LAYOUT = Layout(("w",), ((40,),))
 """So many that the same bits do not come twice by chance."""
 
-ENCODER = SendChange(TwoPoint(1.0), LAYOUT.size)
+
+def sending(mechanism: Mechanism) -> Encoder:
+    """Return an encoder of changes of the weights."""
+    bound = Unbounded(send="update")
+    return Encoder(release=Release(bound=bound, mechanism=mechanism, size=LAYOUT.size))
+
+
+ENCODER = sending(TwoPoint(1.0))
 PRICE = cost(ENCODER.event(), "pure")
 
 
@@ -172,7 +182,7 @@ def refusal_of(message: bytes) -> Refusal:
 
 
 @dataclass
-class Stating:
+class Stating(EachAlone):
     """An encoder that states any event, and sends the same whatever it is given."""
 
     states: Event

@@ -129,16 +129,13 @@ def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
 # Who opens a sensitive value: encoders, the simulator, which looks for NaN, and the audit, which
 # plays clients of its own.
 OPENERS = {
+    "fedldp.algorithms.release",
     "fedldp.audit.answering",
     "fedldp.audit.contents",
     "fedldp.audit.crowd",
     "fedldp.audit.forging",
-    "fedldp.parts.averaging",
     "fedldp.parts.changes",
-    "fedldp.parts.feature_importance",
     "fedldp.simulation.population",
-    "fedldp.systems.nbafl",
-    "fedldp.systems.priority",
 }
 
 

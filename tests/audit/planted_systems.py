@@ -11,16 +11,17 @@ from pydantic import Field
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.release import open_finite
 from fedldp.algorithms.server_update import Aggregate, ServerUpdate
 from fedldp.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.changes import open_update
-from fedldp.parts.sides import Sender, ServerSide, State
+from fedldp.parts.changes import each_alone
+from fedldp.parts.sides import Sender, Senders, ServerSide, State
 from fedldp.systems.base import Problem, SystemConfig
 from fedldp.systems.settings import LearningRate, Positive
-from fedldp.wire import Broadcast, Report
+from fedldp.wire import Broadcast, Report, Reports
 
 
 class RightConfig(SystemConfig):
@@ -65,6 +66,9 @@ class Send:
     def event(self, exchange: int = 0) -> Event:
         return self.mechanism.event(self.size)
 
+    def many(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
+        return each_alone(self, update, broadcast, senders)
+
     def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         change = self.change(update, broadcast)
         return Report(
@@ -75,7 +79,8 @@ class Send:
         )
 
     def change(self, update: Any, broadcast: Broadcast) -> Any:
-        return open_update(update, broadcast, "update")
+        (weights,) = open_finite(update, broadcast).rows
+        return weights - broadcast.weights.astype(np.float64)
 
     def stream(self, sender: Sender) -> Any:
         return sender.fresh("mechanism")
@@ -134,7 +139,7 @@ class RefusalTells(Send):
     """Training that gave NaN is refused, not replaced."""
 
     def change(self, update: Any, broadcast: Broadcast) -> Any:
-        if not np.isfinite(update.open()).all():
+        if not np.isfinite(update.open().rows).all():
             raise PrivacyError("training diverged")
         return super().change(update, broadcast)
 

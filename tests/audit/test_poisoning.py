@@ -26,7 +26,7 @@ from fedldp.simulation.inputs import Inputs
 from fedldp.systems import Problem, SystemConfig
 from fedldp.systems.central_dp import CentralDpConfig
 from fedldp.systems.cldp_fed import CldpFedConfig
-from fedldp.wire import Question, Sensitive
+from fedldp.wire import Question
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 GOLDEN: dict[str, Any] = {
@@ -98,7 +98,7 @@ def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     question = Question(run="run", exchange=0, broadcast=halves.broadcast)
     client = 0
     encoder = halves.encoder(client)
-    honest = encoder(Sensitive(None), halves.broadcast, sender_of(9, client))
+    honest = halves.encode(None, halves.broadcast, sender_of(9, client))
     towards = np.random.default_rng(0).normal(size=650)
     forged = Forger(encoder, 0.5, 64).forge(honest, towards, sender_of(9, client), 1)
     assert forged.payload != honest.payload
@@ -115,7 +115,7 @@ def test_a_mechanism_without_a_known_format_is_attacked_by_its_best_report() -> 
     halves = Halves(config, DIGITS)
     encoder, towards = halves.encoder(), np.ones(650)
     mechanism = made_of(encoder)
-    honest = encoder(Sensitive(None), halves.broadcast, sender_of(9, 0))
+    honest = halves.encode(None, halves.broadcast, sender_of(9, 0))
     forger = Forger(encoder, 0.5, 64)
     assert mechanism is not None
 

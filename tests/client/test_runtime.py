@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clients import EachAlone
 from runtimes import (
     ENCODER,
     LAYOUT,
@@ -35,7 +36,7 @@ from fedldp.accounting.ledger import Place
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.runtime import Pending
 from fedldp.errors import PrivacyError
-from fedldp.parts.feature_importance import row_of
+from fedldp.parts.changes import alone, row_of
 from fedldp.parts.sides import Batch, Client, Sender
 from fedldp.wire import (
     Broadcast,
@@ -290,13 +291,13 @@ def test_two_that_were_prepared_at_once_release_one_string_of_bytes(tmp_path: Pa
 def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
     seen: list[Any] = []
 
-    class Seeing:
+    class Seeing(EachAlone):
         def event(self, exchange: int = 0) -> Event:
             return ENCODER.event(exchange)
 
         def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
             seen.append(sender)
-            return ENCODER(update, broadcast, sender)
+            return alone(ENCODER, update, broadcast, sender)
 
     site = Site(tmp_path, step=MeanStep(lambda *given: seen.extend(given)), encoder=Seeing())
     site.ask(question())
@@ -339,14 +340,14 @@ def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
 def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> None:
     trained: list[Any] = []
 
-    class Needing:
+    class Needing(EachAlone):
         def event(self, exchange: int = 0) -> Event:
             return ENCODER.event(exchange)
 
         def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
             if "needed" not in broadcast.public:
                 raise PrivacyError("needed: it is not there")
-            return ENCODER(update, broadcast, sender)
+            return alone(ENCODER, update, broadcast, sender)
 
     step = MeanStep(lambda *given: trained.append(given))
     site = Site(tmp_path, step=step, encoder=Needing(), failed=lambda error: None)

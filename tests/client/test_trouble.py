@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clients import EachAlone
 from runtimes import (
     ENCODER,
     MeanStep,
@@ -31,6 +32,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.errors import ConfigError, PrivacyError
+from fedldp.parts.changes import alone
 from fedldp.parts.sides import Client, Sender
 from fedldp.wire import (
     Broadcast,
@@ -59,20 +61,20 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
     seen: list[Exception] = []
     given: list[Any] = []
 
-    class Seeing:
+    class Seeing(EachAlone):
         def event(self, exchange: int = 0) -> Event:
             return ENCODER.event(exchange)
 
         def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
-            given.append(update.open())
-            return ENCODER(update, broadcast, sender)
+            given.append(np.isnan(update.open().rows).all())
+            return alone(ENCODER, update, broadcast, sender)
 
     site = Site(tmp_path, real, step=MeanStep(trouble), encoder=Seeing(), failed=seen.append)
     message = site.ask(question())
     report = answer_of(message)
     assert isinstance(report, Report)
     assert b"42" not in message
-    assert given == [None, None][1 - real :]  # where it is real, the encoder was tried out first
+    assert given == [True, True][1 - real :]  # where it is real, the encoder was tried out first
     assert [type(error) for error in seen] == [Trouble]
     assert site.ask(question()) == message
 

@@ -24,7 +24,7 @@ from fedldp.client.keys import SecretKeys
 from fedldp.client.runtime import ClientRuntime, Pending
 from fedldp.data import Examples
 from fedldp.errors import FedldpError, PrivacyError
-from fedldp.parts.feature_importance import row_of
+from fedldp.parts.changes import row_of
 from fedldp.parts.sides import Batch, Client
 from fedldp.parts.tensors import one_thread
 from fedldp.reporting.record import Round, RunFolder, replace_file

@@ -40,7 +40,7 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.parts.per_client import of_client
-from fedldp.parts.sides import Encoder, Sender
+from fedldp.parts.sides import Encoder, Senders
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.plan import plan
 from fedldp.systems import SystemConfig, systems
@@ -50,7 +50,8 @@ from fedldp.wire import (
     Reason,
     Refusal,
     Report,
-    pack_answer,
+    Reports,
+    pack_reports,
     read_answer,
 )
 
@@ -231,16 +232,16 @@ class Spied:
     """Notes every encoder that is called, and the bytes of its report."""
 
     def __init__(self, patch: pytest.MonkeyPatch, kind: type) -> None:
-        self.made: list[tuple[Encoder[Any], int, bytes]] = []
-        original: Any = kind.__call__
+        self.made: list[tuple[Encoder, int, bytes]] = []
+        original: Any = kind.many  # type: ignore[attr-defined]
 
-        def call(encoder: Any, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
-            report: Report = original(encoder, update, broadcast, sender)
-            packed = pack_answer(report, run=RUN, exchange=sender.exchange)
-            self.made.append((encoder, sender.exchange, packed))
-            return report
+        def many(encoder: Any, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
+            reports: Reports = original(encoder, update, broadcast, senders)
+            for row in pack_reports(reports, run=RUN, exchange=senders.exchange):
+                self.made.append((encoder, senders.exchange, row.tobytes()))
+            return reports
 
-        patch.setattr(kind, "__call__", call)
+        patch.setattr(kind, "many", many)
 
 
 @pytest.mark.sampled(6)

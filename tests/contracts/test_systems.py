@@ -23,7 +23,7 @@ from workers import forked_workers
 import fedldp
 from fedldp.accounting.events import Event, NoData
 from fedldp.errors import ConfigError, RunError
-from fedldp.parts.feature_importance import Ranked
+from fedldp.parts.sides import Update
 from fedldp.recipes import recipes
 from fedldp.server.keys import draws_of_seed
 from fedldp.settings import from_mapping, read_toml, to_toml
@@ -278,7 +278,7 @@ def trained(halves: Halves, weights: Vector) -> Any:
     """Return what the system's client step would return with these weights."""
     if isinstance(halves.config, PriorityConfig):
         features = halves.config.first_layer(halves.problem).num_features
-        return Ranked(weights, np.zeros(features))
+        return Update(rows=weights[None], aux={"importance": np.zeros((1, features))})
     return weights
 
 

@@ -9,11 +9,11 @@ import pytest
 from clients import Halves
 
 import fedldp
+from fedldp.algorithms.release import Encoder
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.parts.rotation import Rotation
 from fedldp.randomness import Stream
 from fedldp.systems import Problem
-from fedldp.systems.distributed_gaussian import SendShare
 
 # Exact in float32 everywhere: integers divided by a power of two.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)
@@ -30,8 +30,9 @@ def test_the_report_of_a_client_with_keys_of_its_own() -> None:
 def test_what_a_budget_becomes() -> None:
     found = fedldp.recipe("distributed-gaussian-digits")
     encoder = Halves(found, Problem((1, 8, 8), 10, 1437)).encoder()
-    assert isinstance(encoder, SendShare)
-    mechanism = encoder.mechanism
+    assert isinstance(encoder, Encoder)
+    mechanism = encoder.release.mechanism
+    assert isinstance(mechanism, SharedGaussian)
     assert (mechanism.scale_bits, mechanism.squared_norm) == (16, 29803400271)
     assert mechanism.radius == pytest.approx(172633.9794490621, rel=1e-9)
 

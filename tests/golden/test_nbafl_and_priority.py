@@ -14,7 +14,8 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
-from fedldp.parts.feature_importance import Ranked, variance_importance
+from fedldp.parts.feature_importance import variance_importance
+from fedldp.parts.sides import Update
 from fedldp.systems import Problem
 from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import Broadcast
@@ -39,7 +40,8 @@ def digest(name: str, **settings: Any) -> str:
         if not isinstance(config, PriorityConfig):
             return after
         pair = map(config.first_layer(DIGITS).weights, (weights, after))
-        return Ranked(after, variance_importance(*pair))
+        importance = variance_importance(*pair)
+        return Update(rows=after[None], aux={"importance": importance[None]})
 
     sums = [
         np.frombuffer(

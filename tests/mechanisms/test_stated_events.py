@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtimes import LAYOUT, Site, question, refusal_of
+from runtimes import Site, question, refusal_of, sending
 
 import fedldp
 from fedldp.accounting.events import (
@@ -31,7 +31,6 @@ from fedldp.deployment.agreeing import agree
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, mechanisms, stated_event
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.changes import SendChange
 from fedldp.systems.base import Problem
 from fedldp.wire import Reason
 
@@ -130,13 +129,13 @@ def test_a_client_of_its_own_keys_is_not_even_made(
     event: Callable[[int], Any], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="mechanism = "):
-        Site(tmp_path, encoder=SendChange(own(event), LAYOUT.size)).start()
+        Site(tmp_path, encoder=sending(own(event))).start()
 
 
 def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> None:
     stated: list[Event] = [PURE]
     mechanism = own(lambda size: stated[-1])
-    site = Site(tmp_path, encoder=SendChange(mechanism, LAYOUT.size))
+    site = Site(tmp_path, encoder=sending(mechanism))
     runtime = site.start()
     stated.append(NoData(what="nothing"))
     assert refusal_of(runtime.answer(question())).reason == Reason.POLICY

@@ -18,14 +18,11 @@ from fedldp.errors import ConfigError
 from fedldp.models import build_model, layout_of_module
 from fedldp.parts.feature_importance import (
     FirstLayer,
-    Ranked,
-    open_ranked,
     pick_features,
     variance_importance,
 )
 from fedldp.parts.ranking_sgd import check_dense_first, sensitivity_importance
 from fedldp.parts.tensors import read_weights
-from fedldp.wire import Broadcast, Sensitive
 
 CPU = torch.device("cpu")
 
@@ -211,18 +208,3 @@ def test_a_layout_without_a_weight_for_every_pixel_is_refused() -> None:
             FirstLayer.of(layout_of_module(model_of("mlp", (1, 8, 8), 10)), "some", shape)
     with pytest.raises(ConfigError, match="model = cnn: its first layer is not a dense one"):
         FirstLayer.of(layout_of_module(build_model("cnn", (1, 16, 16), 10)), "cnn", (1, 16, 16))
-
-
-# For an encoder
-
-
-def test_without_usable_weights_an_encoder_gets_public_ones_of_equal_importance() -> None:
-    told = Broadcast(round=1, weights=np.linspace(-1, 1, 650).astype(np.float32))
-    one, all_of_them = told.weights.copy(), np.full(650, np.inf, np.float32)
-    one[3] = np.nan
-    for update in (None, Ranked(one, np.arange(64.0)), Ranked(all_of_them, np.arange(64.0))):
-        ranked = open_ranked(Sensitive(update), told, 64)
-        np.testing.assert_array_equal(ranked.weights, told.weights)
-        np.testing.assert_array_equal(ranked.importance, np.zeros(64))
-    good = Ranked(told.weights + 1, np.arange(64.0))
-    assert open_ranked(Sensitive(good), told, 64) is good

@@ -24,7 +24,7 @@ from fedldp.parts.sides import Ask, Draw, ServerSide, State
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round, mean_metrics
 from fedldp.transport import Delivery
-from fedldp.wire import Broadcast, Incoming, Question, Reason, Refusal, Report, Shuffled
+from fedldp.wire import Broadcast, Incoming, Question, Reason, Refusal, Report, Reports, Shuffled
 
 SIZE = 2
 FIRST = State(weights=np.zeros(SIZE, np.float32))
@@ -220,6 +220,9 @@ UNUSED = {
         (7, Refusal(1, Reason.LEDGER)), (0, report(1, 1.0))
     ],
     "a report in another's name": [(1, report(1, 100.0, client=2)), (0, report(1, 1.0, client=0))],
+    "reports in others' names": [
+        ([0, 1], Reports.of([report(1, 1.0, client=0), report(1, 100.0, client=2)]))
+    ],
     "a report of an earlier round": [(1, report(0, 100.0)), (0, report(1, 1.0))],
     "a report of a later round": [(1, report(2, 100.0)), (0, report(1, 1.0))],
     "an earlier report before the right one": [(0, report(0, 100.0)), (0, report(1, 1.0))],

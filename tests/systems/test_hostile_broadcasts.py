@@ -26,11 +26,10 @@ from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
 from fedldp.data import Examples
 from fedldp.errors import PrivacyError
-from fedldp.parts.feature_importance import Ranked
-from fedldp.parts.sides import Batch, ClientSide
+from fedldp.parts.sides import Batch, ClientSide, Update
 from fedldp.settings import from_mapping
 from fedldp.systems import Problem
-from fedldp.systems.priority import PerturbByPriority
+from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import (
     Broadcast,
     Question,
@@ -130,7 +129,7 @@ def test_the_bytes_of_a_report_are_the_same_whatever_the_pixel_is(name: str) -> 
 def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
     """Whatever the examples are, also some of another class."""
     both = halves_of(name)
-    public = both.encoder()(Sensitive(None), told(both), sender_of(COUNT))
+    public = both.encode(None, told(both), sender_of(COUNT))
     for label in (CLASS, CLASS + 1):
         for pixel in BRIGHT:
             client = client_of(examples_with(pixel, label=label))
@@ -138,8 +137,8 @@ def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
         for report in reports(both, BRIGHT, label=label):
             assert report == public
     same: Any = told(both).weights
-    if isinstance(both.encoder(), PerturbByPriority):
-        same = Ranked(same, np.zeros(64))
+    if isinstance(both.config, PriorityConfig):
+        same = Update(rows=same[None], aux={"importance": np.zeros((1, 64))})
     assert public == both.encode(same, told(both), sender_of(COUNT))
 
 
@@ -214,4 +213,4 @@ def test_at_a_site_nobody_does(system: str, tmp_path: Path) -> None:
     weights = trained(both.step, both.broadcast, client_of(examples_with(1.0)))
     assert not np.isfinite(weights).all()
     found = answered(both, both.first.weights, both.step, tmp_path)
-    assert found == both.encoder()(Sensitive(None), both.broadcast, sender_of(COUNT))
+    assert found == both.encode(None, both.broadcast, sender_of(COUNT))

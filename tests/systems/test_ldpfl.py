@@ -15,9 +15,9 @@ from clients import Halves, client_of, trained
 from torch.nn import functional
 
 from fedldp.accounting.bits import bits_epsilon
+from fedldp.algorithms.release import Encoder
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
-from fedldp.parts.averaging import SendPlain
 from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.feature_net import train
 from fedldp.parts.public_encoder import from_public
@@ -26,7 +26,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
 from fedldp.systems.ldpfl import LdpflConfig
-from fedldp.wire import Report
+from fedldp.wire import Reports
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -437,14 +437,14 @@ def test_scores_through_an_own_encoder_tell_neighbours_apart_that_send_the_same(
     features[7] = 1 - features[7]
     neighbours = [replace(DIGITS, train=train) for train in (OWN, Examples(features, OWN.labels))]
     sent: list[list[bytes]] = []
-    encode = SendPlain.__call__
+    encode = Encoder.many
 
-    def watch(self: SendPlain, *given: Any) -> Report:
-        report = encode(self, *given)
-        sent[-1].append(report.payload)
-        return report
+    def watch(self: Encoder, *given: Any) -> Reports:
+        reports = encode(self, *given)
+        sent[-1] += [report.payload for report in reports]
+        return reports
 
-    monkeypatch.setattr(SendPlain, "__call__", watch)
+    monkeypatch.setattr(Encoder, "many", watch)
     losses = []
     for data in neighbours:
         sent.append([])

@@ -11,20 +11,20 @@ import torch
 from clients import Halves, client_of, sender_of, trained
 
 import fedldp
+from fedldp.algorithms.release import Encoder, UnevenRelease
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
 from fedldp.parts.feature_importance import (
     FirstLayer,
-    Ranked,
     pick_features,
     variance_importance,
 )
 from fedldp.parts.ranking_sgd import RankingSgd, sensitivity_importance
-from fedldp.parts.sides import Batch, Client
+from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.systems.priority import PerturbByPriority, PriorityConfig
+from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import Broadcast
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -49,15 +49,16 @@ class Sent:
     def __init__(self, config: PriorityConfig, change: np.ndarray, count: int = 30) -> None:
         halves = Halves(config, DIGITS)
         encoder = halves.encoder()
-        assert isinstance(encoder, PerturbByPriority)
+        assert isinstance(encoder, Encoder)
+        assert isinstance(encoder.release, UnevenRelease)
         self.start = halves.broadcast
-        self.layer = encoder.noisier.first_layer
+        self.layer = encoder.release.noisier.first_layer
         self.weights = self.start.weights + change.astype(np.float32)
         self.importance = variance_importance(
             *map(self.layer.weights, (self.start.weights, self.weights))
         )
         self.least = config.noise(DIGITS).mechanism(config.epsilon_high)
-        ranked = Ranked(self.weights, self.importance)
+        ranked = Update(rows=self.weights[None], aux={"importance": self.importance[None]})
         reports = [
             halves.encode(ranked, self.start, sender_of(60, index)) for index in range(count)
         ]
@@ -235,9 +236,10 @@ def convolution(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 def test_the_first_layer_is_that_of_the_model_that_trains() -> None:
     halves = Halves(config_of(model="mlp"), DIGITS)
     encoder, step = halves.encoder(), halves.step
-    assert isinstance(encoder, PerturbByPriority)
+    assert isinstance(encoder, Encoder)
+    assert isinstance(encoder.release, UnevenRelease)
     assert isinstance(step, RankingSgd)
-    layer = encoder.noisier.first_layer
+    layer = encoder.release.noisier.first_layer
     assert isinstance(layer, FirstLayer)
     assert layer == step.first_layer
     assert layer.layout == halves.layout

@@ -21,7 +21,7 @@ from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.systems.priority_public import PriorityPublicConfig, picked
+from fedldp.systems.priority_public import PriorityPublicConfig
 from fedldp.wire import Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -50,7 +50,7 @@ def known(round: int = 4, *, seed: int = 0) -> State:
 
 def picked_in(config: PriorityPublicConfig, state: State) -> np.ndarray:
     """Return which features get more noise in the round that ``state`` begins."""
-    return picked(config.noisier_features(DIGITS), state.round, state.arrays["importance"])
+    return config.noisier_features(DIGITS).picked_in(state.round, state.arrays["importance"])
 
 
 def noise_of(

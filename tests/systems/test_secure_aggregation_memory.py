@@ -20,6 +20,7 @@ from fedldp.accounting.events import InClear, NoData
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
+from fedldp.parts.changes import alone
 from fedldp.parts.local_sgd import LocalSgd
 from fedldp.parts.secure_sum_messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
 from fedldp.parts.sides import Batch
@@ -159,7 +160,7 @@ def test_a_client_has_its_secrets_of_a_round_on_its_disk_and_fresh_ones_elsewher
     def advertised(round: int, folder: str, seed: int = 0) -> bytes:
         sender = sender_of(1, 2, round=round, seed=seed, folder=tmp_path / folder)
         told = replace(halves.broadcast, round=round)
-        return halves.encoder()(Sensitive(None), told, sender).payload
+        return halves.encode(None, told, sender).payload
 
     def keys(round: int, folder: str, seed: int = 0) -> bytes:
         return unpack(Kind.CLIENT_KEYS, round, advertised(round, folder, seed), KEYS_BYTES)[2]
@@ -222,7 +223,7 @@ def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: P
             sender_of(1, exchange=Phase.MASKED_INPUT, folder=folder),
             kept=secret_keys(0).kept,
         )
-        sent.add(encoder(Sensitive(update), broadcast, sender).payload)
+        sent.add(alone(encoder, Sensitive(update), broadcast, sender).payload)
     assert len(sent) == 1
 
 

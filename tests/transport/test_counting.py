@@ -79,6 +79,15 @@ def exchanged(
     return list(shuffler.exchange(QUESTION, range(len(deliveries)))), shuffler.arrivals()
 
 
+@pytest.mark.parametrize("columns", [{"client": np.arange(5)}, {"weight": np.ones(5)}])
+@pytest.mark.parametrize("kind", [Shuffler, Counting])
+def test_what_tells_its_sender_does_not_pass(kind: type[Any], columns: dict[str, Any]) -> None:
+    sender, block = of_block([report(bits, 4) for bits in random_bits(5)])
+    assert isinstance(block, Reports)
+    with pytest.raises(RunError, match="names or tells its sender"):
+        exchanged(kind, [(sender, replace(block, **columns))], delays(chunk=4))
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 20, 21])
 @pytest.mark.parametrize("budgets", [[None] * 5, [2.0, 0.5, 2.0, 0.5, 8.0]])
 def test_the_server_is_told_the_same(chunk: int, budgets: list[float | None]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedldp.errors import RunError, WireError
 from fedldp.transport import one_by_one
@@ -22,6 +22,7 @@ from fedldp.wire import (
     pack_answer,
     pack_question,
     pack_reports,
+    read_answer_to,
     read_question,
 )
 
@@ -109,12 +110,72 @@ def test_rows_that_differ_in_more_than_their_payloads_are_refused(byte: int) -> 
         )
 
 
-@pytest.mark.parametrize("field", [{"client": 1}, {"weight": 2.0}])
-def test_rows_of_reports_that_say_more_than_bits_are_refused(field: dict[str, Any]) -> None:
-    answer = pack_answer(replace(report(), **field), run="run", exchange=1)
-    rows = np.frombuffer(answer, np.uint8)[None]
-    with pytest.raises(WireError, match="no report that is like the others"):
-        list(InProcess(lambda message, clients: iter([(clients, rows)])).exchange(QUESTION, [0]))
+COLUMNS: list[dict[str, Any]] = [
+    {"weight": np.array([2.0, 0.0, 7.5])},
+    {"client": np.array([4, 5, 6])},
+    {"weight": np.array([2.0, 1.0, 7.5]), "epsilon": 0.5, "client": np.array([6, 4, 5])},
+]
+
+
+def rows_of(**columns: Any) -> NDArray[np.uint8]:
+    payloads = np.array([[1], [2], [3]], np.uint8)
+    sent = Reports(round=3, size=4, payloads=payloads, chunk=2, **columns)
+    rows = pack_reports(sent, run="run", exchange=1)
+    assert [row.tobytes() for row in rows] == [
+        pack_answer(each, run="run", exchange=1) for each in sent
+    ]
+    return rows
+
+
+def read_rows(rows: NDArray[np.uint8]) -> Reports:
+    transport = InProcess(lambda message, clients: iter([(clients, rows)]))
+    ((_, found),) = transport.exchange(QUESTION, range(len(rows)))
+    assert isinstance(found, Reports)
+    return found
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_weights_and_senders_travel_in_columns(columns: dict[str, Any]) -> None:
+    rows = rows_of(**columns)
+    found = read_rows(rows)
+    answers = [read_answer_to(QUESTION, row.tobytes()) for row in rows]
+    assert list(found) == answers
+    assert found.uplink_bits == sum(each.uplink_bits for each in found)
+    assert Reports.of(list(found)).payloads.tolist() == found.payloads.tolist()
+    some = np.array([True, False, True])
+    assert list(found.chosen(some)) == [answers[0], answers[2]]
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0])
+def test_a_weight_that_is_none_is_refused_wherever_it_stands(weight: float) -> None:
+    rows = rows_of(weight=np.array([2.0, 0.0, 7.5]))
+    rows[1, -9:-1] = np.frombuffer(np.array(weight, "<f8").tobytes(), np.uint8)
+    with pytest.raises(WireError, match="weight"):
+        read_rows(rows)
+    with pytest.raises(WireError, match="weight"):
+        rows_of(weight=np.array([2.0, weight, 7.5]))
+
+
+def test_a_sender_below_zero_is_refused() -> None:
+    rows = rows_of(client=np.array([4, 5, 6]))
+    rows[1, -9:-1] = 255
+    with pytest.raises(WireError, match="client"):
+        read_rows(rows)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_rows_with_columns_that_differ_elsewhere_are_refused(columns: dict[str, Any]) -> None:
+    rows = rows_of(**columns)
+    free = 8 * len([name for name in columns if name != "epsilon"])
+    wrong = []
+    for byte in range(rows.shape[1] - 1):
+        changed = rows.copy()
+        changed[2, byte] ^= 1
+        try:
+            read_rows(changed)
+        except WireError:
+            wrong.append(byte)
+    assert len(wrong) >= rows.shape[1] - 1 - free
 
 
 @pytest.mark.parametrize("clients", [[0], [0, 1, 2]])

@@ -38,7 +38,7 @@ from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_masks import self_mask
 from fedldp.parts.secure_sum_messages import Kind, SecureSum, unpack
 from fedldp.parts.secure_sum_server import SecureSumServer
-from fedldp.parts.sides import ManyEncoder, Update
+from fedldp.parts.sides import Update
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
@@ -86,7 +86,6 @@ def trained(config: LdpFlConfig, inputs: Inputs) -> Inside:
             found = _normalised(config, broadcast, np.concatenate(own))
             imitated.append(found - found.mean(0))
             encoder = population.encoders[0]
-            assert isinstance(encoder, ManyEncoder)
             senders = population.senders(range(count), round, 0)
             reports = encoder.many(Sensitive(Update(rows=weights)), broadcast, senders)
             state, _ = server.aggregate(state, iter([reports]), draws(round))

@@ -187,8 +187,8 @@ class _Pooled:
         update = self.crowd.found(broadcast, batch.alone(0))
         if not self.turned:
             return Sensitive(update)
-        turned = broadcast.weights + FACTOR * against(np.asarray(update.rows), broadcast)
-        return Sensitive(replace(update, rows=turned.astype(np.float32)))
+        turned = broadcast.weights + FACTOR * against(update, broadcast)
+        return Sensitive(replace(update, rows=turned.astype(np.float32)[None]))
 
 
 def _anywhere(index: int, update: Any, broadcast: Broadcast) -> NDArray[np.float64]:

@@ -26,12 +26,14 @@ from fedldp.mechanisms._packed import packed_bytes
 from fedldp.mechanisms.cldp import CLDP
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
+from fedldp.parts.changes import alone, each_alone
 from fedldp.parts.rotation import Rotation
-from fedldp.parts.sides import Encoder, Sender
+from fedldp.parts.sides import Encoder, Sender, Senders, Update
 from fedldp.parts.summed_client import Answer
-from fedldp.wire import Broadcast, Report, Sensitive
+from fedldp.wire import Broadcast, Report, Reports, Sensitive
 
 Attack = Literal["report", "random", "update", "labels"]
 """``report``: a forged one, against the true update. ``random``: a forged one, any way. ``update``:
@@ -47,10 +49,10 @@ _WEIGHT = 1e9
 Floats = NDArray[np.floating]
 
 
-def made_of(encoder: object) -> Mechanism | ClippedCodes | None:
+def made_of(encoder: object) -> Mechanism | None:
     """Return what an encoder's reports are made with; None where they are plain floats."""
-    if isinstance(encoder, Mechanism | ClippedCodes):
-        return encoder
+    if isinstance(encoder, Mechanism):
+        return None if isinstance(encoder, Plain) else encoder
     if not is_dataclass(encoder):
         return None
     found = (made_of(getattr(encoder, field.name)) for field in fields(encoder))
@@ -67,7 +69,7 @@ class Forger:
         bits: of that modulus, where the encoder does not say.
     """
 
-    encoder: Encoder[Any]
+    encoder: Encoder
     share: float
     bits: int
 
@@ -151,28 +153,26 @@ class Forged:
         """Return the honest encoder's event: what a ledger is told."""
         return self.forger.encoder.event(exchange)
 
-    def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
-        """Return the report of a client that lies."""
-        honest = self.forger.encoder(Sensitive(None), broadcast, sender)
+    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+        """Return the reports of clients that lie."""
+        return each_alone(self._report, update, broadcast, senders)
+
+    def _report(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
+        honest = alone(self.forger.encoder, Sensitive(None), broadcast, sender)
         direction = self.towards(update.open(), broadcast)
         report = self.forger.forge(honest, direction, sender, broadcast.round)
         assert self.accepts(report, honest), "a forged report that a server refuses"
         return report
 
 
-def forging(encoder: Encoder[Any], make: Callable[[Encoder[Any]], Forged]) -> Encoder[Any]:
+def forging(encoder: Encoder, make: Callable[[Encoder], Forged]) -> Encoder:
     """Return an encoder whose reports are forged, also where they go through a secure sum."""
     if isinstance(encoder, Answer):
         return replace(encoder, inner=make(encoder.inner))
     return make(encoder)
 
 
-def weights_of(update: Any) -> Floats:
-    """Return the weights that a client step gave, whatever else it gave."""
-    found: Floats = getattr(update, "weights", update)
-    return found
-
-
-def against(update: Any, broadcast: Broadcast) -> Floats:
-    """Return the direction against a true update."""
-    return broadcast.weights.astype(np.float64) - weights_of(update)
+def against(update: Update, broadcast: Broadcast) -> Floats:
+    """Return the direction against a true update of one client."""
+    weights: NDArray[np.float32] = np.asarray(update.rows)[0]
+    return broadcast.weights.astype(np.float64) - weights

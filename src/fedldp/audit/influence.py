@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,8 @@ from numpy.typing import NDArray
 from fedldp.audit.forging import FACTOR, Forger, made_of
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import FolderStore
-from fedldp.mechanisms import Mechanism
+from fedldp.mechanisms.codes import ClippedCodes
+from fedldp.parts.changes import alone
 from fedldp.parts.sides import Encoder, Sender, State
 from fedldp.parts.summed_client import Answer
 from fedldp.server.keys import draws_of_seed
@@ -117,7 +117,7 @@ class Step:
 
     def _amplification(self, place: int) -> float | None:
         mechanism = made_of(self._encoder(place))
-        if not isinstance(mechanism, Mechanism):
+        if mechanism is None or isinstance(mechanism, ClippedCodes):
             return None
         report = self.forged(place, np.ones(self.state.weights.size))
         aggregate = mechanism.aggregate(report.size)
@@ -129,14 +129,14 @@ class Step:
         bits = 64 if self._summing is None else self._summing.bits
         return Forger(self._encoder(place), 0.5, bits)
 
-    def _encoder(self, place: int) -> Encoder[Any]:
+    def _encoder(self, place: int) -> Encoder:
         encoder = self._encoders[self.clients[place]]
         return encoder.inner if isinstance(encoder, Answer) else encoder
 
     def _of_no_update(self, client: int) -> Report:
         encoder = self._encoders[client]
         inner = encoder.inner if isinstance(encoder, Answer) else encoder
-        return inner(Sensitive(None), self._broadcast, self._sender(client))
+        return alone(inner, Sensitive(None), self._broadcast, self._sender(client))
 
     def _sender(self, client: int) -> Sender:
         keys = SimulationKeys(self._config.seed, client)

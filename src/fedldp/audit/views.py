@@ -25,6 +25,7 @@ from fedldp.audit.answering import RUN, Host, MemoryStore, TrialKeys
 from fedldp.audit.canaries import Canary, Pair
 from fedldp.audit.seen import Draws
 from fedldp.client.runtime import ClientRuntime
+from fedldp.parts.changes import alone
 from fedldp.parts.sides import Ask, Draw, Sender, State
 from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.simulation.participation import participants
@@ -291,7 +292,7 @@ class View:
             kept=own.kept,
             store=MemoryStore(),
         )
-        return host.side.encoder(Sensitive(None), broadcast, sender)
+        return alone(host.side.encoder, Sensitive(None), broadcast, sender)
 
     def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
         """Return what puts a round's questions to all clients."""

@@ -38,7 +38,7 @@ from fedldp.client.policy import Policy
 from fedldp.client.store import Trial
 from fedldp.data.examples import Examples
 from fedldp.errors import PrivacyError, WireError
-from fedldp.parts.feature_importance import row_of
+from fedldp.parts.changes import alone
 from fedldp.parts.sides import Batch, Client, ClientSide, Sender, Store
 from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.wire import (
@@ -214,7 +214,7 @@ class ClientRuntime:
         def make() -> list[bytes]:
             if draws_once(pending.event):
                 self.store.arrays(_DRAWN, lambda: {"once": np.ones(1, np.uint8)})
-            report = self.side.encoder(update, broadcast, sender)
+            report = alone(self.side.encoder, update, broadcast, sender)
             return [pack_answer(report, run=self.policy.run, exchange=client.exchange)]
 
         round = broadcast.round
@@ -251,7 +251,7 @@ class ClientRuntime:
             exchange=exchange,
         )
         try:
-            self.side.encoder(Sensitive(None), broadcast, trial)
+            alone(self.side.encoder, Sensitive(None), broadcast, trial)
         except Exception as error:
             self._failed(error)
             return False
@@ -273,7 +273,7 @@ class ClientRuntime:
             return Sensitive(None)
         try:
             batch = Batch.of_one(pending.client)
-            return row_of(self.side.step(pending.broadcast, batch), 0)
+            return self.side.step(pending.broadcast, batch)
         except Exception as error:
             self._failed(error)
             return Sensitive(None)

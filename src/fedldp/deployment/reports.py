@@ -15,6 +15,7 @@ from fedldp.bounding import within_largest_weight
 from fedldp.client.store import FolderStore
 from fedldp.deployment.agreement import Agreement
 from fedldp.errors import WireError
+from fedldp.parts.changes import alone
 from fedldp.parts.sides import Draws, Sender, ServerSide, State
 from fedldp.randomness import Stream
 from fedldp.wire import Question, Report, Sensitive
@@ -71,7 +72,7 @@ class Reports:
                     kept=lambda purpose: Stream(bytes(32), simulated=True),
                     store=FolderStore(Path(folder), question.run, lasting=False),
                 )
-                self._like[round] = encoder(Sensitive(None), question.broadcast, sender)
+                self._like[round] = alone(encoder, Sensitive(None), question.broadcast, sender)
         return self._like[round]
 
     def _counts(self, report: Report) -> bool:

@@ -1,69 +1,66 @@
-"""How encoders open an update, and how a server reads reports: whole, or counted."""
+"""Encoders of many clients for one of them, and how a server reads reports: whole, or counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedldp.accounting.events import Event
 from fedldp.errors import RunError
-from fedldp.mechanisms import Counts, Mechanism, stated_event
-from fedldp.parts.sides import Sender, Senders, Update
-from fedldp.wire import (
-    Broadcast,
-    Counted,
-    Incoming,
-    Report,
-    Reports,
-    Sensitive,
-    Shuffled,
-    Vector,
-)
-
-if TYPE_CHECKING:
-    import torch
+from fedldp.mechanisms import Counts
+from fedldp.parts.sides import Encoder, Sender, Senders, Update
+from fedldp.wire import Broadcast, Counted, Incoming, Report, Reports, Sensitive, Shuffled
 
 
-def open_weights(update: Sensitive[Vector | None], broadcast: Broadcast) -> Vector:
-    """Open a client's weights for its encoder: finite ones, whatever training gave.
+def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+    """Return the report of one client, which is encoded as the only one of many.
 
-    Where some are not finite, or training failed and there are none, the broadcast's weights stand
-    in for all of them: a refusal would tell a server, which may choose weights for which training
-    fails on some examples only, what the examples are.
+    Args:
+        encoder: the client's.
+        update: of it: an ``Update``, or weights of shape (d,), or None where training failed.
+        broadcast: that it answers.
+        sender: the client.
     """
-    weights = update.open()
-    if weights is None or not np.isfinite(weights).all():
-        return broadcast.weights
-    return weights
+    sealed = Sensitive(Update.of_one(update.open(), broadcast.weights.size))
+    senders = Senders(
+        indices=[sender.index],
+        num_examples=Sensitive(np.array([sender.num_examples.open()], np.int64)),
+        fresh=lambda purpose: [sender.fresh(purpose)],
+        kept=lambda purpose: [sender.kept(purpose)],
+        store=lambda place: sender.store,
+        exchange=sender.exchange,
+    )
+    (report,) = encoder.many(sealed, broadcast, senders)
+    return report
 
 
-def open_many(update: Sensitive[Update], broadcast: Broadcast) -> NDArray[np.float32]:
-    """Open the weights of several clients, shape (n, d), each as ``open_weights`` does."""
-    opened = update.open().rows
-    weights = opened if isinstance(opened, np.ndarray) else opened.cpu().numpy()
-    for row in np.flatnonzero(~np.isfinite(weights).all(1)):
-        weights[row] = broadcast.weights
-    return weights
+def row_of(update: Sensitive[Update], place: int) -> Sensitive[Update]:
+    """Return what one of the clients computed, sealed as it was."""
+    return Sensitive(update.open().alone(place))
 
 
-def finite_on_device(update: Sensitive[Update]) -> torch.Tensor | None:
-    """Open the weights of several clients where they lie on a device and all are finite."""
-    opened = update.open().rows
-    if isinstance(opened, np.ndarray) or not bool(opened.isfinite().all()):
-        return None
-    return opened
+def each_alone(
+    encode: Callable[[Sensitive[Update], Broadcast, Sender], Report],
+    update: Sensitive[Update],
+    broadcast: Broadcast,
+    senders: Senders,
+) -> Reports:
+    """Return the reports of clients that are encoded one after the other, by ``encode``."""
+    counts = senders.num_examples.open()
 
+    def report(place: int) -> Report:
+        sender = Sender(
+            index=int(senders.indices[place]),
+            num_examples=Sensitive(int(counts[place])),
+            fresh=lambda purpose: senders.fresh(purpose)[place],
+            kept=lambda purpose: senders.kept(purpose)[place],
+            store=senders.store(place),
+            exchange=senders.exchange,
+        )
+        return encode(row_of(update, place), broadcast, sender)
 
-def open_update(
-    update: Sensitive[Vector | None], broadcast: Broadcast, send: Literal["weights", "update"]
-) -> NDArray[np.floating]:
-    """Open a client's weights as ``open_weights`` does, or their change from the broadcast."""
-    weights = open_weights(update, broadcast)
-    return weights if send == "weights" else weights - broadcast.weights.astype(np.float64)
+    return Reports.of([report(place) for place in range(len(senders))])
 
 
 def whole(reports: Incoming) -> Iterator[Report]:
@@ -93,41 +90,3 @@ def count(counts: Counts, report: Report | Reports | Shuffled | Counted) -> None
         coordinates = report.positions[:, None] * report.chunk + np.arange(report.chunk)
         inside = coordinates < report.size
         counts.add_bits(coordinates[inside], report.bits[inside])
-
-
-@final
-@dataclass(frozen=True)
-class SendChange:
-    """An encoder: the change of the weights in one report of ``mechanism``, which bounds it.
-
-    Attributes:
-        mechanism: works in the unit of the weights.
-        size: of the model, d.
-    """
-
-    mechanism: Mechanism
-    size: int
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return the mechanism's event."""
-        return stated_event(self.mechanism, self.size)
-
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, sender: Sender) -> Report:
-        """Return the report of one client."""
-        change = open_update(update, broadcast, "update")
-        return Report(
-            round=broadcast.round,
-            size=change.size,
-            payload=self.mechanism.encode(change, sender.fresh("mechanism")),
-            chunk=change.size,
-        )
-
-    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
-        """Return the reports of several clients, each as it is on its own."""
-        change = open_many(update, broadcast) - broadcast.weights.astype(np.float64)
-        return Reports(
-            round=broadcast.round,
-            size=self.size,
-            payloads=self.mechanism.encode_many(change, senders.fresh("mechanism")),
-            chunk=self.size,
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ from pydantic import Field
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import UnevenGaussian
-from fedldp.parts.sides import Update
-from fedldp.wire import Broadcast, Layout, Sensitive, Vector
+from fedldp.wire import Layout, Vector
 
 Noisier = Annotated[
     Literal["least", "most"],
@@ -103,46 +102,19 @@ class NoisierFeatures:
         """Return which features get more noise, shape (m,), by their importance, (m,)."""
         return pick_features(importance, self.share, self.which)
 
+    def picked_in(self, round: int, importance: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which features get more noise in a round, by their public importance.
+
+        None in the first: nothing is known of them yet.
+        """
+        if round == 1:
+            return np.zeros(importance.size, np.bool_)
+        return self.picked(importance)
+
     def mechanism(self, picked: NDArray[np.bool_]) -> UnevenGaussian:
         """Return the mechanism with more noise on the weights of ``picked`` features, (m,)."""
         noisier = self.first_layer.coordinates(picked)
         return UnevenGaussian(self.least.clip, self.least.sigma, noisier, self.ratio)
-
-
-@dataclass(frozen=True, eq=False)
-class Ranked:
-    """What a client step finds where the importance of features is the client's own.
-
-    Attributes:
-        weights: after training, float32, shape (d,).
-        importance: of every feature, shape (m,).
-    """
-
-    weights: Vector
-    importance: NDArray[np.float64]
-
-
-def row_of(update: Sensitive[Update], place: int) -> Sensitive[Any]:
-    """Return what one of the clients computed, as its encoder takes it."""
-    opened = update.open()
-    rows = opened.rows if isinstance(opened.rows, np.ndarray) else opened.rows.cpu().numpy()
-    if "importance" in opened.aux:
-        return Sensitive(Ranked(rows[place], opened.aux["importance"][place]))
-    return Sensitive(rows[place])
-
-
-def open_ranked(
-    update: Sensitive[Ranked | None], broadcast: Broadcast, num_features: int
-) -> Ranked:
-    """Open a client's weights and importance for its encoder, whatever training gave.
-
-    Where weights are not finite, or training failed, the broadcast's weights stand in for them, as
-    in ``open_weights``, and all features are equally important.
-    """
-    ranked = update.open()
-    if ranked is None or not np.isfinite(ranked.weights).all():
-        return Ranked(broadcast.weights, np.zeros(num_features))
-    return ranked
 
 
 def variance_importance(before: Vector, after: Vector) -> NDArray[np.float64]:

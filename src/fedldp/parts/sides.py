@@ -1,7 +1,7 @@
 """The two halves of a system, and what each may know.
 
     ClientSide    step      (Broadcast, Batch) -> Sensitive        private data stays behind this
-                  encoder   (Sensitive, Broadcast, Sender) -> Report       and states its own event
+                  encoder   (Sensitive, Broadcast, Senders) -> Reports     and states its own event
     ServerSide    initial   randomness -> State
                   publish   State -> Broadcast
                   aggregate (State, reports, randomness) -> the next State, and metrics
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.data.examples import Examples
 from fedldp.randomness import Stream
-from fedldp.wire import Broadcast, Incoming, Report, Reports, Sensitive, Vector
+from fedldp.wire import Broadcast, Incoming, Reports, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch
 
-T_contra = TypeVar("T_contra", contravariant=True)
 
 Arrays = Mapping[str, NDArray[Any]]
 Draw = Callable[[str], Stream]
@@ -183,16 +182,22 @@ class Update:
         return len(self.rows)
 
     @classmethod
-    def of_one(cls, weights: Vector | None, size: int) -> Update:
+    def of_one(cls, found: Update | Vector | None, size: int) -> Update:
         """Return what one client computed.
 
         Args:
-            weights: shape (d,); None where training failed.
+            found: the update itself, or the weights, shape (d,); None where training failed.
             size: d, of the model.
         """
-        if weights is None:
-            weights = np.full(size, np.nan, np.float32)
+        if isinstance(found, Update):
+            return found
+        weights = np.full(size, np.nan, np.float32) if found is None else found
         return cls(rows=weights[None])
+
+    def alone(self, place: int) -> Update:
+        """Return what one of the clients computed."""
+        one = slice(place, place + 1)
+        return Update(rows=self.rows[one], aux={name: a[one] for name, a in self.aux.items()})
 
 
 class LocalUpdate(Protocol):
@@ -221,30 +226,21 @@ class LocalUpdate(Protocol):
         ...
 
 
-class Encoder(Protocol[T_contra]):
-    """Turn a sensitive update into what may leave one client, and say what that releases.
+class Encoder(Protocol):
+    """Turn sensitive updates into what may leave their clients, and say what that releases.
 
     Whether an answer comes, and how long it is, may not depend on the update.
     """
 
     def event(self, exchange: int = 0) -> Event:
-        """Return what one answer releases, whatever the broadcast was; it is what is charged."""
+        """Return what one client's answer releases, whatever the broadcast was: it is charged."""
         ...
 
-    def __call__(
-        self, update: Sensitive[T_contra], broadcast: Broadcast, sender: Sender
-    ) -> Report: ...
-
-
-@runtime_checkable
-class ManyEncoder(Protocol):
-    """An encoder of the updates of n clients.
-
-    Each report is the one that the client would send on its own, to the last bit.
-    """
-
     def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
-        """Return a report for each row of the update, in their order."""
+        """Return a report for each row of the update, in their order.
+
+        Each is the one that the client would send on its own, to the last bit.
+        """
         ...
 
 
@@ -265,7 +261,7 @@ class ClientSide:
     """
 
     step: LocalUpdate
-    encoder: Encoder[Any]
+    encoder: Encoder
     exchanges: int = 1
     reporting: int = 0
     trains_in: int = 0

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +28,13 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event, NoData
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.mechanisms.summing import Summing, Words
+from fedldp.parts.changes import alone, each_alone
 from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_identities import Identity
 from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.parts.sides import ClientSide, Encoder, Sender
+from fedldp.parts.sides import ClientSide, Encoder, Sender, Senders, Update
 from fedldp.randomness import KEY_BYTES, Stream
-from fedldp.wire import Broadcast, Report, Sensitive
+from fedldp.wire import Broadcast, Report, Reports, Sensitive
 
 KEYS, SHARES, SURVIVORS = "sum_keys", "sum_shares", "sum_survivors"
 """Under what names a broadcast has the server's messages of a round's sum."""
@@ -96,7 +96,7 @@ class Answer:
         identity: the client's own, where keys are certified.
     """
 
-    inner: Encoder[Any]
+    inner: Encoder
     summing: Summing
     setup: SecureSum
     identity: Identity | None = None
@@ -113,13 +113,16 @@ class Answer:
             case Phase.UNMASK:
                 return NoData(what="shares of the secrets behind masks")
 
-    def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
-        """Return the answer of one client to the server's message so far.
+    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+        """Return the answer of each client to the server's message so far.
 
         Raises:
             PrivacyError: the server asked otherwise before, or its message is not to be answered.
             RunError: its message is malformed.
         """
+        return each_alone(self._answer, update, broadcast, senders)
+
+    def _answer(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
         own = SecureSumClient(
             self.setup,
             broadcast.round,
@@ -151,14 +154,15 @@ class Answer:
             client=sender.index,
         )
 
-    def _kept_words(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Words:
+    def _kept_words(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Words:
         """Return the vector that the client masks in this round, which is the first that it had.
 
         To be called for a question that will be answered: what is kept of earlier rounds goes.
         """
 
         def make() -> Mapping[str, Words]:
-            report = self.inner(update, _without_sum(broadcast), replace(sender, exchange=0))
+            told, inside = _without_sum(broadcast), replace(sender, exchange=0)
+            report = alone(self.inner, update, told, inside)
             return {"words": self.setup.words(self.summing.words(report))}
 
         return sender.store.arrays("sum-input", make, round=broadcast.round)["words"]

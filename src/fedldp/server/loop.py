@@ -237,11 +237,13 @@ class _Tally:
                     continue  # in another's name
                 places = self._places(sender)
                 expected = (places >= 0) & waiting[places] & _first(places)  # not unasked or twice
+                if isinstance(content, Reports) and content.client is not None:
+                    expected &= content.client == _numbers(sender)  # nor in another's name
                 waiting[places[expected]] = False
                 if not expected.any():
                     continue
                 if isinstance(content, Reports) and not expected.all():
-                    content = replace(content, payloads=content.payloads[expected])
+                    content = content.chosen(expected)
                 if isinstance(content, Refusal):
                     self._refused[places] = 1 + _REASONS.index(content.reason)
                     self._took_part[places] = False  # of a dialogue it may have answered a part

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -204,10 +203,10 @@ class Encoders:
         for number, group in enumerate(groups[1:], 1):
             self._kind[np.asarray(group)] = number
 
-    def __getitem__(self, client: int) -> Encoder[Any]:
+    def __getitem__(self, client: int) -> Encoder:
         return self._kinds[self._kind[client] if len(self._kinds) > 1 else 0]
 
-    def shared(self, clients: Sequence[int]) -> Encoder[Any] | None:
+    def shared(self, clients: Sequence[int]) -> Encoder | None:
         """Return the encoder that all of ``clients`` have, if it is one."""
         if len(self._kinds) == 1:
             return self._kinds[0]

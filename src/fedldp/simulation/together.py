@@ -27,8 +27,7 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.runtime import Pending, read
 from fedldp.errors import RunError, WireError
 from fedldp.parts.batched_sgd import GROUP
-from fedldp.parts.feature_importance import row_of
-from fedldp.parts.sides import ManyEncoder
+from fedldp.parts.changes import row_of
 from fedldp.simulation.population import Population, naming, round_of
 from fedldp.transport.in_process import Packed
 from fedldp.wire import Sensitive, pack_reports
@@ -74,7 +73,7 @@ def _whole(
         return None
     encoder = population.encoders.shared(indices)
     turns = {population.config.participation.max_rounds(index) for index in indices}
-    if reason is not None or not isinstance(encoder, ManyEncoder) or len(turns) > 1:
+    if reason is not None or encoder is None or len(turns) > 1:
         return None
     round, exchange = question.broadcast.round, question.exchange
     event, (most_rounds,) = encoder.event(exchange), turns

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate
 from fedldp.mechanisms import Mechanism
-from fedldp.parts.changes import SendChange
 from fedldp.parts.sides import ServerSide
 from fedldp.systems._server import MeanServerConfig
 from fedldp.systems.base import Problem
@@ -28,9 +29,15 @@ class MeanChangeConfig(MeanServerConfig):
     def mechanism(self) -> Mechanism:
         """The randomiser of every client, in the unit of the weights."""
 
-    def client_encoder(self, problem: Problem, client: int) -> SendChange:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return what randomises the change of a client's weights."""
-        return SendChange(self.mechanism, self.layout(problem).size)
+        return Encoder(
+            release=Release(
+                bound=Unbounded(send="update"),  # the mechanism has one of its own
+                mechanism=self.mechanism,
+                size=self.layout(problem).size,
+            )
+        )
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
         """Return plain SGD."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from fedldp.algorithms.release import Encoder
+from fedldp.algorithms.server_update import ServerUpdate
+
 if TYPE_CHECKING:
     import torch
 
@@ -19,11 +22,24 @@ class MaySum(ABC):
     def client(self, problem: Any, client: int, device: torch.device) -> ClientSide: ...
 
     @abstractmethod
+    def client_encoder(self, problem: Any, client: int) -> Any: ...
+
+    @property
+    @abstractmethod
+    def round_size(self) -> int: ...
+
+    @abstractmethod
     def server(self, problem: Any) -> ServerSide: ...
 
     def summing(self, problem: Any) -> Summing | None:
         """Return how reports are summed, where the server step needs no more than their sum."""
-        return None
+        encoder = self.client_encoder(problem, 0)
+        found = encoder.summing(self.round_size) if isinstance(encoder, Encoder) else None
+        if found is None:
+            return None
+        server = self.server(problem).aggregate
+        needs = server.estimate.needs if isinstance(server, ServerUpdate) else "reports"
+        return found if needs == "sum" else None
 
     @property
     def always_summed(self) -> bool:

@@ -224,7 +224,7 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         return layout_of(self.model, self.model_input(problem), problem.num_classes)
 
     @abstractmethod
-    def client_encoder(self, problem: Problem, client: int) -> Encoder[Any]:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return what encodes the reports of one client; it states what they release.
 
         Raises:

@@ -31,11 +31,11 @@ from pydantic import Field
 from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
 from fedldp.accounting.moments import moments_epsilon
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import NoisySum, Values
 from fedldp.bounding import SMALLEST_RADIUS
 from fedldp.errors import RunError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.averaging import SendPlain
 from fedldp.parts.sides import ServerSide
 from fedldp.systems._server import MeanServerConfig
 from fedldp.systems.base import Problem
@@ -74,9 +74,9 @@ class CentralDpConfig(MeanServerConfig):
             idle["untrusted_clients"] = "no line of the statement rests on it while clip is not set"
         return idle
 
-    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return what sends the weights: the server sees them as they are."""
-        return SendPlain(InClear(what="weights"))
+        return Encoder(release=in_clear(self.layout(problem).size))
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
         """Return plain SGD."""

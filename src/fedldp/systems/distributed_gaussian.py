@@ -34,18 +34,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import Rotated
 from fedldp.algorithms.participation import Balanced
-from fedldp.algorithms.server_update import Aggregate, Mean, Values
+from fedldp.algorithms.release import Encoder, Release
+from fedldp.algorithms.server_update import Aggregate
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian_share import (
     LARGEST_WORD,
@@ -54,14 +52,10 @@ from fedldp.mechanisms.gaussian_share import (
     largest_mu,
     shared_gaussian,
 )
-from fedldp.mechanisms.summing import Summing
-from fedldp.parts.changes import open_many, open_update
-from fedldp.parts.rotation import Rotation, padded_size
-from fedldp.parts.sides import Sender, Senders, ServerSide, State, Update
+from fedldp.parts.sides import ServerSide
 from fedldp.systems._server import MeanServerConfig, ServerRate
 from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import NormBound
-from fedldp.wire import Broadcast, Report, Reports, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +101,7 @@ class DistributedGaussianConfig(MeanServerConfig):
             ConfigError: the modulus cannot hold what ``epsilon`` asks for; the model is too large.
         """
         return shared_gaussian(
-            Rotation(self.layout(problem).size, 0).padded,
+            self.bound.size(self.layout(problem).size),
             largest_mu(self.epsilon, self.delta) / math.sqrt(self.participation.max_rounds(0)),
             shares=self.round_size - self.untrusted_clients,
             clients=self.round_size,
@@ -115,9 +109,20 @@ class DistributedGaussianConfig(MeanServerConfig):
             bits=self.bits,
         )
 
-    def client_encoder(self, problem: Problem, client: int) -> SendShare:
+    @property
+    def bound(self) -> Rotated:
+        """The norm bound of a change, rotated."""
+        return Rotated(clip=self.clip)
+
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return the encoder, which is the same for all clients."""
-        return SendShare(self.mechanism(problem), self.layout(problem).size, self.clip)
+        return Encoder(
+            release=Release(
+                bound=self.bound,
+                mechanism=self.mechanism(problem),
+                size=self.layout(problem).size,
+            )
+        )
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
         """Return plain SGD."""
@@ -125,19 +130,13 @@ class DistributedGaussianConfig(MeanServerConfig):
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the server that adds up; see the module's diagram."""
-        mechanism = self.mechanism(problem)
+        bound, mechanism = self.bound, self.mechanism(problem)
         mean = Aggregate(
-            empty=lambda size: mechanism.aggregate(padded_size(size)),
-            gives="update",
-            restore=RotateBack(self.clip),
+            empty=lambda size: mechanism.aggregate(bound.size(size)),
+            gives=bound.send,
+            restore=bound.restore,
         )
         return self.server_update(mean).side(lambda draw: self.first_state(problem, draw))
-
-    def summing(self, problem: Problem) -> Summing:
-        """Return how words are added up."""
-        return self.mechanism(problem).summing(
-            padded_size(self.layout(problem).size), self.round_size
-        )
 
     @property
     def always_summed(self) -> bool:
@@ -152,68 +151,3 @@ class DistributedGaussianConfig(MeanServerConfig):
     def claim(self) -> Claim | None:
         """Return None: the paper's bound, in zCDP, is below what is proven here."""
         return None
-
-
-@dataclass(frozen=True)
-class SendShare:
-    """The client's encoder: the rotated change of the weights, with a share of noise.
-
-    Attributes:
-        mechanism: of the rotated vector.
-        size: of the model, d.
-        clip: what a change is divided by.
-    """
-
-    mechanism: SharedGaussian
-    size: int
-    clip: float
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return what one report releases to who sees it by itself."""
-        return self.mechanism.event(padded_size(self.size))
-
-    def __call__(
-        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
-    ) -> Report:
-        """Return the report of one client."""
-        change = open_update(update, broadcast, "update").astype(np.float64)
-        rotation = Rotation(self.size, broadcast.round)
-        rotated = self._rotated(change[None], rotation)[0]
-        return Report(
-            round=broadcast.round,
-            size=rotation.padded,
-            payload=self.mechanism.encode(rotated, sender.fresh("mechanism")),
-            chunk=rotation.padded,
-        )
-
-    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
-        """Return the reports of several clients, each as it is on its own."""
-        changes = open_many(update, broadcast).astype(np.float64) - broadcast.weights
-        rotation = Rotation(self.size, broadcast.round)
-        rotated = self._rotated(changes, rotation)
-        return Reports(
-            round=broadcast.round,
-            size=rotation.padded,
-            payloads=self.mechanism.encode_many(rotated, senders.fresh("mechanism")),
-            chunk=rotation.padded,
-        )
-
-    def _rotated(self, changes: NDArray[np.float64], rotation: Rotation) -> NDArray[np.float64]:
-        # Shrunk to norm 1 before, which the rotation is exact for; the mechanism sees to it itself.
-        norms = np.array([math.sqrt(float(np.sum(np.square(row)))) for row in changes])
-        return rotation.forward(changes / np.maximum(norms, self.clip)[:, None])
-
-
-@dataclass(frozen=True)
-class RotateBack:
-    """From the mean of rotated vectors of norm 1 to a change of the weights.
-
-    Attributes:
-        clip: what a change was divided by.
-    """
-
-    clip: float
-
-    def __call__(self, mean: Mean, state: State, factor: float = 1.0) -> Values:
-        """Return ``factor`` times the change, shape (d,)."""
-        return (self.clip * factor) * Rotation(state.weights.size, state.round).back(mean)

@@ -28,8 +28,8 @@ from pydantic import Field
 
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
-from fedldp.parts.averaging import SendPlain
 from fedldp.parts.noisy_sums import NoisySums, sampling_rate
 from fedldp.parts.sides import ServerSide
 from fedldp.systems._server import MeanServerConfig
@@ -70,14 +70,13 @@ class DpSgdConfig(MeanServerConfig):
             noise_multiplier=self.noise_multiplier,
         )
 
-    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return what sends the weights, which release a round's noisy sums of one example."""
-        return SendPlain(
-            PerRecord(
-                record=self.sums(problem).event,
-                client=InClear(what="weights that hide single examples only"),
-            )
+        released = PerRecord(
+            record=self.sums(problem).event,
+            client=InClear(what="weights that hide single examples only"),
         )
+        return Encoder(release=in_clear(self.layout(problem).size), inner=released)
 
     def client_step(self, problem: Problem, device: torch.device) -> PrivateSgd:
         """Return the steps of DP-SGD."""

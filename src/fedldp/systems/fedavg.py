@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from fedldp.accounting.events import InClear
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
-from fedldp.parts.averaging import SendPlain
 from fedldp.parts.sides import ServerSide
 from fedldp.systems._server import MeanServerConfig
 from fedldp.systems.base import Problem
@@ -52,10 +51,10 @@ class FedAvgConfig(MeanServerConfig):
         """Whether a client sends its example count."""
         return self.weighting == "examples"
 
-    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return what sends weights as they are, and perhaps the number of examples."""
-        what = "weights and number of examples" if self.by_examples else "weights"
-        return SendPlain(InClear(what=what), self.by_examples)
+        size = self.layout(problem).size
+        return Encoder(release=in_clear(size), tells_examples=self.by_examples)
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
         """Return SGD."""

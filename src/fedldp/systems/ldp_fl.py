@@ -23,34 +23,25 @@ there; clients' ranges are taken from the server's weights only, never from priv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import Event, TwoValuedBits
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.server_update import Aggregate, Mean, Values
-from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Ranges
+from fedldp.algorithms.bounds import InRange
+from fedldp.algorithms.release import Encoder, Release
+from fedldp.algorithms.server_update import Aggregate, Values
+from fedldp.bounding import LARGEST, SMALLEST_RADIUS
 from fedldp.errors import ConfigError, RunError
-from fedldp.mechanisms import (
-    BitMechanism,
-    Mechanism,
-    MechanismSettings,
-    find_mechanism,
-    stated_event,
-)
-from fedldp.mechanisms.summing import Summing, counts_of_bits
-from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.changes import finite_on_device, open_many, open_weights
+from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
-from fedldp.parts.sides import Sender, Senders, ServerSide, State, Update
+from fedldp.parts.sides import ServerSide, State
 from fedldp.registry import is_address
 from fedldp.systems._server import MeanServerConfig
 from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import Count, Delays, Momentum, Positive
-from fedldp.wire import Broadcast, Layout, Report, Reports, Sensitive, Vector
+from fedldp.wire import Broadcast
 
 if TYPE_CHECKING:
     import torch
@@ -181,18 +172,35 @@ class LdpFlConfig(MeanServerConfig):
         )
         return _randomiser(self.mechanism, settings)
 
-    def client_encoder(self, problem: Problem, client: int) -> Randomise:
-        """Return the encoder of one client, with its own budget."""
+    def bound(self, problem: Problem) -> InRange:
+        """Return the ranges that everyone knows (Algorithm 1, lines 3 and 11-13)."""
+        center, radius = (
+            tuple(value) if isinstance(value, list) else value
+            for value in (self.range_center, self.range_radius)
+        )
+        return InRange(
+            send=self.send,
+            sizes=self.layout(problem).sizes,
+            center=center,
+            radius=radius,
+            adaptive=self.ranges == "adaptive",
+            floor=self.range_floor,
+            margin=self.range_margin,
+            clip=self.clip,
+        )
+
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
+        """Return the encoder of one client, with its own budget (Algorithm 2)."""
         size, budget = self.layout(problem).size, self.budget(client)
         if self.chunk > size:
             raise ConfigError(
                 f"chunk = {self.chunk}: the model has {size} weights; give at most that"
             )
-        return Randomise(
-            mechanism=self.randomiser(budget, size),
-            size=size,
+        return Encoder(
+            release=Release(
+                bound=self.bound(problem), mechanism=self.randomiser(budget, size), size=size
+            ),
             chunk=self.chunk if self.shuffles else size,
-            send=self.send,
             label=budget if is_own(self.epsilon) else None,
         )
 
@@ -202,29 +210,28 @@ class LdpFlConfig(MeanServerConfig):
 
     def server(self, problem: Problem) -> ServerSide:
         """Return the server that estimates the mean; see the module's diagram."""
-        agree = AgreeRanges(self, self.layout(problem))
-        if self.ranges == "fixed":
-            agree.fixed()  # refuses ranges that do not fit the model
+        bound = self.bound(problem)
+        if not bound.adaptive:
+            bound.fixed  # noqa: B018 (it refuses ranges that do not fit the model)
+
+        def publish(state: State) -> Broadcast:
+            ranges = bound.announce(state.weights)
+            return Broadcast(round=state.round, weights=state.weights, ranges=ranges)
+
         mean = Aggregate(
             empty=lambda size: self.randomiser(self.budget(0), size).aggregate(size),
             gives=self.send,
-            restore=agree.restore,
+            restore=bound.restore,
             scale=self._scale,
         )
-        return self.server_update(mean, finish=agree.refuse_astray).side(
-            lambda draw: self.first_state(problem, draw), publish=agree.publish
+        return self.server_update(mean, finish=partial(refuse_astray, bound)).side(
+            lambda draw: self.first_state(problem, draw), publish=publish
         )
 
     def _scale(self, epsilon: float, size: int) -> float:
         mechanism = self.randomiser(epsilon, size)
         assert isinstance(mechanism, BitMechanism)
         return mechanism.scale
-
-    def summing(self, problem: Problem) -> Summing | None:
-        """Return how bits are counted; budgets of clients' own have counts that are kept apart."""
-        if not self.sends_bits or is_own(self.epsilon):
-            return None
-        return counts_of_bits(self.layout(problem).size, self.round_size)
 
     @property
     def epsilon_meaning(self) -> EpsilonMeaning:
@@ -263,113 +270,17 @@ def _randomiser(name: str, settings: MechanismSettings) -> Mechanism:
     return find_mechanism(name).from_settings(settings)
 
 
-@dataclass(frozen=True)
-class AgreeRanges:
-    """The server's choice of the next round's ranges (Algorithm 1, lines 3 and 11-13)."""
+def refuse_astray(bound: InRange, weights: Values, state: State) -> Values:
+    """Return the next weights as they are.
 
-    config: LdpFlConfig
-    layout: Layout
-
-    def __call__(self, public_weights: Values) -> Ranges:
-        """Return the ranges for a round that starts from ``public_weights``, shape (d,)."""
-        floor, margin = self.config.range_floor, self.config.range_margin
-        if self.config.ranges == "adaptive":
-            return Ranges.of_public(public_weights, self.layout.sizes, floor=floor, margin=margin)
-        return self.fixed()
-
-    def fixed(self) -> Ranges:
-        """Return the configured ranges.
-
-        Raises:
-            ConfigError: they are not one for each parameter tensor, or not in range.
-        """
-        return Ranges.fixed(self.config.range_center, self.config.range_radius, self.layout.sizes)
-
-    def publish(self, state: State) -> Broadcast:
-        """Return the round's broadcast."""
-        return Broadcast(round=state.round, weights=state.weights, ranges=self(state.weights))
-
-    def restore(self, mean: Mean, state: State, factor: float = 1.0) -> Values:
-        """Return the mean in the unit of the weights, by the ranges of the round, shape (d,)."""
-        return factor * self(state.weights).restore(mean)
-
-    def refuse_astray(self, weights: Values, state: State) -> Values:
-        """Return the next weights as they are.
-
-        Raises:
-            RunError: no ranges can be taken from them.
-        """
-        try:
-            self(weights)
-        except ConfigError as error:
-            raise RunError(
-                f"round {state.round}: the adaptive ranges went astray, for the noise of so "
-                "few reports at this epsilon feeds on itself; set ranges = fixed"
-            ) from error
-        return weights
-
-
-@dataclass(frozen=True, kw_only=True)
-class Randomise:
-    """One client's encoder (Algorithm 2): the only place where LDP-FL opens a sensitive value.
-
-    Attributes:
-        mechanism: with the client's own budget.
-        size: of the model, d.
-        chunk: coordinates in one message.
-        send: weights, or their change from the broadcast.
-        label: the budget, which travels along where clients have budgets of their own.
+    Raises:
+        RunError: no ranges can be taken from them.
     """
-
-    mechanism: Mechanism
-    size: int
-    chunk: int
-    send: Literal["weights", "update"]
-    label: float | None
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return what one report releases: the mechanism's event."""
-        event = stated_event(self.mechanism, self.size)
-        if self.label is not None and isinstance(event, TwoValuedBits):
-            return replace(event, group=self.label)
-        return event
-
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, sender: Sender) -> Report:
-        """Return the report of one client."""
-        values, ranges = open_weights(update, broadcast), _ranges(broadcast)
-        if self.send == "update":
-            values = values - broadcast.weights
-        return Report(
-            round=broadcast.round,
-            size=values.size,
-            payload=self.mechanism.encode(ranges.normalise(values), sender.fresh("mechanism")),
-            chunk=self.chunk,
-            epsilon=self.label,
-        )
-
-    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
-        """Return the reports of several clients, each as it is on its own."""
-        ranges, streams = _ranges(broadcast), senders.fresh("mechanism")
-        there = finite_on_device(update)
-        if there is not None and self.send == "weights" and type(self.mechanism) is TwoPoint:
-            from fedldp.parts.device_bits import encode_on_device
-
-            payloads = encode_on_device(self.mechanism, ranges, there, streams)
-        else:
-            values = open_many(update, broadcast)
-            if self.send == "update":
-                values = values - broadcast.weights
-            payloads = self.mechanism.encode_many(ranges.normalise(values), streams)
-        return Reports(
-            round=broadcast.round,
-            size=self.size,
-            payloads=payloads,
-            chunk=self.chunk,
-            epsilon=self.label,
-        )
-
-
-def _ranges(broadcast: Broadcast) -> Ranges:
-    if broadcast.ranges is None:
-        raise RunError("LDP-FL needs ranges in the broadcast")
-    return broadcast.ranges
+    try:
+        bound.announce(weights)
+    except ConfigError as error:
+        raise RunError(
+            f"round {state.round}: the adaptive ranges went astray, for the noise of so "
+            "few reports at this epsilon feeds on itself; set ranges = fixed"
+        ) from error
+    return weights

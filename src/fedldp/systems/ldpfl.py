@@ -44,13 +44,13 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.errors import ConfigError
 from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
 from fedldp.parts.architecture import Architecture, Layers
-from fedldp.parts.averaging import SendPlain
 from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.fixed_point import FixedPoint
 from fedldp.parts.images import check_images
@@ -230,14 +230,15 @@ class LdpflConfig(MeanServerConfig):
         visits = self.encoder_epochs * num_trained(problem.num_examples, self.test_share)
         return visits * self.architecture(problem).multiplications
 
-    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return what sends the weights, which follow from bits and labels that are drawn once."""
         if problem.num_examples <= self.num_clients and self.evaluation == "clients":
             raise ConfigError(
                 f"num_clients = {self.num_clients}: with {problem.num_examples} examples no client "
                 "can keep one for its test; give fewer, or set evaluation = common"
             )
-        return SendPlain(self.releases(problem))
+        size = self.layout(problem).size
+        return Encoder(release=in_clear(size), inner=self.releases(problem))
 
     def client_step(self, problem: Problem, device: torch.device) -> TrainOnBits:
         """Return the training on bits."""

@@ -49,12 +49,12 @@ from pydantic import Field, model_validator
 from fedldp.accounting.accountants import coordinate_of, is_pure
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, Several
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.models import layout_of_module
-from fedldp.parts.averaging import SendPlain
 from fedldp.parts.images import check_images
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, indices_of_round, kept_order
@@ -132,16 +132,18 @@ class LdpflSoundConfig(MeanServerConfig):
         """Return what the model is given of examples: their features, by the public encoder."""
         return self.features(problem)(features)
 
-    def client_encoder(self, problem: Problem, client: int) -> SendPlain:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return what sends the weights, which follow from a client's randomised gradients."""
         check_portions(problem.num_examples, self.num_clients, self.rounds)
-        record, most = self._whole(self.layout(problem).size), self.most_examples(problem)
-        if most is None:
-            return SendPlain(
-                PerRecord(record=self._drawn(record), client=InClear(what="number of examples"))
-            )
-        everything = Several(each=record, count=most)
-        return SendPlain(PerRecord(record=self._drawn(record), client=self._drawn(everything)))
+        size, most = self.layout(problem).size, self.most_examples(problem)
+        record = self._whole(size)
+        whole = (
+            InClear(what="number of examples")
+            if most is None
+            else self._drawn(Several(each=record, count=most))
+        )
+        released = PerRecord(record=self._drawn(record), client=whole)
+        return Encoder(release=in_clear(size), inner=released)
 
     def _drawn(self, event: Event) -> DrawnOnce:
         # Another number of rounds would put an example into another one.

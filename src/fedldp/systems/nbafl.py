@@ -20,20 +20,18 @@ for the whole client: that is what the guarantees say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import InNorm
+from fedldp.algorithms.release import Encoder, Release
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.changes import open_update
-from fedldp.parts.sides import Sender, ServerSide
+from fedldp.parts.sides import ServerSide
 from fedldp.systems._nbafl import NbaflSettings
 from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import Positive
-from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch
@@ -51,13 +49,15 @@ class NbaflConfig(NbaflSettings):
         """Return the randomiser of every client."""
         return self.noise(problem).mechanism(self.epsilon)
 
-    def client_encoder(self, problem: Problem, client: int) -> ClipAndPerturb:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return the encoder, which is the same for all clients."""
-        return ClipAndPerturb(
-            mechanism=self.mechanism(problem),
-            size=self.layout(problem).size,
-            send=self.send,
-            by_examples=self.by_examples,
+        return Encoder(
+            release=Release(
+                bound=InNorm(clip=self.clip, send=self.send),
+                mechanism=self.mechanism(problem),
+                size=self.layout(problem).size,
+            ),
+            tells_examples=self.by_examples,
         )
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
@@ -80,40 +80,4 @@ class NbaflConfig(NbaflSettings):
             delta=self.delta,
             unit="record",
             source="Wei et al. 2020, Theorem 1 and the uplink noise before it",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClipAndPerturb:
-    """The client's encoder: the only place where NbAFL opens a sensitive value.
-
-    Attributes:
-        mechanism: clips and adds the noise.
-        size: of the model, d.
-        send: weights, or their change from the broadcast.
-        by_examples: also release the number of the client's examples, as it is.
-    """
-
-    mechanism: Gaussian
-    size: int
-    send: Literal["weights", "update"]
-    by_examples: bool
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return what one report releases: clipped weights with noise, perhaps a count as it is."""
-        if self.by_examples:
-            return InClear(what="number of examples")
-        return self.mechanism.event(self.size)
-
-    def __call__(
-        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
-    ) -> Report:
-        """Return the report of one client."""
-        values = open_update(update, broadcast, self.send)
-        return Report(
-            round=broadcast.round,
-            size=values.size,
-            payload=self.mechanism.encode(values, sender.fresh("mechanism")),
-            chunk=values.size,
-            weight=float(sender.num_examples.open()) if self.by_examples else None,
         )

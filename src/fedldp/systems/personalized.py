@@ -20,7 +20,7 @@ The paper sets delta_i = 1/|D_i|, which then tells the number of the client's ex
 What holds is less than what is claimed. The Gaussian's sigma_i assumes that reports differ by at
 most 1 in L2 norm, while the clip proves 2 c_i sqrt(d). That of the sign comes from a formula for
 epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent
-their reports before the server selects some, so all pay in every round. See ``Perturb``.
+their reports before the server selects some, so all pay in every round.
 
 Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
 Personalized Settings", Appl. Sci. 2023, 13(7), 4168. Not stated there: U, the number of local
@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Self
 
@@ -39,23 +38,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import Bound, InBox, Unbounded
 from fedldp.algorithms.participation import draw_selection
+from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import BySender, Values, read_plain, read_report
 from fedldp.bounding import Box
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms._grid import LARGEST_CLIP
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
+from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.sign import Sign, paper_sigma
-from fedldp.parts.changes import open_weights
 from fedldp.parts.per_client import Own, of_client
-from fedldp.parts.sides import Draw, Sender, ServerSide, State
+from fedldp.parts.sides import Draw, ServerSide, State
 from fedldp.systems._personalized import PersonalizedSettings
 from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import Delta, NormBound, Positive
-from fedldp.wire import Broadcast, Report, Sensitive, Vector
+from fedldp.wire import Report
 
 _TIE = 1e-12
 """Weighted means of signs are not exactly zero where the votes are even."""
@@ -164,7 +164,7 @@ class PersonalizedConfig(PersonalizedSettings):
         return make(client, of_client(self.clip, client), self.sigma(client), size)
 
     def _gaussian(self, client: int, clip: float, sigma: float, size: int) -> Gaussian:
-        norm = Box(clip).norm(size)
+        norm = InBox(box=Box(clip)).limit(2, size)
         if norm > LARGEST_CLIP:
             raise ConfigError(
                 f"clip = {clip:g} of client {client}: {size} weights then have norms up to "
@@ -191,14 +191,21 @@ class PersonalizedConfig(PersonalizedSettings):
                 f"{'larger' if sigma > clip else 'smaller'} epsilon"
             ) from error
 
-    def client_encoder(self, problem: Problem, client: int) -> Perturb:
-        """Return the encoder of one client, with its own noise and clip."""
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
+        """Return the encoder of one client, with its own noise and clip.
+
+        The box of the clip has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity.
+        Each sign is a bit of its own, as every coordinate may be at either end of its range.
+        """
         size = self.size(problem)
-        return Perturb(
-            box=Box(of_client(self.clip, client)),
-            mechanism=self.mechanism(client, size),
-            size=size,
-            signs=self.sends_signs,
+        bound: Bound = InBox(box=Box(of_client(self.clip, client)))
+        mechanism = self.mechanism(client, size)
+        if mechanism is None and self.sends_signs:
+            bound, mechanism = Unbounded(), Plain("signs of weights", signs=True)
+        elif mechanism is None:
+            mechanism = Plain("clipped weights")
+        return Encoder(
+            release=Release(bound=bound, mechanism=mechanism, size=size), names_sender=True
         )
 
     def server(self, problem: Problem) -> ServerSide:
@@ -284,52 +291,6 @@ def _gaussian(norm: float, sigma: float) -> Gaussian:
 @lru_cache(maxsize=4096)
 def _sign(clip: float, sigma: float) -> Sign:
     return Sign(clip, sigma)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Perturb:
-    """One client's encoder: model clipping and model perturbation (Section 3.1).
-
-    Attributes:
-        box: what every coordinate is clipped to.
-        mechanism: the client's randomiser, or None where there is none.
-        size: of the model, d.
-        signs: whether signs are sent where nothing is randomised.
-    """
-
-    box: Box
-    mechanism: Mechanism | None
-    size: int
-    signs: bool
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return what one report releases: the mechanism's event.
-
-        The box of the clip has corners 2 c_i sqrt(d) apart, which is the Gaussian's sensitivity.
-        Each sign is a bit of its own, as every coordinate may be at either end of its range.
-        """
-        if self.mechanism is None:
-            return InClear(what="signs of weights" if self.signs else "clipped weights")
-        return self.mechanism.event(self.size)
-
-    def __call__(
-        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
-    ) -> Report:
-        """Return the report of one client."""
-        values = open_weights(update, broadcast)
-        clipped = self.box.clip(values)
-        if self.mechanism is not None:
-            payload = self.mechanism.encode(clipped, sender.fresh("mechanism"))
-        else:
-            plain = np.sign(values) if self.signs else clipped
-            payload = plain.astype("<f4").tobytes()
-        return Report(
-            round=broadcast.round,
-            size=values.size,
-            payload=payload,
-            chunk=values.size,
-            client=sender.index,
-        )
 
 
 def symbolised(weights: Values, state: State) -> Values:

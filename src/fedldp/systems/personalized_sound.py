@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -39,22 +38,23 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.participation import Participation, Preselected
+from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import BySender, Values, read_report
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
-from fedldp.parts.changes import SendChange
+from fedldp.mechanisms.gaussian_sign import GaussianSign
 from fedldp.parts.per_client import Own, of_client
-from fedldp.parts.sides import Draws, Sender, ServerSide
+from fedldp.parts.sides import Draws, ServerSide
 from fedldp.systems._personalized import PersonalizedSettings
 from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import Delta, NormBound, Positive
-from fedldp.wire import Broadcast, Report, Sensitive, Vector
+from fedldp.wire import Report
 
 Turns = Annotated[int, Field(ge=0)]
 
@@ -162,14 +162,18 @@ class PersonalizedSoundConfig(PersonalizedSettings):
         check_noise(clip, sigma, given=given, knob="epsilon")
         return _gaussian(clip, sigma)
 
-    def client_encoder(self, problem: Problem, client: int) -> SendNoisyChange:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return the encoder of one client, with its own budget and clip.
 
         The unselected send nothing, and release nothing.
         """
-        return SendNoisyChange(
-            send=SendChange(self.mechanism(client), self.size(problem)),
-            signs=self.report == "sign",
+        mechanism = self.mechanism(client)
+        if self.report == "sign":
+            mechanism = GaussianSign(mechanism.clip, mechanism.sigma)
+        bound = InNorm(clip=mechanism.clip, send="update")
+        return Encoder(
+            release=Release(bound=bound, mechanism=mechanism, size=self.size(problem)),
+            names_sender=True,
         )
 
     def server(self, problem: Problem) -> ServerSide:
@@ -215,29 +219,3 @@ def _sigma_per_unit(epsilon: float, delta: float) -> float:
 @lru_cache(maxsize=4096)
 def _gaussian(clip: float, sigma: float) -> Gaussian:
     return Gaussian(clip, sigma)
-
-
-@dataclass(frozen=True)
-class SendNoisyChange:
-    """One client's encoder: the change with the client's own noise, or its signs.
-
-    Attributes:
-        send: makes the noisy report.
-        signs: whether only the signs of that are sent.
-    """
-
-    send: SendChange
-    signs: bool
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return what one report releases: Gaussian noise, or what follows from it."""
-        return self.send.event(exchange)
-
-    def __call__(self, update: Sensitive[Vector], broadcast: Broadcast, sender: Sender) -> Report:
-        """Return the report of one client."""
-        report = self.send(update, broadcast, sender)
-        payload = report.payload
-        if self.signs:
-            noisy = read_report(self.send.mechanism, payload, report.size)
-            payload = np.packbits(noisy >= 0).tobytes()
-        return replace(report, payload=payload, client=sender.index)

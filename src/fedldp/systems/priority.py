@@ -29,30 +29,26 @@ variant is ``priority_public``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import InNorm
+from fedldp.algorithms.release import Encoder, UnevenRelease
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import check_ratio
-from fedldp.parts.changes import open_update
 from fedldp.parts.feature_importance import (
     FirstLayer,
     Noisier,
     NoisierFeatures,
     NoisierShare,
-    Ranked,
-    open_ranked,
 )
-from fedldp.parts.sides import Sender, ServerSide
+from fedldp.parts.sides import ServerSide
 from fedldp.systems._nbafl import NbaflSettings
 from fedldp.systems.base import Problem
 from fedldp.systems.settings import Positive
-from fedldp.wire import Broadcast, Report, Sensitive
 
 if TYPE_CHECKING:
     import torch
@@ -107,18 +103,24 @@ class PriorityConfig(NbaflSettings):
         )
         return least
 
-    def client_encoder(self, problem: Problem, client: int) -> PerturbByPriority:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return the encoder, which is the same for all clients."""
-        return PerturbByPriority(
-            noisier=NoisierFeatures(
-                first_layer=self.first_layer(problem),
-                least=self.mechanism(problem),
-                ratio=self.epsilon_high / self.epsilon_low,
-                which=self.noisier,
-                share=self.noisier_share,
+        noisier = NoisierFeatures(
+            first_layer=self.first_layer(problem),
+            least=self.mechanism(problem),
+            ratio=self.epsilon_high / self.epsilon_low,
+            which=self.noisier,
+            share=self.noisier_share,
+        )
+        return Encoder(
+            release=UnevenRelease(
+                bound=InNorm(clip=self.clip, send=self.send),
+                mechanism=noisier.least,
+                size=noisier.first_layer.layout.size,
+                noisier=noisier,
+                ranks="own",
             ),
-            send=self.send,
-            by_examples=self.by_examples,
+            tells_examples=self.by_examples,
         )
 
     def client_step(self, problem: Problem, device: torch.device) -> RankingSgd:
@@ -145,39 +147,4 @@ class PriorityConfig(NbaflSettings):
             unit="record",
             source="Talaei, Izadi 2024, Definition 1, eq. 4 and the last paragraph of III-D; "
             f"epsilon {self.epsilon_low:g} for the features with more noise",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PerturbByPriority:
-    """The client's encoder: the only place where feature priority opens a sensitive value.
-
-    Attributes:
-        noisier: picks the features that get more noise.
-        send: weights, or their change from the broadcast.
-        by_examples: also release the number of the client's examples, as it is.
-    """
-
-    noisier: NoisierFeatures
-    send: Literal["weights", "update"]
-    by_examples: bool
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return the release of the features that a client finds important, which is in clear."""
-        what = "which features get more noise"
-        return InClear(what=f"{what}, and number of examples" if self.by_examples else what)
-
-    def __call__(
-        self, update: Sensitive[Ranked | None], broadcast: Broadcast, sender: Sender
-    ) -> Report:
-        """Return the report of one client."""
-        ranked = open_ranked(update, broadcast, self.noisier.first_layer.num_features)
-        values = open_update(Sensitive(ranked.weights), broadcast, self.send)
-        mechanism = self.noisier.mechanism(self.noisier.picked(ranked.importance))
-        return Report(
-            round=broadcast.round,
-            size=values.size,
-            payload=mechanism.encode(values, sender.fresh("mechanism")),
-            chunk=values.size,
-            weight=float(sender.num_examples.open()) if self.by_examples else None,
         )

@@ -32,23 +32,22 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import InNorm
+from fedldp.algorithms.release import Encoder, UnevenRelease
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted, read_report
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.uneven_gaussian import check_ratio
-from fedldp.parts.changes import open_update
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
-from fedldp.parts.sides import Draw, Sender, ServerSide, State
+from fedldp.parts.sides import Draw, ServerSide, State
 from fedldp.systems._server import MeanServerConfig
 from fedldp.systems.base import EpsilonMeaning, Problem
 from fedldp.systems.settings import NormBound, Positive
-from fedldp.wire import Broadcast, Incoming, Report, Sensitive, Vector
+from fedldp.wire import Broadcast, Incoming
 
 if TYPE_CHECKING:
     import torch
@@ -105,9 +104,18 @@ class PriorityPublicConfig(MeanServerConfig):
             share=self.noisier_share,
         )
 
-    def client_encoder(self, problem: Problem, client: int) -> PerturbPublicly:
+    def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return the encoder, which is the same for all clients."""
-        return PerturbPublicly(self.noisier_features(problem), self.send)
+        noisier = self.noisier_features(problem)
+        return Encoder(
+            release=UnevenRelease(
+                bound=InNorm(clip=self.clip, send=self.send),
+                mechanism=noisier.least,
+                size=noisier.first_layer.layout.size,
+                noisier=noisier,
+                ranks="public",
+            )
+        )
 
     def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
         """Return plain SGD."""
@@ -148,49 +156,6 @@ def _calibrated(epsilon: float, delta: float) -> float:
     return gaussian_sigma(epsilon, delta)
 
 
-@dataclass(frozen=True)
-class PerturbPublicly:
-    """The client's encoder: the only place where this system opens a sensitive value.
-
-    Attributes:
-        noisier: picks the features that get more noise.
-        send: weights, or their change from the broadcast.
-    """
-
-    noisier: NoisierFeatures
-    send: Literal["weights", "update"]
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return what one report releases: that of the least noise."""
-        return self.noisier.least.event(self.noisier.first_layer.layout.size)
-
-    def __call__(
-        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
-    ) -> Report:
-        """Return the report of one client."""
-        values = open_update(update, broadcast, self.send)
-        features = picked(self.noisier, broadcast.round, broadcast.public["importance"])
-        mechanism = self.noisier.mechanism(features)
-        return Report(
-            round=broadcast.round,
-            size=values.size,
-            payload=mechanism.encode(values, sender.fresh("mechanism")),
-            chunk=values.size,
-        )
-
-
-def picked(
-    noisier: NoisierFeatures, round: int, importance: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Return which features get more noise in a round, by their public importance, shape (m,).
-
-    None in the first: nothing is known of them yet.
-    """
-    if round == 1:
-        return np.zeros(importance.size, np.bool_)
-    return noisier.picked(importance)
-
-
 def publish_importance(state: State) -> Broadcast:
     """Return the round's broadcast, with all that is known of the importance of features."""
     told = {name: state.arrays[name] for name in ("importance", "precision")}
@@ -225,7 +190,7 @@ class RankFeatures:
         assert found.values is not None
         change = found.values if self.mean.gives == "update" else found.values - state.weights
         importance, precision = state.arrays["importance"], state.arrays["precision"]
-        ratio = np.where(picked(noisier, state.round, importance), noisier.ratio, 1.0)
+        ratio = np.where(noisier.picked_in(state.round, importance), noisier.ratio, 1.0)
         noise_variance = (ratio * noisier.least.sigma) ** 2 / found.weight
         square = np.square(noisier.first_layer.weights(change)).mean(axis=0) - noise_variance
         precision = precision + ratio**-4

@@ -24,26 +24,26 @@ Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Ma
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import InBox
+from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate
+from fedldp.bounding import Box
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.summing import Summing
-from fedldp.parts.changes import open_weights
 from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.parts.sides import ClientSide, Sender, ServerSide
+from fedldp.parts.sides import ClientSide, ServerSide
 from fedldp.parts.summed_client import Answer, Phase
 from fedldp.parts.summed_server import summed_server
 from fedldp.systems._server import MeanServerConfig
 from fedldp.systems.base import Problem
 from fedldp.systems.settings import Count, Positive
-from fedldp.wire import Broadcast, Report, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch
@@ -121,7 +121,17 @@ class SecureAggregationConfig(MeanServerConfig):
 
     def client_encoder(self, problem: Problem, client: int) -> Answer:
         """Return what answers in each exchange."""
-        return Answer(SendCodes(self.codes), self.summing(problem), self.setup(problem))
+        return Answer(self.inner_encoder(problem), self.summing(problem), self.setup(problem))
+
+    def inner_encoder(self, problem: Problem) -> Encoder:
+        """Return what encodes the reports within the sum."""
+        return Encoder(
+            release=Release(
+                bound=InBox(box=Box(self.clip)),
+                mechanism=self.codes,
+                size=self.layout(problem).size,
+            )
+        )
 
     @property
     def trains_in(self) -> int:
@@ -136,7 +146,7 @@ class SecureAggregationConfig(MeanServerConfig):
         """Return the half of one client without the sum."""
         return replace(
             self.client(problem, client, device),
-            encoder=SendCodes(self.codes),
+            encoder=self.inner_encoder(problem),
             exchanges=1,
             trains_in=0,
         )
@@ -158,30 +168,3 @@ class SecureAggregationConfig(MeanServerConfig):
     def claim(self) -> Claim | None:
         """Secure aggregation claims no differential privacy."""
         return None
-
-
-@dataclass(frozen=True)
-class SendCodes:
-    """The encoder within the sum: the codes of the client's weights.
-
-    Attributes:
-        codes: of a weight.
-    """
-
-    codes: ClippedCodes
-
-    def event(self, exchange: int = 0) -> Event:
-        """Return what the codes release."""
-        return self.codes.event(0)
-
-    def __call__(
-        self, update: Sensitive[Vector | None], broadcast: Broadcast, sender: Sender
-    ) -> Report:
-        """Return the report of one client."""
-        weights = open_weights(update, broadcast)
-        return Report(
-            round=broadcast.round,
-            size=weights.size,
-            payload=self.codes.encode(weights, sender.fresh("mechanism")),
-            chunk=weights.size,
-        )

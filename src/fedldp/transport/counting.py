@@ -54,7 +54,7 @@ class Counting:
             if isinstance(content, Refusal):
                 yield sender, content
                 continue
-            reports = content if isinstance(content, Reports) else unnamed(sender, content)
+            reports = unnamed(sender, content)
             if reports.epsilon not in found:
                 found[reports.epsilon] = _Sum(reports)
             found[reports.epsilon].add(reports)

@@ -18,7 +18,7 @@ from fedldp.randomness import SERVER, Stream
 from fedldp.systems.settings import Delays
 from fedldp.transport import Content, Delivery, Transport, one_by_one
 from fedldp.transport.schedule import Schedule, delay_of_run, draw_schedule, times
-from fedldp.wire import Question, Refusal, Report, Shuffled
+from fedldp.wire import Question, Refusal, Report, Reports, Shuffled
 
 # Messages put in order at a time; a block covers all clients at some positions.
 _BLOCK = 1 << 22
@@ -66,6 +66,7 @@ class Shuffler:
                 continue
             report = unnamed(client, content)
             assert client is not None
+            assert isinstance(report, Report)
             reports.append((client, report))
             yield client, None
         if not reports:
@@ -118,13 +119,14 @@ class Shuffler:
             )
 
 
-def unnamed(sender: object, content: Content) -> Report:
-    """Return a report that may be shuffled.
+def unnamed(sender: object, content: Content) -> Report | Reports:
+    """Return reports that may be shuffled.
 
     Raises:
-        RunError: it is no whole report of a client that is known here, or itself tells whose it is.
+        RunError: they are no whole reports of clients that are known here, or themselves tell whose
+            they are.
     """
-    if sender is None or not isinstance(content, Report):
+    if sender is None or not isinstance(content, Report | Reports):
         raise RunError("a shuffler needs whole reports, not ones that are shuffled already")
     if content.client is not None or content.weight is not None:
         raise RunError("a shuffler passes no report on that names or tells its sender")

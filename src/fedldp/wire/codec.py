@@ -27,6 +27,8 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -257,7 +259,14 @@ def pack_reports(reports: Reports, *, run: str, exchange: int) -> NDArray[np.uin
     packed = np.frombuffer(pack_answer(first, run=run, exchange=exchange), np.uint8)
     rows = np.empty((len(reports), packed.size), np.uint8)
     rows[:] = packed
-    rows[:, packed.size - len(first.payload) :] = reports.payloads
+    head = packed.size - len(first.payload)
+    rows[:, head:] = reports.payloads
+    wrong = _wrong_columns(reports)
+    if wrong:
+        raise cannot_pack(wrong)
+    for name, dtype, place in _places(head, first.weight, first.epsilon, first.client):
+        column = np.ascontiguousarray(getattr(reports, name), dtype)
+        rows[:, place] = column[:, None].view(np.uint8)
     return rows
 
 
@@ -265,21 +274,56 @@ def read_reports_to(question: Question, rows: NDArray[np.uint8]) -> Reports:
     """Return the answers to ``question`` that the rows of an array hold; see ``pack_reports``.
 
     Raises:
-        WireError: as ``read_answer_to``; or they differ in more than their payloads.
+        WireError: as ``read_answer_to``; or they differ in more than their payloads, weights and
+            senders.
     """
     first = read_answer_to(question, rows[0].tobytes())
-    if not isinstance(first, Report) or (first.weight, first.client) != (None, None):
+    if not isinstance(first, Report):
         raise malformed("it is one of several answers, and no report that is like the others")
     head = rows.shape[1] - len(first.payload)
-    if (rows[:, :head] != rows[0, :head]).any():
+    alike = np.ones(head, np.bool_)
+    found: dict[str, NDArray[Any]] = {}
+    for name, dtype, place in _places(head, first.weight, first.epsilon, first.client):
+        alike[place] = False
+        found[name] = np.ascontiguousarray(rows[:, place]).view(dtype)[:, 0]
+    if (rows[:, :head] != rows[0, :head])[:, alike].any():
         raise malformed("it is one of several answers, which differ in more than their payloads")
-    return Reports(
+    reports = Reports(
         round=first.round,
         size=first.size,
         payloads=rows[:, head:],
         chunk=first.chunk,
+        weight=found.get("weight"),
         epsilon=first.epsilon,
+        client=found.get("client"),
     )
+    wrong = _wrong_columns(reports)
+    if wrong:
+        raise malformed(wrong)
+    return reports
+
+
+def _places(
+    head: int, weight: object, epsilon: object, client: object
+) -> Iterator[tuple[str, str, slice]]:
+    """Yield name, type and place of the columns in answers whose payloads begin at ``head``."""
+    if client is not None:
+        head -= 8
+        yield "client", "<i8", slice(head, head + 8)
+    if epsilon is not None:
+        head -= 8
+    if weight is not None:
+        yield "weight", "<f8", slice(head - 8, head)
+
+
+def _wrong_columns(reports: Reports) -> str:
+    """Return what is wrong with the columns of reports; nothing where nothing is."""
+    weight, client = reports.weight, reports.client
+    if weight is not None and not (np.isfinite(weight) & (weight >= 0)).all():
+        return "a weight is not a finite number of at least 0"
+    if client is not None and not (client >= 0).all():
+        return "a client is not 0 or more"
+    return ""
 
 
 def _wrong_answer(answer: Answer, run: str, exchange: int) -> str:

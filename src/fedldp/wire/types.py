@@ -9,8 +9,8 @@ so a sensitive value cannot even reach another process of the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -136,40 +136,69 @@ def label_bits(size: int, chunk: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """Reports of several clients that differ in their payloads alone.
+    """Reports of several clients in columns: of one round, size, chunk and budget.
 
     Attributes:
         round: see ``Report``, here and below.
         size: of each report.
         payloads: their packed contents, uint8, shape (n, bytes of one).
         chunk: of each report.
+        weight: of each report, float64, shape (n,), where clients release weights.
         epsilon: of each report.
+        client: the sender of each, int64, shape (n,), where they are told.
     """
 
     round: int
     size: int
     payloads: NDArray[np.uint8]
     chunk: int
+    weight: NDArray[np.float64] | None = None
     epsilon: float | None = None
+    client: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, reports: Sequence[Report]) -> Reports:
+        """Return reports that differ in payloads, weights and senders alone, at least one."""
+        first = reports[0]
+        return cls(
+            round=first.round,
+            size=first.size,
+            payloads=np.array([np.frombuffer(one.payload, np.uint8) for one in reports]),
+            chunk=first.chunk,
+            weight=None if first.weight is None else np.array([one.weight for one in reports]),
+            epsilon=first.epsilon,
+            client=None if first.client is None else np.array([one.client for one in reports]),
+        )
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def __iter__(self) -> Iterator[Report]:
-        for payload in self.payloads:
+        for place, payload in enumerate(self.payloads):
             yield Report(
                 round=self.round,
                 size=self.size,
                 payload=payload.tobytes(),
                 chunk=self.chunk,
+                weight=None if self.weight is None else float(self.weight[place]),
                 epsilon=self.epsilon,
+                client=None if self.client is None else int(self.client[place]),
             )
+
+    def chosen(self, which: NDArray[np.bool_]) -> Reports:
+        """Return some of the reports, which shape (n,) marks."""
+        return replace(
+            self,
+            payloads=self.payloads[which],
+            weight=None if self.weight is None else self.weight[which],
+            client=None if self.client is None else self.client[which],
+        )
 
     @property
     def uplink_bits(self) -> int:
         """Bits sent by all of them; see ``Report.uplink_bits``."""
         bits: int = 8 * self.payloads.shape[1] + label_bits(self.size, self.chunk)
-        return len(self) * bits
+        return len(self) * (bits + (0 if self.weight is None else 64))
 
 
 class Reason(StrEnum):

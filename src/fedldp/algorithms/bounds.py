@@ -1,0 +1,227 @@
+"""Bounds: public charts of what clients send, and the limits that mechanisms are made for.
+
+A bound says whether weights or their change are sent, and in which coordinates a mechanism works.
+Where a limit is a norm, the mechanism keeps it, exactly, and computes its sensitivity from it; what
+a bound does to rows before that costs no privacy, for the mechanism takes any row.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.bounding import Box, Ranges
+from fedldp.errors import RunError
+from fedldp.parts.rotation import Rotation, padded_size
+from fedldp.parts.sides import State
+from fedldp.wire import Broadcast, Vector
+
+Send = Literal["weights", "update"]
+"""What a client sends: its weights after training, or their change from the broadcast's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound(ABC):
+    """A public chart of what clients send.
+
+    Attributes:
+        send: weights, or their change from the broadcast's.
+    """
+
+    send: Send = "weights"
+
+    def announce(self, weights: Vector) -> Ranges | None:
+        """Return the ranges that a broadcast of public ``weights``, shape (d,), tells of."""
+        return None
+
+    def size(self, size: int) -> int:
+        """Return the coordinates of what is randomised, of a model of ``size`` weights."""
+        return size
+
+    def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
+        """Return what is to be randomised of clients' weights.
+
+        Args:
+            rows: finite, shape (n, d); they are not changed.
+            broadcast: that they answer.
+
+        Returns:
+            Shape (n, ``size(d)``), each row as it would be by itself; perhaps ``rows`` themselves.
+        """
+        if self.send == "weights":
+            return rows
+        return rows - broadcast.weights.astype(np.float64)
+
+    def restore(
+        self, mean: NDArray[np.float64], state: State, factor: float = 1.0
+    ) -> NDArray[np.floating]:
+        """Return the mean of what clients sent, in the unit of the weights, shape (d,).
+
+        Args:
+            mean: a mechanism's estimate, shape (``size(d)``,).
+            state: the server's, of the round.
+            factor: on what is returned.
+        """
+        return factor * mean
+
+    @abstractmethod
+    def limit(self, order: Literal[1, 2], size: int) -> float:
+        """Return the norm of ``size`` coordinates for which a mechanism is to be made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unbounded(Bound):
+    """No bound: nothing is protected, or the mechanism has a bound of its own."""
+
+    def limit(self, order: Literal[1, 2], size: int) -> float:
+        """Return infinity."""
+        return math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class InNorm(Bound):
+    """A norm of at most ``clip``, which the mechanism keeps.
+
+    Attributes:
+        clip: positive, in the unit of the weights.
+        order: of the norm.
+    """
+
+    clip: float
+    order: Literal[1, 2] = 2
+
+    def limit(self, order: Literal[1, 2], size: int) -> float:
+        """Return ``clip``, or for the other norm the most that goes with it."""
+        return self.clip * (math.sqrt(size) if order < self.order else 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotated(InNorm):
+    """An L2 norm of at most ``clip``, of which each coordinate has a like share.
+
+    A change is divided by ``clip``, scaled down to norm 1 and rotated, by a rotation of the round
+    that is public, so that no coordinate of a sum is large.
+    """
+
+    send: Send = "update"
+
+    def size(self, size: int) -> int:
+        """Return the least power of two that is at least ``size``."""
+        return padded_size(size)
+
+    def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
+        """Return rotated rows of norm 1 at most, in float64; see ``Bound.apply``."""
+        values = super().apply(rows, broadcast).astype(np.float64, copy=False)
+        # Shrunk to norm 1 before, which the rotation is exact for; the mechanism sees to it itself.
+        norms = np.array([math.sqrt(float(np.sum(np.square(row)))) for row in values])
+        scaled = values / np.maximum(norms, self.clip)[:, None]
+        return Rotation(rows.shape[1], broadcast.round).forward(scaled)
+
+    def restore(
+        self, mean: NDArray[np.float64], state: State, factor: float = 1.0
+    ) -> NDArray[np.floating]:
+        """Return the mean, rotated back and times ``clip``; see ``Bound.restore``."""
+        return (self.clip * factor) * Rotation(state.weights.size, state.round).back(mean)
+
+    def limit(self, order: Literal[1, 2], size: int) -> float:
+        """Return 1, the norm after division by ``clip``, or that of the other norm."""
+        return math.sqrt(size) if order < self.order else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class InBox(Bound):
+    """Every coordinate within [-limit, limit], of each client alike or as each chose.
+
+    Attributes:
+        box: the limit.
+    """
+
+    box: Box
+
+    def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
+        """Return clipped rows, in float64; see ``Bound.apply``."""
+        return self.box.clip(super().apply(rows, broadcast))
+
+    def limit(self, order: Literal[1, 2], size: int) -> float:
+        """Return the norm of a corner."""
+        return self.box.norm(size) if order == 2 else self.box.limit * size
+
+
+@dataclass(frozen=True, kw_only=True)
+class InRange(Bound):
+    """Coordinates x = (w - c)/r with the centre c and the radius r of each parameter tensor.
+
+    Everything here is done in float32. The mechanism clips x, each coordinate or as a vector.
+
+    Attributes:
+        sizes: coordinates of each tensor.
+        center: c, of all tensors or one for each.
+        radius: r, likewise.
+        adaptive: take both from the weights of each broadcast instead.
+        floor: the least radius, where they are taken so.
+        margin: factor on the radius, where it is taken so.
+        clip: the norm bound on x, for mechanisms of whole vectors.
+    """
+
+    sizes: tuple[int, ...]
+    center: float | tuple[float, ...] = 0.0
+    radius: float | tuple[float, ...] = 1.0
+    adaptive: bool = False
+    floor: float = 1e-3
+    margin: float = 1.0
+    clip: float = 1.0
+
+    def announce(self, weights: Vector) -> Ranges:
+        """Return the ranges of a round that begins with ``weights``, which are public.
+
+        Raises:
+            ConfigError: they are not one for each parameter tensor, or not in range.
+        """
+        if self.adaptive:
+            return Ranges.of_public(weights, self.sizes, floor=self.floor, margin=self.margin)
+        return self.fixed
+
+    @cached_property
+    def fixed(self) -> Ranges:
+        """The ranges of every round, where they are not adaptive.
+
+        Raises:
+            ConfigError: see ``announce``.
+        """
+        center, radius = (
+            list(value) if isinstance(value, tuple) else value
+            for value in (self.center, self.radius)
+        )
+        return Ranges.fixed(center, radius, self.sizes)
+
+    def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
+        """Return x, of the broadcast's ranges, not clipped; see ``Bound.apply``."""
+        values = rows if self.send == "weights" else rows - broadcast.weights
+        return ranges_of(broadcast).normalise(values)
+
+    def restore(
+        self, mean: NDArray[np.float64], state: State, factor: float = 1.0
+    ) -> NDArray[np.floating]:
+        """Return c + r times the mean, in float32; see ``Bound.restore``."""
+        return factor * self.announce(state.weights).restore(mean)
+
+    def limit(self, order: Literal[1, 2], size: int) -> float:
+        """Return ``clip``, whatever the norm: that is the mechanism's."""
+        return self.clip
+
+
+def ranges_of(broadcast: Broadcast) -> Ranges:
+    """Return the ranges that a broadcast tells.
+
+    Raises:
+        RunError: it tells none.
+    """
+    if broadcast.ranges is None:
+        raise RunError("ranges: the broadcast tells none; the server must announce them")
+    return broadcast.ranges

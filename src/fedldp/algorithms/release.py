@@ -1,0 +1,225 @@
+"""What leaves a client: a Release is the randomiser and its claim, an Encoder the client's end.
+
+    Sensitive Update --> opened, once; a row with NaN becomes the broadcast's weights
+                     --> Bound       subtracts, normalises, rotates, boxes
+                     --> Mechanism   clips, randomises, packs; its event is what is charged
+                     --> Reports
+
+n clients are encoded at once, each with the bits that it would send alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import Event, InClear, TwoValuedBits
+from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
+from fedldp.mechanisms import Mechanism, stated_event
+from fedldp.mechanisms.none import Plain
+from fedldp.mechanisms.summing import Summing
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.parts.feature_importance import NoisierFeatures
+from fedldp.parts.sides import Senders, Update
+from fedldp.randomness import Stream
+from fedldp.wire import Broadcast, Reports, Sensitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A bound and a mechanism: what is done to an update before it may leave, and what that claims.
+
+    Attributes:
+        bound: the chart in which the mechanism works.
+        mechanism: what randomises.
+        size: of the model, d.
+    """
+
+    bound: Bound
+    mechanism: Mechanism
+    size: int
+
+    @property
+    def coordinates(self) -> int:
+        """How many coordinates are randomised."""
+        return self.bound.size(self.size)
+
+    def event(self) -> Event:
+        """Return what the report of one client releases, whatever its update and the broadcast."""
+        return stated_event(self.mechanism, self.coordinates)
+
+    def payloads(self, update: Update, broadcast: Broadcast, senders: Senders) -> NDArray[np.uint8]:
+        """Return the randomised reports of n clients, shape (n, bytes of one).
+
+        Args:
+            update: opened; its rows are finite.
+            broadcast: that it answers.
+            senders: whose it is; each draws from its own stream "mechanism".
+        """
+        streams = senders.fresh("mechanism")
+        if not isinstance(update.rows, np.ndarray):
+            if self._on_device:
+                from fedldp.parts.device_bits import encode_on_device
+
+                assert isinstance(self.mechanism, TwoPoint)
+                return encode_on_device(self.mechanism, ranges_of(broadcast), update.rows, streams)
+            update = replace(update, rows=update.rows.cpu().numpy())
+        assert isinstance(update.rows, np.ndarray)
+        return self.randomise(self.bound.apply(update.rows, broadcast), update, broadcast, streams)
+
+    def randomise(
+        self,
+        values: NDArray[np.floating],
+        update: Update,
+        broadcast: Broadcast,
+        streams: Sequence[Stream],
+    ) -> NDArray[np.uint8]:
+        """Return the reports of bounded values, shape (n, coordinates)."""
+        return self.mechanism.encode_many(values, streams)
+
+    @property
+    def _on_device(self) -> bool:
+        """Whether bits can be made where the weights lie."""
+        ranged = isinstance(self.bound, InRange) and self.bound.send == "weights"
+        return ranged and type(self.mechanism) is TwoPoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnevenRelease(Release):
+    """A release with more noise on the weights of some input features than on all others.
+
+    Attributes:
+        mechanism: of all other weights: ``noisier.least``.
+        noisier: picks the features.
+        ranks: by whose ranks: the broadcast's public "importance", which costs nothing; or each
+            client's own, its update's "importance", which then shows in clear.
+    """
+
+    noisier: NoisierFeatures
+    ranks: Literal["public", "own"]
+
+    def event(self) -> Event:
+        """Return the event of the least noise; or that the features are in clear."""
+        if self.ranks == "own":
+            return InClear(what="which features get more noise")
+        return super().event()
+
+    def randomise(
+        self,
+        values: NDArray[np.floating],
+        update: Update,
+        broadcast: Broadcast,
+        streams: Sequence[Stream],
+    ) -> NDArray[np.uint8]:
+        """Return the reports of bounded values; see ``Release.randomise``."""
+        noisier = self.noisier
+        if self.ranks == "public":
+            told = broadcast.public["importance"]
+            mechanism = noisier.mechanism(noisier.picked_in(broadcast.round, told))
+            return mechanism.encode_many(values, streams)
+        unknown = np.zeros((len(values), noisier.first_layer.num_features))
+        mechanisms = (
+            noisier.mechanism(noisier.picked(row)) for row in update.aux.get("importance", unknown)
+        )
+        reports = [
+            mechanism.encode(row, stream)
+            for mechanism, row, stream in zip(mechanisms, values, streams, strict=True)
+        ]
+        return np.array([np.frombuffer(report, np.uint8) for report in reports])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """The client's end: the only place where a sensitive update is opened to be sent.
+
+    Whether a report comes, and how long it is, does not depend on the update.
+
+    Attributes:
+        release: the randomiser, with its claim.
+        inner: what the update itself releases, where training randomised it.
+        chunk: coordinates in one message; all of them where it is None.
+        tells_examples: also send each client's number of examples, in clear, as its weight.
+        names_sender: also send whose the report is.
+        label: also send the budget, where clients' budgets differ.
+    """
+
+    release: Release
+    inner: Event | None = None
+    chunk: int | None = None
+    tells_examples: bool = False
+    names_sender: bool = False
+    label: float | None = None
+
+    def event(self, exchange: int = 0) -> Event:
+        """Return what one report of one client releases: it is what is charged."""
+        event = self.release.event() if self.inner is None else self.inner
+        if self.tells_examples:
+            return InClear(what=_and_count(event))
+        if self.label is not None and isinstance(event, TwoValuedBits):
+            return replace(event, group=self.label)
+        return event
+
+    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+        """Return the reports of n clients, each as it is on its own."""
+        opened = open_finite(update, broadcast)
+        size = self.release.coordinates
+        counts = senders.num_examples.open() if self.tells_examples else None
+        return Reports(
+            round=broadcast.round,
+            size=size,
+            payloads=self.release.payloads(opened, broadcast, senders),
+            chunk=self.chunk or size,
+            weight=None if counts is None else counts.astype(np.float64),
+            epsilon=self.label,
+            client=np.asarray(senders.indices, np.int64) if self.names_sender else None,
+        )
+
+    def summing(self, most: int) -> Summing | None:
+        """Return how such reports add up, if they do and no more than their sum is needed.
+
+        Args:
+            most: reports in one sum.
+        """
+        if self.tells_examples or self.names_sender or self.label is not None:
+            return None
+        return self.release.mechanism.summing(self.release.coordinates, most)
+
+
+def in_clear(size: int) -> Release:
+    """Return the release of weights as they are, of a model of ``size``."""
+    return Release(bound=Unbounded(), mechanism=Plain(), size=size)
+
+
+def _and_count(event: Event) -> str:
+    """Return, for the reader, what is in clear of a report that tells a number of examples."""
+    if not isinstance(event, InClear):
+        return "number of examples"
+    comma = "," if " " in event.what else ""
+    return f"{event.what}{comma} and number of examples"
+
+
+def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:
+    """Open clients' updates, with the broadcast's weights for every row that is not finite.
+
+    A refusal would tell a server, which may choose weights for which training fails on some
+    examples only, what the examples are. Whatever else was computed there becomes zeros.
+    """
+    update = sealed.open()
+    rows = update.rows
+    if not isinstance(rows, np.ndarray):
+        if bool(rows.isfinite().all()):
+            return update
+        rows = rows.cpu().numpy()
+    failed = np.flatnonzero(~np.isfinite(rows).all(1))
+    if not failed.size:
+        return replace(update, rows=rows)
+    rows = rows.copy()
+    rows[failed] = broadcast.weights
+    aux = {name: array.copy() for name, array in update.aux.items()}
+    for array in aux.values():
+        array[failed] = 0
+    return Update(rows=rows, aux=aux)

@@ -1,0 +1,162 @@
+"""What leaves a client: a bound, a mechanism, and an encoder that opens an update once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import senders_of
+
+from fedldp.accounting.events import Event, InClear, PerRecord, TwoValuedBits
+from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
+from fedldp.algorithms.release import Encoder, Release, in_clear, open_finite
+from fedldp.bounding import Box, Ranges
+from fedldp.mechanisms import Mechanism
+from fedldp.mechanisms.codes import ClippedCodes
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.gaussian_sign import GaussianSign
+from fedldp.mechanisms.laplace import Laplace
+from fedldp.mechanisms.none import Plain
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.parts.changes import alone, each_alone
+from fedldp.parts.sides import State, Update
+from fedldp.wire import Broadcast, Sensitive, pack_answer, pack_reports
+
+SIZE = 13
+WEIGHTS = np.linspace(-1, 1, SIZE).astype(np.float32)
+TOLD = Broadcast(round=3, weights=WEIGHTS, ranges=Ranges.fixed(0.1, 0.5, (5, 8)))
+
+RELEASES: dict[str, tuple[Bound, Mechanism]] = {
+    "none": (Unbounded(), Plain()),
+    "update, laplace": (Unbounded(send="update"), Laplace(1.0, 1.0)),
+    "range": (InRange(sizes=(5, 8), center=0.1, radius=0.5), TwoPoint(1.0)),
+    "range of changes": (InRange(sizes=(5, 8), send="update"), TwoPoint(1.0)),
+    "l2": (InNorm(clip=1.0), Gaussian(1.0, 2.0)),
+    "sign": (InNorm(clip=1.0, send="update"), GaussianSign(1.0, 2.0)),
+    "rotated": (Rotated(clip=1.0), SharedGaussian(1000.0, 1_100_000, 10, 24)),
+    "box": (InBox(box=Box(0.5)), ClippedCodes(clip=0.5, bits=24)),
+}
+
+
+def encoder_of(name: str, **more: Any) -> Encoder:
+    bound, mechanism = RELEASES[name]
+    return Encoder(release=Release(bound=bound, mechanism=mechanism, size=SIZE), **more)
+
+
+def rows(count: int) -> np.ndarray:
+    generator = np.random.default_rng(0)
+    return WEIGHTS + generator.normal(0, 0.5, (count, SIZE)).astype(np.float32)
+
+
+@pytest.mark.parametrize("more", [{}, {"tells_examples": True, "names_sender": True}])
+@pytest.mark.parametrize("name", RELEASES)
+def test_each_report_is_the_one_that_its_client_sends_alone(
+    name: str, more: dict[str, Any]
+) -> None:
+    encoder, given = encoder_of(name, **more), rows(4)
+    given[1, 2] = np.nan
+    given[2] = 3e38
+    sealed, senders = Sensitive(Update(rows=given.copy())), senders_of([5, 6, 0, 8], round=3)
+    together = encoder.many(sealed, TOLD, senders)
+    one_by_one = each_alone(
+        lambda update, told, sender: alone(encoder, update, told, sender), sealed, TOLD, senders
+    )
+    assert list(together) == list(one_by_one)
+    packed = pack_reports(together, run="run", exchange=0)
+    assert [row.tobytes() for row in packed] == [
+        pack_answer(report, run="run", exchange=0) for report in one_by_one
+    ]
+    if more:
+        assert [report.weight for report in together] == [5.0, 6.0, 0.0, 8.0]
+        assert [report.client for report in together] == [0, 1, 2, 3]
+    np.testing.assert_array_equal(sealed.open().rows, given)  # what was given is not written to
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_training_that_failed_is_a_report_of_the_broadcast(name: str) -> None:
+    encoder, senders = encoder_of(name), senders_of([5], round=3)
+    failed = np.full((1, SIZE), np.nan, np.float32)
+    one = WEIGHTS.copy()[None]
+    one[0, 4] = np.inf
+    reports = [
+        list(encoder.many(Sensitive(Update(rows=each)), TOLD, senders))
+        for each in (failed, one, WEIGHTS[None])
+    ]
+    assert reports[0] == reports[1] == reports[2]
+
+
+def test_what_was_computed_beside_failed_weights_is_opened_as_zeros() -> None:
+    given = rows(3)
+    given[1] = np.nan
+    aux = {"importance": np.arange(6.0).reshape(3, 2) + 1}
+    found = open_finite(Sensitive(Update(rows=given, aux=aux)), TOLD)
+    np.testing.assert_array_equal(found.rows, np.stack([given[0], WEIGHTS, given[2]]))
+    np.testing.assert_array_equal(found.aux["importance"], [[1, 2], [0, 0], [5, 6]])
+    assert aux["importance"][1].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        (Encoder(release=in_clear(SIZE)), InClear(what="weights")),
+        (
+            Encoder(release=in_clear(SIZE), tells_examples=True),
+            InClear(what="weights and number of examples"),
+        ),
+        (encoder_of("l2"), Gaussian(1.0, 2.0).event(SIZE)),
+        (encoder_of("l2", tells_examples=True), InClear(what="number of examples")),
+        (encoder_of("l2", names_sender=True), Gaussian(1.0, 2.0).event(SIZE)),
+        (
+            encoder_of("range", label=2.0),
+            TwoValuedBits(epsilon=TwoPoint(1.0).event(1).epsilon, coordinates=SIZE, group=2.0),
+        ),
+        (encoder_of("rotated"), SharedGaussian(1000.0, 1_100_000, 10, 24).event(16)),
+        (
+            Encoder(
+                release=in_clear(SIZE),
+                inner=PerRecord(record=TwoPoint(1.0).event(3), client=InClear(what="count")),
+            ),
+            PerRecord(record=TwoPoint(1.0).event(3), client=InClear(what="count")),
+        ),
+    ],
+)
+def test_what_is_charged_tells_of_all_that_is_sent(encoder: Encoder, expected: Event) -> None:
+    assert encoder.event() == expected
+
+
+def test_reports_add_up_where_no_more_than_a_sum_is_told() -> None:
+    for name in ("range", "rotated", "box"):
+        summing = encoder_of(name).summing(10)
+        assert summing is not None
+        assert summing.size == encoder_of(name).release.coordinates
+        for more in ({"tells_examples": True}, {"names_sender": True}, {"label": 1.0}):
+            assert encoder_of(name, **more).summing(10) is None
+    for name in ("none", "l2", "sign", "update, laplace"):
+        assert encoder_of(name).summing(10) is None
+
+
+@pytest.mark.parametrize("name", ["none", "range", "range of changes", "rotated"])
+def test_a_bound_takes_back_what_it_did(name: str) -> None:
+    bound, _ = RELEASES[name]
+    given = WEIGHTS + np.linspace(-0.1, 0.1, SIZE).astype(np.float32)
+    told = replace(TOLD, ranges=bound.announce(WEIGHTS))
+    values = bound.apply(given[None], told)[0]
+    assert values.shape == (bound.size(SIZE),)
+    state = State(round=3, weights=WEIGHTS)
+    expected = given if bound.send == "weights" else given - WEIGHTS
+    np.testing.assert_allclose(bound.restore(values, state), expected, atol=1e-6)
+    np.testing.assert_allclose(bound.restore(values, state, 2.0), 2 * expected, atol=1e-6)
+
+
+def test_limits_are_of_the_norm_that_is_asked_for() -> None:
+    assert InNorm(clip=2.0).limit(2, 100) == 2.0
+    assert InNorm(clip=2.0).limit(1, 100) == 20.0
+    assert InNorm(clip=2.0, order=1).limit(2, 100) == InNorm(clip=2.0, order=1).limit(1, 9) == 2.0
+    assert Rotated(clip=2.0).limit(2, 128) == 1.0
+    assert InBox(box=Box(0.5)).limit(2, 100) == pytest.approx(5.0)
+    assert InBox(box=Box(0.5)).limit(1, 100) == 50.0
+    assert InRange(sizes=(3,), clip=4.0).limit(1, 3) == 4.0
+    assert Unbounded().limit(2, 3) == np.inf
