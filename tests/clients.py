@@ -45,7 +45,6 @@ def client_of(
     *,
     seed: int = 0,
     round: int = 1,
-    exchange: int = 0,
     folder: Path = NOWHERE,
 ) -> Client:
     """Return client ``index`` as a simulation with this seed would make it in ``round``."""
@@ -53,10 +52,9 @@ def client_of(
     return Client(
         index=index,
         examples=examples,
-        fresh=partial(keys.fresh, round, exchange),
+        fresh=partial(keys.fresh, round, 0),
         kept=keys.kept,
         store=_store(folder),
-        exchange=exchange,
     )
 
 
@@ -183,7 +181,6 @@ class Halves:
             fresh=client.fresh,
             kept=client.kept,
             store=client.store,
-            exchange=client.exchange,
         )
         update = self.step(broadcast, Batch.of_one(client))
         return alone(self.encoder(client.index), update, broadcast, sender)

@@ -34,7 +34,7 @@ from fedldp.client.keys import Keys, SecretKeys, SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
-from fedldp.data import Dataset, Examples, load_dataset
+from fedldp.data import Dataset, Examples, Shares, load_dataset
 from fedldp.errors import PrivacyError
 from fedldp.mechanisms import mechanisms
 from fedldp.parts.sides import ClientSide
@@ -196,14 +196,14 @@ def runtime_of(
         exchanges=config.exchanges,
         layout=config.layout(problem),
     )
-    return ClientRuntime(
+    return ClientRuntime.of_one(
         index=index,
         examples=examples,
         side=side,
         policy=policy,
         keys=keys,
         store=FolderStore(folder / "store", RUN),
-        ledger=ledger,
+        ledgers=ledger,
         failed=failed,
     )
 
@@ -363,9 +363,16 @@ def population_of(case: Case, folder: Path) -> Population:
         config=case.config,
         problem=case.problem,
         dataset=few,
-        members=[case.places(client) for client in range(case.config.num_clients)],
+        members=Shares.of([case.places(client) for client in range(case.config.num_clients)]),
         device=CPU,
         folder=folder,
         run=RUN,
         lasting=False,
     )
+
+
+def answered(population: Population, message: bytes, index: int, ledger: MemoryLedger) -> bytes:
+    """Return the answer of one of a simulation's clients, which trains alone."""
+    runtime = replace(population.runtime(ledger), group=1)
+    ((_, (answer,)),) = runtime.answers(message, [index])
+    return bytes(answer)

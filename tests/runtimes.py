@@ -135,14 +135,14 @@ class Site:
     def start(self) -> ClientRuntime:
         """Return a runtime as it is after a restart: what is not on the disk is gone."""
         given = {} if self.failed is None else {"failed": self.failed}
-        return ClientRuntime(
+        return ClientRuntime.of_one(
             index=0,
             examples=self.examples,
             side=ClientSide(step=self.step, encoder=self.encoder, exchanges=self.exchanges),
             policy=Policy(run=RUN, rounds=self.rounds, exchanges=self.exchanges, layout=LAYOUT),
             keys=SecretKeys(SECRET, RUN) if self.real else SimulationKeys(0, 0),
             store=FolderStore(self.folder / "store", RUN),
-            ledger=self.ledger(),
+            ledgers=self.ledger(),
             **given,
         )
 

@@ -154,7 +154,7 @@ def test_a_ledger_that_cannot_be_used_lets_nothing_out(trouble: str, tmp_path: P
     runtime = site.start()
     path = tmp_path / "ledger"
     if trouble == "locked":
-        runtime = replace(runtime, ledger=SqliteLedger(path, timeout_seconds=0.0))
+        runtime = replace(runtime, ledgers=SqliteLedger(path, timeout_seconds=0.0))
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN EXCLUSIVE")
     else:

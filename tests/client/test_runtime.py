@@ -15,6 +15,7 @@ from runtimes import (
     LAYOUT,
     PRICE,
     RUN,
+    SECRET,
     MeanStep,
     Site,
     Stating,
@@ -34,10 +35,10 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.ledger import Place
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.client.runtime import Pending
+from fedldp.client.keys import SecretKeys
 from fedldp.errors import PrivacyError
-from fedldp.parts.changes import alone, row_of
-from fedldp.parts.sides import Batch, Client, Sender
+from fedldp.parts.changes import alone
+from fedldp.parts.sides import Client, Sender
 from fedldp.wire import (
     Broadcast,
     Question,
@@ -246,45 +247,6 @@ def test_what_is_in_clear_is_over_every_budget(tmp_path: Path) -> None:
     assert site.step.calls == 0
 
 
-# Training and encoding apart, as a simulation that trains many clients at once does it
-
-
-def trained(site: Site, pending: Pending) -> Sensitive[Any]:
-    return row_of(site.step(pending.broadcast, Batch.of_one(pending.client)), 0)
-
-
-@real_and_simulated
-def test_in_two_steps_it_answers_what_it_does_in_one(real: bool, tmp_path: Path) -> None:
-    site = Site(tmp_path, real, releases=1)
-    runtime = site.start()
-    pending = runtime.prepare(question())
-    assert isinstance(pending, Pending)
-    assert pending.broadcast.round == 1
-    answer = runtime.finish(pending, trained(site, pending))
-    again = runtime.prepare(question())
-    if isinstance(again, Pending):  # a ledger that keeps no bytes checks those that are made anew
-        again = runtime.finish(again, trained(site, again))
-    assert again == answer == runtime.answer(question())
-    refusal = runtime.prepare(question(6))
-    assert isinstance(refusal, bytes)
-    assert refusal_of(refusal).reason is Reason.WRONG_ROUND
-    over = runtime.prepare(question(2))
-    assert isinstance(over, bytes)
-    assert refusal_of(over).reason is Reason.OVER_BUDGET
-
-
-def test_two_that_were_prepared_at_once_release_one_string_of_bytes(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    runtimes = [site.start(), site.start()]
-    pending = [runtime.prepare(question()) for runtime in runtimes]
-    answers = set()
-    for runtime, one in zip(runtimes, pending, strict=True):
-        assert isinstance(one, Pending)
-        answers.add(runtime.finish(one, trained(site, one)))
-    assert len(answers) == 1
-    assert len(site.entries()) == 1
-
-
 # What its halves are told
 
 
@@ -308,7 +270,9 @@ def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
     assert not hasattr(sender, "examples")
     assert isinstance(sender.num_examples, Sensitive)
     assert sender.num_examples.open() == len(site.examples)
-    assert site.start().keys.kept("x").bytes(8).tobytes() == sender.kept("x").bytes(8).tobytes()
+    assert (
+        SecretKeys(SECRET, RUN).kept("x").bytes(8).tobytes() == sender.kept("x").bytes(8).tobytes()
+    )
     assert not sender.fresh("x").simulated
 
 
@@ -358,9 +322,11 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
 
 
 def test_after_training_for_one_question_another_is_refused(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    """Where the answer to the first fails after training all the same, there is no second one."""
+    inner: list[bytes] = []
+    other = question(weights=np.ones(LAYOUT.size, np.float32))
+    site = Site(tmp_path, step=MeanStep(lambda *_: inner.append(runtime.answer(other))))
     runtime = site.start()
-    assert isinstance(runtime.prepare(question()), Pending)
-    other = answer_of(runtime.answer(question(weights=np.ones(LAYOUT.size, np.float32))))
-    assert other == Refusal(1, Reason.ASKED_OTHERWISE)
     assert isinstance(answer_of(runtime.answer(question())), Report)
+    assert [answer_of(message) for message in inner] == [Refusal(1, Reason.ASKED_OTHERWISE)]
+    assert site.step.calls == 1

@@ -183,7 +183,7 @@ def end_at_commit(after: bool) -> None:
 
 DEATHS: dict[str, Callable[[], None]] = {
     "once it has kept what it drew": lambda: end_after("link", os),
-    "once its report is made": lambda: end_after("pack_answer", fedldp.client.runtime),
+    "once its report is made": lambda: end_after("pack_reports", fedldp.client.runtime),
     "before its ledger commits": lambda: end_at_commit(after=False),
     "once its ledger has committed": lambda: end_at_commit(after=True),
 }
@@ -233,7 +233,7 @@ def test_a_process_that_ended_once_it_had_drawn_draws_nothing_again(tmp_path: Pa
     process = FORK.Process(target=asked)
     process.start()
     process.join()
-    store = site.start().store
+    store = site.start().members.store(0)
     drawn = store.arrays("once-1", dict)["drawn"].tobytes()
     site.ask(question(1, weights=0.5))
     assert store.arrays("once-1", dict)["drawn"].tobytes() == drawn

@@ -21,11 +21,10 @@ from fedldp.accounting.budget import Budget, cost
 from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import SecretKeys
-from fedldp.client.runtime import ClientRuntime, Pending
+from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
 from fedldp.errors import FedldpError, PrivacyError
-from fedldp.parts.changes import row_of
-from fedldp.parts.sides import Batch, Client
+from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import one_thread
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.server.keys import draws_of_secret, draws_of_seed
@@ -41,6 +40,7 @@ from fedldp.wire import (
     Reason,
     Refusal,
     Report,
+    Sensitive,
     pack_arrays,
     pack_question,
     read_arrays,
@@ -78,6 +78,7 @@ def start(
     budget: Budget = PURE,
     keys: SecretKeys | None = None,
     client: int = 0,
+    step: Any = None,
 ) -> ClientRuntime:
     """Return a real client's runtime over a folder, as it is after a restart."""
     return case.start(
@@ -85,6 +86,7 @@ def start(
         secret_keys(client) if keys is None else keys,
         folder,
         ledger=SqliteLedger(folder / "ledger", budget),
+        side=None if step is None else replace(case.side(client), step=step),
         examples=examples,
         failed=lambda error: None,
     )
@@ -109,13 +111,21 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
         "else there is nothing to go beyond"
     )
     budget = Budget("zcdp", 1e9)
-    runtimes = [start(case, tmp_path, client=client, budget=budget) for _ in range(6)]
-    told = first_broadcast(case)
-    opened = [runtime.prepare(asking(told, round)) for round, runtime in enumerate(runtimes, 1)]
-    for runtime, pending in zip(runtimes, opened, strict=True):
-        if isinstance(pending, Pending):
-            batch = Batch.of_one(pending.client)
-            runtime.finish(pending, row_of(case.side(client).step(pending.broadcast, batch), 0))
+    told, side, answers = first_broadcast(case), case.side(client), list[bytes]()
+
+    def ask(round: int) -> None:
+        """Ask a client that is asked for the rounds before while it trains for this one."""
+
+        def train(broadcast: Broadcast, batch: Batch, group: int) -> Sensitive[Update]:
+            if round > 1:
+                ask(round - 1)
+            return side.step(broadcast, batch, group)
+
+        runtime = start(case, tmp_path, client=client, budget=budget, step=train)
+        answers.append(runtime.answer(asking(told, round)))
+
+    ask(6)
+    assert len(answers) == 6, "all were open at once"
     released = Counter(entry.event for entry in SqliteLedger(tmp_path / "ledger").releases())
     epsilon, delta = case.config.budget(client)
     assert local_guarantees(released, "client-run", delta)[0].epsilon <= epsilon

@@ -21,6 +21,7 @@ from halves import (
     RUN,
     Case,
     Told,
+    answered,
     at_site,
     configs,
     deploys,
@@ -132,7 +133,7 @@ def test_with_the_keys_of_a_simulation_it_answers_what_the_simulator_does(
     sent = elsewhere.submit(at_site, told, tmp_path / "site", talk.questions, on_disk=False)
     population = population_of(case, tmp_path / "simulation")
     ledger = MemoryLedger()
-    answers = [population.answer(message, talk.index, ledger) for message in talk.questions]
+    answers = [answered(population, message, talk.index, ledger) for message in talk.questions]
     assert answers == talk.answers
     assert sent.result() == answers
 
@@ -252,12 +253,11 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
     case = Case.of(config)
     talk = case.talk(simulation_keys, tmp_path / "talk")
     population, memory = population_of(case, tmp_path / "simulation"), MemoryLedger()
-    runtime = population.runtime(talk.index, memory)
-    recording = Recording(runtime.ledger, [])
-    spied = Spied(monkeypatch, type(runtime.side.encoder))
-    runtime = replace(runtime, ledger=recording)
+    recording = Recording(memory, [])
+    spied = Spied(monkeypatch, type(population.encoders[talk.index]))
+    runtime = replace(population.runtime(memory), ledgers=recording)
     for message in talk.questions:
-        runtime.answer(message)
+        list(runtime.answers(message, [talk.index]))
     assert len(spied.made) == len(talk.questions)
     for (encoder, exchange, made), (event, left) in zip(spied.made, recording.charged, strict=True):
         assert event == encoder.event(exchange)

@@ -93,13 +93,13 @@ def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Pat
     given: dict[str, Any] = {
         "index": 0,
         "side": agreement.config.client(agreement.problem, 0, torch.device("cpu")),
-        "store": FolderStore(tmp_path, "r"), "ledger": ledger,
+        "store": FolderStore(tmp_path, "r"), "ledgers": ledger,
         "policy": Policy(run="r", rounds=2, exchanges=1, layout=agreement.layout),
         "keys": SecretKeys(bytes(32), "r"),
     }  # fmt: skip
-    ClientRuntime(examples=Examples(train.features[:30], train.labels[:30]), **given)
+    ClientRuntime.of_one(examples=Examples(train.features[:30], train.labels[:30]), **given)
     with pytest.raises(PrivacyError, match="charged for 30, no fewer; add public ones"):
-        ClientRuntime(examples=Examples(train.features[:29], train.labels[:29]), **given)
+        ClientRuntime.of_one(examples=Examples(train.features[:29], train.labels[:29]), **given)
 
 
 def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_once(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ import fedldp
 from fedldp.accounting.events import NoData
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.keys import SecretKeys, SimulationKeys
-from fedldp.client.runtime import ClientRuntime
+from fedldp.client.runtime import ClientRuntime, OneClient
 from fedldp.data import Examples
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 from fedldp.parts.secure_sum_identities import Identity, Roster
 from fedldp.parts.secure_sum_messages import SecureSum
+from fedldp.parts.sides import Update
 from fedldp.parts.summed_client import Phase, summed_client
 from fedldp.parts.summed_server import SumOfRound, summed_server
 from fedldp.server.keys import draws_of_seed
@@ -31,6 +33,7 @@ from fedldp.simulation.inputs import Inputs
 from fedldp.systems import SystemConfig
 from fedldp.transport import Delivery
 from fedldp.wire import (
+    Broadcast,
     Counted,
     Question,
     Refusal,
@@ -151,7 +154,7 @@ def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
     channel = Channel(fedldp.recipe("distributed-gaussian-digits", **settings), tmp_path)
     assert channel.run().tobytes() == simulated(channel.config).tobytes()
     released = channel.ledger.releases(RUN)
-    assert list(released.events) == [channel.site(0).side.encoder.event(Phase.MASKED_INPUT)]
+    assert list(released.events) == [channel.site(0).members.side.encoder.event(Phase.MASKED_INPUT)]
     assert [(s.round, s.clients, s.complete, s.dropped) for s in channel.heard] == [
         (round, tuple(range(N)), complete, {}) for round in (1, 2) for complete in (False, True)
     ]
@@ -168,7 +171,7 @@ def test_secure_aggregation_is_the_same_through_the_channel(tmp_path: Path) -> N
 def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) -> None:
     channel = Channel(config(), tmp_path)
     encoder = channel.config.client_encoder(channel.inputs.problem, 0)
-    side = channel.site(0).side
+    side = channel.site(0).members.side
     events = [side.encoder.event(phase) for phase in Phase]
     assert events[Phase.MASKED_INPUT] == encoder.event()
     assert all(
@@ -300,11 +303,21 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
     channel.ledger = MemoryLedger()  # the answer was never recorded: the site trains again
     (question,) = asked
     sent = {runtime.answer(pack_question(question))}
+    given: list[Any] = []
+
+    def giving(rows: Any, broadcast: Broadcast, batch: Any, group: int) -> Sensitive[Update]:
+        given.append(rows)
+        return Sensitive(Update(rows=rows))
+
     for weights in (0.25, -0.5):
-        update = np.full(channel.summing.size, weights, np.float32)
-        pending = channel.site(0).prepare(pack_question(question))
-        assert not isinstance(pending, bytes)
-        sent.add(channel.site(0).finish(pending, Sensitive(update)))
+        channel.ledger, trained = MemoryLedger(), len(given)
+        restarted = channel.site(0)
+        assert isinstance(restarted.members, OneClient)
+        update = np.full((1, channel.summing.size), weights, np.float32)
+        side = replace(restarted.members.side, step=partial(giving, update))  # type: ignore[arg-type]
+        restarted = replace(restarted, members=replace(restarted.members, side=side))
+        sent.add(restarted.answer(pack_question(question)))
+        assert len(given) == trained + 1
     assert len(sent) == 1
 
 
@@ -350,7 +363,7 @@ def test_only_a_system_of_one_exchange_is_wrapped(tmp_path: Path) -> None:
     channel = Channel(config(), tmp_path)
     setup, summing = channel.setup, channel.summing
     with pytest.raises(ConfigError, match="one exchange"):
-        summed_client(channel.site(0).side, summing, setup)
+        summed_client(channel.site(0).members.side, summing, setup)
     once = summed_server(channel.config.inner_server(channel.inputs.problem), summing, setup)
     with pytest.raises(ConfigError, match="one exchange"):
         summed_server(once, summing, setup)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from clients import Halves, trained
+from halves import answered
 from workers import forked_workers
 
 import fedldp
@@ -18,12 +19,12 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.errors import PrivacyError, RunError
 from fedldp.parts.batched_sgd import GROUP
 from fedldp.parts.bit_training import TrainOnBits
-from fedldp.parts.sides import Update
+from fedldp.parts.changes import rows_of
+from fedldp.parts.sides import Batch, LocalUpdate, Update
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.simulation.population import Population, Watched
-from fedldp.simulation.together import answers, group_of
 from fedldp.systems import SystemConfig
 from fedldp.wire import (
     Broadcast,
@@ -33,6 +34,7 @@ from fedldp.wire import (
     Report,
     Sensitive,
     pack_question,
+    pack_reports,
     read_answer,
 )
 
@@ -82,7 +84,7 @@ def packed(
 ) -> list[bytes]:
     """Return every answer's bytes, in the clients' order."""
     found, asked = [], []
-    for some, block in answers(population, message, clients, ledger):
+    for some, block in population.runtime(ledger).answers(message, clients):
         asked += list(some)
         found += [each if isinstance(each, bytes) else each.tobytes() for each in block]
     assert asked == list(clients)
@@ -94,7 +96,7 @@ def packed(
 def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
     step = population.step
-    assert group_of(population) == GROUP
+    assert population.group == GROUP
     _, broadcast = question(population)
     asked = some_of(population)
     clients = population.batch(asked, 1)
@@ -146,7 +148,7 @@ def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
         found.append(
             packed(population, message, asked, ledger)
             if together
-            else [population.answer(message, client, ledger) for client in asked]
+            else [answered(population, message, client, ledger) for client in asked]
         )
         ledgers.append(ledger.to_record())
     assert ledgers[0] == ledgers[1]
@@ -165,8 +167,7 @@ def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
 def test_encoding_together_gives_the_very_bits_of_encoding_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
     _, broadcast = question(population)
-    encoder, clients = population.encoders.shared([3, 5, 8]), population.batch([3, 5, 8], 1)
-    assert encoder is not None
+    encoder, clients = population.encoders[3], population.batch([3, 5, 8], 1)
     generator = np.random.default_rng(0)
     change = generator.normal(0, 0.05, (3, broadcast.weights.size)).astype(np.float32)
     updates = broadcast.weights + change
@@ -261,13 +262,99 @@ def test_groups_do_not_depend_on_who_does_the_work() -> None:
 def test_the_rule_looks_at_the_model_and_the_batch(
     settings: dict[str, Any], expected: bool, tmp_path: Path
 ) -> None:
-    group = group_of(population_of("quickstart", tmp_path, **settings))
+    group = population_of("quickstart", tmp_path, **settings).group
     assert group == (GROUP if expected else 1)
 
 
 def test_a_system_without_such_a_step_answers_one_by_one(tmp_path: Path) -> None:
     population = population_of("priority-digits", tmp_path)
-    assert group_of(population) == 1
+    assert population.group == 1
     assert isinstance(population.config, SystemConfig)
     message, _ = question(population)
     assert len(packed(population, message, [0, 1], MemoryLedger())) == 2
+
+
+# Groups are of those who are asked, and what differs within one is told apart after training
+
+
+class Counting:
+    """A local update that notes who trains at once."""
+
+    def __init__(self, step: LocalUpdate) -> None:
+        self.step, self.groups = step, list[list[int]]()
+
+    def group(self, most_examples: int) -> int:
+        return self.step.group(most_examples)
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        self.groups.append(list(batch.indices))
+        return self.step(broadcast, batch, group)
+
+
+def counted(population: Population) -> Counting:
+    step = Counting(population.step)
+    object.__setattr__(population, "step", step)
+    return step
+
+
+def test_who_refuses_leaves_a_group_and_nobody_takes_the_place(tmp_path: Path) -> None:
+    settings = {"mechanism": "laplace", "epsilon": 1.0, "shuffle": False, "rounds": 5}
+    population = population_of("ldp-fl-digits", tmp_path, num_clients=140, **settings)
+    step, ledger, asked = counted(population), MemoryLedger(Budget("pure", 1.5)), list(range(135))
+    for round, clients in ((1, [3, 70]), (2, asked)):
+        message, _ = question(population, round)
+        answers = packed(population, message, clients, ledger)
+    refused = [
+        place for place, one in enumerate(answers) if isinstance(read_answer(one)[2], Refusal)
+    ]
+    assert refused == [3, 70]
+    groups = [asked[start : start + GROUP] for start in range(0, len(asked), GROUP)]
+    expected = [[index for index in group if index not in (3, 70)] for group in groups]
+    assert step.groups == [[3, 70], *expected]
+
+
+def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
+    tmp_path: Path,
+) -> None:
+    epsilons = [0.5, 1.0, 1.0, 2.0] * 20
+    settings = {"mechanism": "two_point", "num_clients": 80, "epsilon": epsilons, "rounds": 2}
+    population = population_of("ldp-fl-digits", tmp_path, **TOGETHER["ldp-fl-digits"] | settings)
+    step, ledger = counted(population), MemoryLedger()
+    message, broadcast = question(population)
+    found = packed(population, message, range(80), ledger)
+    assert step.groups == [list(range(64)), list(range(64, 80))]
+    for index, answer in enumerate(found):
+        report = read_answer(answer)[2]
+        assert isinstance(report, Report)
+        assert report.epsilon == epsilons[index]
+        assert ledger.history("run", index) == {population.encoders[index].event(): 1}
+    # Each is what its own encoder makes of its row of what they trained together.
+    group = list(range(64))
+    update = population.step(broadcast, population.batch(group, 1), GROUP)
+    for index in (0, 1, 3, 63):
+        own = rows_of(update, np.array([index]))
+        reports = population.encoders[index].many(own, broadcast, population.senders([index], 1, 0))
+        assert pack_reports(reports, run="run", exchange=0).tobytes() == found[index]
+
+
+def test_what_was_drawn_once_and_is_gone_is_refused_to_that_client_alone(tmp_path: Path) -> None:
+    population = population_of("ldpfl-digits-public", tmp_path)
+    step, ledger = counted(population), MemoryLedger()
+    first, _ = question(population, 1)
+    assert len(packed(population, first, [0, 1, 2], ledger)) == 3
+    population.store(1).forget()
+    second, _ = question(population, 2)
+    answers = [read_answer(one)[2] for one in packed(population, second, [0, 1, 2, 3], ledger)]
+    assert answers[1] == Refusal(2, Reason.NOT_KEPT)
+    assert all(isinstance(answers[place], Report) for place in (0, 2, 3))
+    assert step.groups == [[0, 1, 2], [0, 2, 3]]
+
+
+def test_the_answers_of_a_group_are_charged_before_they_leave(tmp_path: Path) -> None:
+    population = population_of("quickstart", tmp_path)
+    message, _ = question(population)
+    ledger = MemoryLedger()
+    (_, rows), *_ = population.runtime(ledger).answers(message, [0, 1])
+    assert len(rows) == 2
+    event = population.encoders[0].event()
+    assert [ledger.history("run", index) for index in (0, 1)] == [{event: 1}, {event: 1}]

@@ -157,14 +157,14 @@ def test_an_answer_has_one_length_whatever_training_gives(name: str) -> None:
 
 def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Report | Refusal:
     """Return what a client answers, in bytes, to a question with these weights."""
-    runtime = ClientRuntime(
+    runtime = ClientRuntime.of_one(
         index=0,
         examples=examples_with(1.0),
         side=ClientSide(step=step, encoder=both.encoder()),
         policy=Policy(run="run", rounds=both.config.rounds, exchanges=1, layout=both.layout),
         keys=SimulationKeys(0, 0),
         store=FolderStore(folder, "run"),
-        ledger=MemoryLedger(),
+        ledgers=MemoryLedger(),
     )
     question = Question(run="run", exchange=0, broadcast=replace(both.broadcast, weights=weights))
     return read_answer_to(question, runtime.answer(pack_question(question)))

@@ -262,7 +262,7 @@ class Host:
 
             client = Client(
                 index=self.index, examples=self._one_example, fresh=noting, kept=noting_kept,
-                store=store, exchange=self.reporting,
+                store=store,
             )  # fmt: skip
             try:
                 found.append(self._bytes(_train(self.side.step, self.broadcast(1), client)))
@@ -300,7 +300,7 @@ class Host:
         client = Client(
             index=self.index, examples=canary.examples,
             fresh=lambda purpose: keys.fresh(round, 0, purpose), kept=keys.kept,
-            store=MemoryStore(), exchange=self.reporting,
+            store=MemoryStore(),
         )  # fmt: skip
         place = (id(canary), round, 0)
         if place not in self._known:
@@ -318,7 +318,7 @@ class Host:
         client = Client(
             index=self.index, examples=examples,
             fresh=lambda purpose: keys.fresh(broadcast.round, 0, purpose), kept=keys.kept,
-            store=MemoryStore(), exchange=self.reporting,
+            store=MemoryStore(),
         )  # fmt: skip
         step = self.side.step if self.trains_once else self._plain
         try:
@@ -351,7 +351,7 @@ class Host:
             ledger = KeepingLedger(MemoryLedger())
         once = not trains and (self.trains_once or canary.change is not None)
         step: LocalUpdate = _Trained(self, canary) if once else self.side.step
-        return ClientRuntime(
+        return ClientRuntime.of_one(
             index=self.index,
             examples=canary.examples,
             # A copy: what an encoder may remember of one client is not for the next.
@@ -359,7 +359,7 @@ class Host:
             policy=self.policy,
             keys=keys,
             store=MemoryStore(),
-            ledger=ledger,
+            ledgers=ledger,
             failed=lambda error: None,  # as at a site, where failing is no answer of its own
         )
 

@@ -43,7 +43,6 @@ from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
-from fedldp.simulation.together import group_of
 from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.wire import Broadcast, Sensitive
 
@@ -122,7 +121,7 @@ def _weights(
     population: Population, broadcast: Broadcast, indices: Sequence[int]
 ) -> NDArray[np.float32]:
     """Return the weights of some clients after training, shape (n, d)."""
-    group, found = group_of(population), []
+    group, found = population.group, []
     for start in range(0, len(indices), group):
         batch = population.batch(indices[start : start + group], broadcast.round)
         rows = population.step(broadcast, batch, group).open().rows

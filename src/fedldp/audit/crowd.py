@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging
 from fedldp.bounding import within_largest_weight
+from fedldp.client.keys import SimulationKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
 from fedldp.errors import FedldpError
@@ -133,19 +134,28 @@ class _Crowd:
 
     def _liar(self, index: int) -> ClientRuntime:
         """Return the runtime of a client that lies."""
-        runtime = self.population.runtime(index, self.ledger)
-        side = runtime.side
+        population = self.population
+        own = population.client(index, self.state.round).examples
+        side = population.side(index)
         match self.attack:
             case "labels":
-                return replace(runtime, examples=self._shifted(runtime.examples))
+                own = self._shifted(own)
             case "update":
-                return replace(runtime, side=replace(side, step=_Pooled(self, turned=True)))
-        towards = against if self.attack == "report" else partial(_anywhere, index)
-        accepts = partial(accepts_report, self.server, self.state, self._draw)
-        make = partial(self._forged, towards, accepts)
-        encoder = forging(side.encoder, make)
-        return replace(
-            runtime, side=replace(side, step=_Pooled(self, turned=False), encoder=encoder)
+                side = replace(side, step=_Pooled(self, turned=True))
+            case _:
+                towards = against if self.attack == "report" else partial(_anywhere, index)
+                accepts = partial(accepts_report, self.server, self.state, self._draw)
+                make = partial(self._forged, towards, accepts)
+                encoder = forging(side.encoder, make)
+                side = replace(side, step=_Pooled(self, turned=False), encoder=encoder)
+        return ClientRuntime.of_one(
+            index=index,
+            examples=own,
+            side=side,
+            policy=population.policy,
+            keys=SimulationKeys(population.config.seed, index),
+            store=population.store(index),
+            ledgers=self.ledger,
         )
 
     def _forged(self, towards: Any, accepts: Any, encoder: Any) -> Forged:

@@ -296,7 +296,7 @@ class View:
 
     def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
         """Return what puts a round's questions to all clients."""
-        runtimes = {runtime.index: runtime}
+        runtimes = {self.host.index: runtime}
 
         def ask(exchange: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
             message = pack_question(Question(run=RUN, exchange=exchange, broadcast=broadcast))

@@ -1,23 +1,28 @@
-"""One client in one run: from the bytes of a question to the bytes of its answer.
+"""Clients in one run: from the bytes of a question to the bytes of their answers.
 
-    question -> policy    did this client agree to such a question?
-             -> ledger    was it answered already (the same bytes again), can it be paid?
-             -> keys, store, step, encoder
-             -> ledger    the answer's bytes are charged, kept and synced
-             -> answer
+    question -> policy         did they agree to such a question?
+             -> ledgers        was it answered already (the same bytes again), can it be paid?
+             -> local update   on private examples, sealed; where it fails there is a row of NaN
+             -> encoder        bound and mechanism: a report for each row
+             -> ledgers        the answers' bytes are charged, kept and synced
+             -> answers
 
-The same code runs in a simulation, in its workers, and at a site: only the keys, the store and the
-ledger differ. Whatever is refused is refused in a normal answer, which depends on no example.
+The same code runs in a simulation, in its workers, in the audit and at a site: only the members,
+their keys and stores, and the ledgers differ. A site has one member. Many clients take every step
+together, in groups of those who are asked next; who refuses leaves the group before it trains, and
+those whose reports release something else are encoded and charged apart. Whatever is refused is
+refused in a normal answer, which depends on no example.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -32,14 +37,25 @@ from fedldp.accounting.ledger import (
     OutOfTurn,
     OverBudget,
     Place,
+    Rows,
 )
 from fedldp.client.keys import Keys
 from fedldp.client.policy import Policy
 from fedldp.client.store import Trial
 from fedldp.data.examples import Examples
-from fedldp.errors import PrivacyError, WireError
-from fedldp.parts.changes import alone
-from fedldp.parts.sides import Batch, Client, ClientSide, Sender, Store
+from fedldp.errors import FedldpError, PrivacyError, RunError, WireError
+from fedldp.parts.changes import rows_of
+from fedldp.parts.sides import (
+    Arrays,
+    Batch,
+    Client,
+    ClientSide,
+    Encoder,
+    LocalUpdate,
+    Senders,
+    Store,
+    Update,
+)
 from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.wire import (
     Broadcast,
@@ -48,6 +64,7 @@ from fedldp.wire import (
     Refusal,
     Sensitive,
     pack_answer,
+    pack_reports,
     read_question,
 )
 
@@ -67,82 +84,128 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Pending:
-    """A question that will be answered, once the client has trained.
+class Cohort:
+    """Those of some clients whose answers release the same, in as many rounds at most.
 
     Attributes:
-        question: as it was read.
-        digest: SHA-256 of the question's bytes.
-        event: what the answer will release.
-        client: what the client step is given.
+        encoder: theirs.
+        max_rounds: how many rounds of the run each may answer; None for all of them.
+        places: where they stand among those clients, ascending.
     """
 
-    question: Question
-    digest: bytes
-    event: Event
-    client: Client
+    encoder: Encoder
+    max_rounds: int | None
+    places: Sequence[int]
+
+
+class Members(Protocol):
+    """The clients of a runtime, and what they have; everything but examples is public.
+
+    Attributes:
+        indices: their numbers.
+        simulated: whether their keys come from a seed: then they protect nothing by themselves.
+        step: what they compute from their examples.
+        trains_in: the exchange of a round in which they do.
+    """
 
     @property
-    def broadcast(self) -> Broadcast:
-        """What the server told."""
-        return self.question.broadcast
+    def indices(self) -> Sequence[int]: ...
+
+    @property
+    def simulated(self) -> bool: ...
+
+    @property
+    def step(self) -> LocalUpdate: ...
+
+    @property
+    def trains_in(self) -> int: ...
+
+    def check(self, policy: Policy) -> None:
+        """Refuse terms under which the clients would not be protected, before any question.
+
+        Raises:
+            PrivacyError: they would not be.
+        """
+        ...
+
+    def cohorts(self, indices: Sequence[int]) -> Sequence[Cohort]:
+        """Return some of the clients by what their answers release."""
+        ...
+
+    def batch(self, indices: Sequence[int], round: int) -> Batch:
+        """Return some of the clients for their local update, which a round has once."""
+        ...
+
+    def senders(self, indices: Sequence[int], round: int, exchange: int) -> Senders:
+        """Return some of the clients for their encoder, in one exchange of a round."""
+        ...
+
+    def store(self, index: int) -> Store:
+        """Return what a client keeps."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientRuntime:
-    """A client that answers one run's questions, and protects itself in doing so.
-
-    Guarantee: every answer that is no refusal was charged to the ledger, at the price of the event
-    that the encoder states, before it left; for one (run, round, exchange) there is one such answer
-    at most; and whether an answer is a refusal depends on no example.
+class OneClient:
+    """A single client, as a site has it: the ``Members`` of its runtime.
 
     Attributes:
-        index: the client's number.
+        index: its number.
         examples: its private examples.
         side: the system's half that runs here.
-        policy: what it agreed to.
         keys: its randomness.
-        store: what it keeps.
-        ledger: its own, or one that has its own.
-        failed: is shown what goes wrong in training or encoding. Where it returns, training that
-            failed is answered as training that gave NaN is: with a public vector. Where it is None,
-            a simulation raises the error, and a client of its own logs of what kind it is.
-
-    Raises:
-        PrivacyError: the system is for simulation only, and the keys are not; or the keys are of
-            another run, the client has not as many examples as its answers are charged for, or a
-            label is outside of the classes.
+        kept: what it keeps.
     """
 
     index: int
-    examples: Examples
+    examples: Examples = field(repr=False)
     side: ClientSide
-    policy: Policy
     keys: Keys
-    store: Store
-    ledger: Ledgers
-    failed: Callable[[Exception], None] | None = None
-    trained: dict[tuple[int, int], bytes] = field(default_factory=dict, init=False, repr=False)
-    """The questions of the latest round that were trained for, by (round, exchange)."""
+    kept: Store
 
-    def __post_init__(self) -> None:
-        most = self.side.most_examples
-        if most is not None and len(self.examples) > most:
-            raise PrivacyError(
-                f"examples: the client has {len(self.examples)}, and what it sends is charged for "
-                f"{most}; leave some out"
-            )
-        if self.keys.simulated:
-            return
-        if getattr(self.keys, "run", self.policy.run) != self.policy.run:
-            raise PrivacyError(f"keys: they are not of the run {self.policy.run}")
+    @property
+    def indices(self) -> Sequence[int]:
+        """Its own alone."""
+        return [self.index]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its keys come from a seed."""
+        return self.keys.simulated
+
+    @property
+    def step(self) -> LocalUpdate:
+        """What it computes from its examples."""
+        return self.side.step
+
+    @property
+    def trains_in(self) -> int:
+        """In which exchange of a round it does."""
+        return self.side.trains_in
+
+    def check(self, policy: Policy) -> None:
+        """Refuse what would not protect the client.
+
+        Raises:
+            PrivacyError: the system is for simulation only, and the keys are not; or the keys are
+                of another run, the client has not as many examples as its answers are charged for,
+                or a label is outside of the classes.
+        """
+        check_count(len(self.examples), self.side.most_examples)
+        if not self.simulated:
+            self._check_real(policy)
+
+    def _check_real(self, policy: Policy) -> None:
+        if getattr(self.keys, "run", policy.run) != policy.run:
+            raise PrivacyError(f"keys: they are not of the run {policy.run}")
+        most, classes = self.side.most_examples, self.side.num_classes
         if most is not None and len(self.examples) < most:
             # With fewer its answers tell how many: an equal share is what is public, and charged.
             raise PrivacyError(
                 f"examples: the client has {len(self.examples)}, and what it sends is charged for "
                 f"{most}, no fewer; add public ones"
             )
-        labels, classes = self.examples.labels, self.side.num_classes
+        labels = self.examples.labels
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             # Training would fail on these examples alone, and an answer without training show it.
             raise PrivacyError(f"examples: a label is none of 0 to {classes - 1}; leave it out")
@@ -154,148 +217,343 @@ class ClientRuntime:
                     "the floats that would be sent; take a mechanism that can be deployed"
                 )
 
-    def answer(self, message: bytes) -> bytes:
-        """Return the answer to a question; both are bytes as ``wire`` packs them."""
-        pending = self.prepare(message)
-        return pending if isinstance(pending, bytes) else self.finish(pending, self._train(pending))
+    def cohorts(self, indices: Sequence[int]) -> Sequence[Cohort]:
+        """Return the client."""
+        return [Cohort(self.side.encoder, self.side.turns, [0])]
 
-    def prepare(self, message: bytes) -> Pending | bytes:
-        """Return what is to be trained for a question, or the answer where there is none to be.
-
-        ``finish`` completes it. Between the two a simulation may train many clients at once.
-        """
-        try:
-            question, digest, reason = read(self.policy, message)
-        except WireError:
-            return pack_answer(Refusal(round=0, reason=Reason.MALFORMED), run="", exchange=0)
-        round, exchange = question.broadcast.round, question.exchange
-        if reason is not None:
-            refusal = Refusal(round=round, reason=reason)
-            return pack_answer(refusal, run=question.run, exchange=exchange)
-        try:
-            event = self.side.encoder.event(exchange)
-        except Exception as error:  # of a mechanism that states now what it may not
-            self._failed(error)
-            return self._refusal(round, exchange, Reason.POLICY)
-        place = Place(self.policy.run, round, exchange, digest)
-        (verdict,) = self.ledger.check(
-            place, event, [self.index], self.side.turns, lambda client: self.store.holds(_DRAWN)
-        )
-        if isinstance(verdict, PrivacyError):
-            return self._refusal(round, exchange, _reason_of(verdict))
-        if verdict is not None:
-            return verdict
-        if not self.keys.simulated and not self._is_answerable(question.broadcast, exchange):
-            return self._refusal(round, exchange, Reason.POLICY)
-        if not self._is_first(round, exchange, digest):
-            return self._refusal(round, exchange, Reason.ASKED_OTHERWISE)
+    def batch(self, indices: Sequence[int], round: int) -> Batch:
+        """Return the client for its local update; training has the streams of exchange 0."""
         client = Client(
             index=self.index,
             examples=self.examples,
-            fresh=partial(self.keys.fresh, round, 0),  # training, which a round has once
+            fresh=partial(self.keys.fresh, round, 0),
             kept=self.keys.kept,
-            store=self.store,
+            store=self.kept,
+        )
+        return Batch.of_one(client)
+
+    def senders(self, indices: Sequence[int], round: int, exchange: int) -> Senders:
+        """Return the client for its encoder, which draws in its report what it would alone."""
+        streams = exchange - self.side.reporting
+        return Senders(
+            indices=[self.index],
+            num_examples=Sensitive(np.array([len(self.examples)], np.int64)),
+            fresh=lambda purpose: [self.keys.fresh(round, streams, purpose)],
+            kept=lambda purpose: [self.keys.kept(purpose)],
+            store=lambda place: self.kept,
             exchange=exchange,
         )
-        return Pending(question, digest, event, client)
 
-    def finish(self, pending: Pending, update: Sensitive[Any]) -> bytes:
-        """Return the answer to a question that ``prepare`` let pass, from what training gave."""
-        client, broadcast = pending.client, pending.broadcast
-        sender = Sender(
-            index=self.index,
-            num_examples=Sensitive(len(self.examples)),
-            fresh=partial(self.keys.fresh, broadcast.round, client.exchange - self.side.reporting),
-            kept=client.kept,
-            store=client.store,
-            exchange=client.exchange,
-        )
+    def store(self, index: int) -> Store:
+        """Return what the client keeps."""
+        return self.kept
 
-        def make() -> list[bytes]:
-            if draws_once(pending.event):
-                self.store.arrays(_DRAWN, lambda: {"once": np.ones(1, np.uint8)})
-            report = alone(self.side.encoder, update, broadcast, sender)
-            return [pack_answer(report, run=self.policy.run, exchange=client.exchange)]
 
-        round = broadcast.round
-        place = Place(self.policy.run, round, client.exchange, pending.digest)
+@dataclass(frozen=True, kw_only=True)
+class ClientRuntime:
+    """Clients that answer one run's questions, and protect themselves in doing so.
+
+    Guarantee: every answer that is no refusal was charged to the client's ledger, at the price of
+    the event that the encoder states, before it left; for one (run, round, exchange) there is one
+    such answer of a client at most; and whether an answer is a refusal depends on no example.
+
+    Attributes:
+        members: the clients.
+        policy: what they agreed to.
+        ledgers: theirs.
+        group: how many take the steps together, those who are asked next; 1 at a site.
+        failed: is shown what goes wrong in training or encoding. Where it returns, training that
+            failed is answered as training that gave NaN is: with a public vector. Where it is None,
+            a simulation raises the error, and a client of its own logs of what kind it is.
+
+    Raises:
+        PrivacyError: the members would not be protected; see ``Members.check``.
+    """
+
+    members: Members
+    policy: Policy
+    ledgers: Ledgers
+    group: int = 1
+    failed: Callable[[Exception], None] | None = None
+    trained: dict[tuple[int, int], bytes] = field(default_factory=dict, init=False, repr=False)
+    """Of a single client the questions of the latest round that it trained for, by (round,
+    exchange)."""
+
+    def __post_init__(self) -> None:
+        self.members.check(self.policy)
+
+    @classmethod
+    def of_one(
+        cls,
+        *,
+        index: int,
+        examples: Examples,
+        side: ClientSide,
+        policy: Policy,
+        keys: Keys,
+        store: Store,
+        ledgers: Ledgers,
+        failed: Callable[[Exception], None] | None = None,
+    ) -> Self:
+        """Return the runtime of a single client, as at a site: see ``OneClient``."""
+        one = OneClient(index=index, examples=examples, side=side, keys=keys, kept=store)
+        return cls(members=one, policy=policy, ledgers=ledgers, failed=failed)
+
+    def answer(self, message: bytes) -> bytes:
+        """Return the only client's answer to a question; both are bytes as ``wire`` packs them."""
+        (index,) = self.members.indices
+        ((_, (answer,)),) = self.answers(message, [index])
+        return bytes(answer)
+
+    def answers(
+        self, message: bytes, indices: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Rows]]:
+        """Yield the answers of clients to a question, a group at a time, in their order.
+
+        Args:
+            message: the question, packed.
+            indices: who is asked; no client twice in a group.
+
+        Raises:
+            FedldpError: (a simulation) training or encoding failed, or gave NaN; the error says in
+                which round, and whose it was.
+        """
+        for start in range(0, len(indices), self.group):
+            some = indices[start : start + self.group]
+            if len(set(some)) < len(some):
+                raise RunError(f"clients {sorted(some)}: one of them is asked twice at once")
+            yield some, self._answers(message, some)
+
+    def _answers(self, message: bytes, indices: Sequence[int]) -> Rows:
         try:
-            released = self.ledger.release(
-                place, pending.event, [self.index], make, self.side.turns
-            )
-            (row,) = released
-            if isinstance(row, PrivacyError):
-                raise row
-            return bytes(row)
-        except tuple(_REASONS) as error:
-            if isinstance(error, LedgerUnusable):
-                _log.error("nothing was released: %s", error)  # for whose disk is full
-            return self._refusal(round, client.exchange, _reason_of(error))
-        except Exception as error:  # of the encoder, whose refusals depend on the question alone
-            self._failed(error)
-            return self._refusal(round, client.exchange, Reason.POLICY)
+            question, digest, reason = read(self.policy, message)
+        except WireError:
+            refusal = Refusal(round=0, reason=Reason.MALFORMED)
+            return [pack_answer(refusal, run="", exchange=0)] * len(indices)
+        if reason is not None:
+            return [_refusal(question, reason)] * len(indices)
+        asked = _Asked(self, question, digest, indices)
+        if not self.members.simulated or self.failed is not None or len(indices) > 1:
+            return asked.answers()
+        with naming(question.broadcast.round, int(indices[0])):
+            return asked.answers()
 
-    def _is_answerable(self, broadcast: Broadcast, exchange: int) -> bool:
+    def fails(self, error: Exception) -> None:
+        """Show an error of training or encoding, or raise it; see ``failed``."""
+        if self.failed is not None:
+            self.failed(error)
+        elif self.members.simulated:
+            raise error
+        else:
+            _log.error("training or encoding failed: %s", type(error).__name__)  # and no data
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question to a group of clients.
+
+    Attributes:
+        runtime: theirs.
+        question: which their policy let pass.
+        digest: SHA-256 of the question's bytes.
+        indices: who is asked.
+    """
+
+    runtime: ClientRuntime
+    question: Question
+    digest: bytes
+    indices: Sequence[int]
+
+    @property
+    def broadcast(self) -> Broadcast:
+        return self.question.broadcast
+
+    @property
+    def place(self) -> Place:
+        run, exchange = self.runtime.policy.run, self.question.exchange
+        return Place(run, self.broadcast.round, exchange, self.digest)
+
+    def answers(self) -> Rows:
+        """Return the answers, in the order of the clients."""
+        cohorts = self.runtime.members.cohorts(self.indices)
+        found: dict[int, bytes] = {}
+        open_: list[tuple[Cohort, Event]] = []
+        for cohort in cohorts:
+            event = cohort.encoder.event(self.question.exchange)
+            places = self._may_train(cohort, event, found)
+            if places:
+                open_.append((replace(cohort, places=places), event))
+        if not open_:
+            return [found[place] for place in range(len(self.indices))]
+        waiting = sorted(place for cohort, _ in open_ for place in cohort.places)
+        update = self._trained([self.indices[place] for place in waiting])
+        for cohort, event in open_:
+            rows = self._released(cohort, event, _part(update, waiting, cohort.places))
+            if len(cohort.places) == len(self.indices):
+                return rows
+            found.update(zip(cohort.places, map(bytes, rows), strict=True))
+        return [found[place] for place in range(len(self.indices))]
+
+    def _may_train(self, cohort: Cohort, event: Event, found: dict[int, bytes]) -> Sequence[int]:
+        """Return the places of those who are to answer; put what the others answer in ``found``."""
+        runtime, members = self.runtime, self.runtime.members
+        verdicts = runtime.ledgers.check(
+            self.place,
+            event,
+            self._at(cohort.places),
+            cohort.max_rounds,
+            lambda client: members.store(client).holds(_DRAWN),
+        )
+        single = len(members.indices) == 1
+        if members.simulated and not single and all(each is None for each in verdicts):
+            return cohort.places
+        places = []
+        for place, verdict in zip(cohort.places, verdicts, strict=True):
+            if isinstance(verdict, PrivacyError):
+                found[place] = _refusal(self.question, _reason_of(verdict))
+            elif verdict is not None:
+                found[place] = verdict
+            elif not members.simulated and not self._is_answerable(cohort, self.indices[place]):
+                found[place] = _refusal(self.question, Reason.POLICY)
+            elif single and not self._is_first():
+                found[place] = _refusal(self.question, Reason.ASKED_OTHERWISE)
+            else:
+                places.append(place)
+        return places
+
+    def _is_answerable(self, cohort: Cohort, index: int) -> bool:
         """Return whether the encoder can answer what is asked: it is tried out without an example.
 
         Nothing of that is kept or sent. Else it would turn out after training, whose time tells of
         the examples, and a server could have that as often as it likes, at no cost.
         """
+        members, broadcast = self.runtime.members, self.broadcast
         nothing = Stream(bytes(KEY_BYTES), simulated=False)
-        trial = Sender(
-            index=self.index,
-            num_examples=Sensitive(len(self.examples)),
-            fresh=lambda purpose: nothing,
-            kept=self.keys.kept,
-            store=Trial(self.store),
-            exchange=exchange,
+        trial = replace(
+            members.senders([index], broadcast.round, self.question.exchange),
+            fresh=lambda purpose: [nothing],
+            store=lambda place: Trial(members.store(index)),
         )
         try:
-            alone(self.side.encoder, Sensitive(None), broadcast, trial)
+            cohort.encoder.many(_no_update(broadcast, 1), broadcast, trial)
         except Exception as error:
-            self._failed(error)
+            self.runtime.fails(error)
             return False
         return True
 
-    def _is_first(self, round: int, exchange: int, digest: bytes) -> bool:
+    def _is_first(self) -> bool:
         """Return whether nothing else was trained for here.
 
         Where an answer fails after training all the same, there is no second one in the round.
         """
-        if any(latest > round for latest, _ in self.trained):
+        _, round, exchange, digest = self.place
+        trained = self.runtime.trained
+        if any(latest > round for latest, _ in trained):
             return False
-        for place in [place for place in self.trained if place[0] < round]:
-            del self.trained[place]
-        return self.trained.setdefault((round, exchange), digest) == digest
+        for place in [place for place in trained if place[0] < round]:
+            del trained[place]
+        return trained.setdefault((round, exchange), digest) == digest
 
-    def _train(self, pending: Pending) -> Sensitive[Any]:
-        if pending.client.exchange != self.side.trains_in:
-            return Sensitive(None)
+    def _trained(self, indices: Sequence[int]) -> Sensitive[Update]:
+        """Return what clients compute from their examples, in the exchange that sends it."""
+        runtime, members, broadcast = self.runtime, self.runtime.members, self.broadcast
+        if self.question.exchange != members.trains_in:
+            return _no_update(broadcast, len(indices))
         try:
-            batch = Batch.of_one(pending.client)
-            return self.side.step(pending.broadcast, batch)
+            batch = members.batch(indices, broadcast.round)
+            return members.step(broadcast, batch, runtime.group)
         except Exception as error:
-            self._failed(error)
-            return Sensitive(None)
+            runtime.fails(error)
+            return _no_update(broadcast, len(indices))
 
-    def _failed(self, error: Exception) -> None:
-        if self.failed is not None:
-            self.failed(error)
-        elif self.keys.simulated:
-            raise error
-        else:
-            _log.error("training or encoding failed: %s", type(error).__name__)  # and no data
+    def _released(self, cohort: Cohort, event: Event, update: Sensitive[Update]) -> Rows:
+        """Return what leaves those of a cohort: their reports, once they are charged."""
+        runtime, question, indices = self.runtime, self.question, self._at(cohort.places)
+        exchange = question.exchange
 
-    def _refusal(self, round: int, exchange: int, reason: Reason) -> bytes:
-        refusal = Refusal(round=round, reason=reason)
-        return pack_answer(refusal, run=self.policy.run, exchange=exchange)
+        def make() -> Rows:
+            senders = runtime.members.senders(indices, self.broadcast.round, exchange)
+            if draws_once(event):
+                for place in range(len(indices)):
+                    senders.store(place).arrays(_DRAWN, _mark)
+            reports = cohort.encoder.many(update, self.broadcast, senders)
+            return pack_reports(reports, run=runtime.policy.run, exchange=exchange)
+
+        try:
+            rows = runtime.ledgers.release(self.place, event, indices, make, cohort.max_rounds)
+        except tuple(_REASONS) as error:
+            if isinstance(error, LedgerUnusable):
+                _log.error("nothing was released: %s", error)  # for whose disk is full
+            return [_refusal(question, _reason_of(error))] * len(indices)
+        except Exception as error:  # of the encoder, whose refusals depend on the question alone
+            runtime.fails(error)
+            return [_refusal(question, Reason.POLICY)] * len(indices)
+        if isinstance(rows, np.ndarray):
+            return rows
+        return [
+            _refusal(question, _reason_of(row)) if isinstance(row, PrivacyError) else row
+            for row in rows
+        ]
+
+    def _at(self, places: Sequence[int]) -> Sequence[int]:
+        if len(places) == len(self.indices):
+            return self.indices
+        return [self.indices[place] for place in places]
+
+
+def check_count(num_examples: int, most: int | None) -> None:
+    """Refuse more examples than a client's answers are charged for.
+
+    Raises:
+        PrivacyError: there are more than ``most``.
+    """
+    if most is not None and num_examples > most:
+        raise PrivacyError(
+            f"examples: the client has {num_examples}, and what it sends is charged for "
+            f"{most}; leave some out"
+        )
 
 
 @lru_cache(maxsize=4)
 def read(policy: Policy, message: bytes) -> tuple[Question, bytes, Reason | None]:
-    """Read a question, which many simulated clients are asked in the same words, once."""
+    """Read a question, which groups of clients are asked in the same words, once."""
     question = read_question(message)
     return question, hashlib.sha256(message).digest(), policy.refuses(question)
+
+
+@contextmanager
+def naming(round: int, client: int) -> Iterator[None]:
+    """Let an error say in which round of a simulation and for which client it arose."""
+    try:
+        yield
+    except FedldpError as error:
+        said = f"round {round}, client {client}: "
+        if str(error).startswith(said):
+            raise
+        raise type(error)(f"{said}{error}") from error
+
+
+def _no_update(broadcast: Broadcast, count: int) -> Sensitive[Update]:
+    """Return what stands for the updates of clients that have none: encoders send public ones."""
+    return Sensitive(Update(rows=np.full((count, broadcast.weights.size), np.nan, np.float32)))
+
+
+def _part(
+    update: Sensitive[Update], waiting: Sequence[int], places: Sequence[int]
+) -> Sensitive[Update]:
+    """Return the rows of those who stand at ``places``, of the rows of all who waited."""
+    if len(places) == len(waiting):
+        return update
+    return rows_of(update, np.searchsorted(waiting, places))
+
+
+def _mark() -> Arrays:
+    return {"once": np.ones(1, np.uint8)}
+
+
+def _refusal(question: Question, reason: Reason) -> bytes:
+    refusal = Refusal(round=question.broadcast.round, reason=reason)
+    return pack_answer(refusal, run=question.run, exchange=question.exchange)
 
 
 def _reason_of(error: PrivacyError) -> Reason:

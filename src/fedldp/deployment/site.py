@@ -173,7 +173,7 @@ class Agent:
             begun = any(entry.run == agreement.run for entry in self._ledger.releases())
             if not check_unchanged(examples, store, self.policy.data, begun=begun):
                 begin_with(examples, store)
-        runtime = ClientRuntime(
+        runtime = ClientRuntime.of_one(
             index=index,
             examples=examples,
             side=side,
@@ -185,7 +185,7 @@ class Agent:
             ),
             keys=keys,
             store=store,
-            ledger=self._ledger,
+            ledgers=self._ledger,
             failed=self._failed,
         )
         log.info(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.errors import RunError
 from fedldp.mechanisms import Counts
@@ -38,6 +39,11 @@ def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender
 def row_of(update: Sensitive[Update], place: int) -> Sensitive[Update]:
     """Return what one of the clients computed, sealed as it was."""
     return Sensitive(update.open().alone(place))
+
+
+def rows_of(update: Sensitive[Update], places: NDArray[np.int64]) -> Sensitive[Update]:
+    """Return what some of the clients computed, sealed as it was."""
+    return Sensitive(update.open().at(places))
 
 
 def each_alone(

@@ -57,15 +57,14 @@ class Store(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """One client in one exchange of a round, as its step sees it.
+    """One client in one round, as its local update sees it.
 
     Attributes:
         index: its number, from 0; public.
         examples: its private examples.
-        fresh: streams of this exchange, for noise and for the order of examples.
+        fresh: streams of this round, for noise and for the order of examples.
         kept: streams that are the same throughout the run, for what is drawn once.
         store: what it keeps from round to round.
-        exchange: of a round that has several, from 0.
     """
 
     index: int
@@ -73,7 +72,6 @@ class Client:
     fresh: Draw
     kept: Draw
     store: Store
-    exchange: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +84,7 @@ class Sender:
         fresh: see ``Client``.
         kept: see ``Client``.
         store: see ``Client``.
-        exchange: see ``Client``.
+        exchange: of a round that has several, from 0.
     """
 
     index: int
@@ -151,7 +149,7 @@ class Senders:
         fresh: gives for a purpose the stream of each; see ``Client``.
         kept: likewise.
         store: gives what one of them keeps, by its place.
-        exchange: see ``Client``.
+        exchange: see ``Sender``.
     """
 
     indices: Sequence[int]
@@ -198,6 +196,11 @@ class Update:
         """Return what one of the clients computed."""
         one = slice(place, place + 1)
         return Update(rows=self.rows[one], aux={name: a[one] for name, a in self.aux.items()})
+
+    def at(self, places: NDArray[np.int64]) -> Update:
+        """Return what some of the clients computed."""
+        rows = self.rows[places]
+        return Update(rows=rows, aux={name: a[places] for name, a in self.aux.items()})
 
 
 class LocalUpdate(Protocol):

@@ -34,7 +34,6 @@ from fedldp.parts.tensors import one_thread
 from fedldp.simulation.batches import in_order
 from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.population import Population
-from fedldp.simulation.together import answers, group_of
 from fedldp.transport.in_process import Packed
 from fedldp.wire import Broadcast
 
@@ -83,7 +82,7 @@ class Serial:
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield what ``clients`` answer; see ``Executor``."""
         with one_thread():
-            yield from answers(self._population, message, clients, self._ledger)
+            yield from self._population.runtime(self._ledger).answers(message, clients)
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
         """Yield the scores; see ``Executor``."""
@@ -108,7 +107,7 @@ class Pool:
         self._ledger = ledger
         self._workers = workers
         self._num_tests = population.num_tests
-        self._group = group_of(population)
+        self._group = population.group
         _share(population.dataset, folder)
         self._executor = ProcessPoolExecutor(
             workers,
@@ -279,7 +278,7 @@ def _end_with_parent(folder: Path) -> None:
 def _answer(
     message: bytes, clients: Sequence[int], ledger: MemoryLedger
 ) -> tuple[list[tuple[Sequence[int], Packed]], MemoryLedger]:
-    return list(answers(_population, message, clients, ledger)), ledger
+    return list(_population.runtime(ledger).answers(message, clients)), ledger
 
 
 def _score(broadcast: Broadcast, pieces: Sequence[int]) -> list[Score]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,13 +11,13 @@ import numpy as np
 import torch
 
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.algorithms.participation import Participation
 from fedldp.bounding import check_releasable
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
-from fedldp.client.runtime import ClientRuntime
+from fedldp.client.runtime import ClientRuntime, Cohort, check_count, naming
 from fedldp.client.store import FolderStore
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
-from fedldp.errors import FedldpError, WireError
 from fedldp.parts.local_sgd import PIECE, evaluate
 from fedldp.parts.sides import (
     Batch,
@@ -34,7 +33,7 @@ from fedldp.parts.sides import (
 from fedldp.parts.tensors import load_weights
 from fedldp.randomness import Stream
 from fedldp.systems.base import Problem, SystemConfig
-from fedldp.wire import Broadcast, Layout, Sensitive, read_question
+from fedldp.wire import Broadcast, Layout, Sensitive
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +64,7 @@ class Population:
     step: LocalUpdate = field(init=False)
     encoders: Encoders = field(init=False)
     most_examples: int | None = field(init=False)
+    _participation: Participation = field(init=False)
     _tester: Tester | None = field(init=False)
     _model: torch.nn.Module = field(init=False)
 
@@ -81,6 +81,7 @@ class Population:
             "step": Watched(config.client_step(problem, self.device)),
             "encoders": Encoders(config, problem),
             "most_examples": config.most_examples(problem),
+            "_participation": config.participation,
             "_tester": config.tester(problem, self.device),
             "_model": config.module(problem, nothing).to(self.device),
         }
@@ -99,39 +100,65 @@ class Population:
             return self.config.num_clients
         return -(-len(self.dataset.test) // PIECE)
 
-    def runtime(self, index: int, ledger: MemoryLedger) -> ClientRuntime:
-        """Return the runtime of client ``index``."""
-        return ClientRuntime(
-            index=index,
-            examples=self._examples(index),
-            side=ClientSide(
-                step=self.step,
-                encoder=self.encoders[index],
-                exchanges=self.config.exchanges,
-                trains_in=self.config.trains_in,
-                turns=self.config.participation.max_rounds(index),
-                most_examples=self.most_examples,
-            ),
-            policy=self.policy,
-            keys=SimulationKeys(self.config.seed, index),
-            store=self.store(index),
-            ledger=ledger,
-        )
+    # The clients, as their runtime has them
 
-    def answer(self, message: bytes, index: int, ledger: MemoryLedger) -> bytes:
-        """Return what client ``index`` answers; an error says in which round, and whose it was."""
-        with naming(round_of(message), index):
-            return self.runtime(index, ledger).answer(message)
+    @property
+    def indices(self) -> range:
+        """All of them."""
+        return range(self.config.num_clients)
+
+    @property
+    def simulated(self) -> bool:
+        """Their keys come from the seed."""
+        return True
+
+    @property
+    def trains_in(self) -> int:
+        """In which exchange of a round they train."""
+        return self.config.trains_in
+
+    @property
+    def group(self) -> int:
+        """How many clients are the least piece of work that does not change a bit."""
+        alone = self.config.exchanges > 1  # an executed sum masks client by client
+        return 1 if alone else self.step.group(self.members.largest)
+
+    def runtime(self, ledger: MemoryLedger) -> ClientRuntime:
+        """Return the runtime of all clients, whose ledgers are ``ledger``."""
+        return ClientRuntime(members=self, policy=self.policy, ledgers=ledger, group=self.group)
+
+    def check(self, policy: Policy) -> None:
+        """Return: what protects simulated clients is checked where it is planned."""
+
+    def cohorts(self, indices: Sequence[int]) -> list[Cohort]:
+        """Return some clients by their encoders, and by how many rounds each may answer."""
+        found: dict[tuple[int, int | None], list[int]] = {}
+        kinds, max_rounds = self.encoders.kinds(indices), self._participation.max_rounds
+        for place, kind in enumerate(kinds):
+            found.setdefault((kind, max_rounds(int(indices[place]))), []).append(place)
+        return [
+            Cohort(self.encoders.of_kind(kind), most, places)
+            for (kind, most), places in found.items()
+        ]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
-        """Return clients for their local update, which a round has once."""
+        """Return some clients for their local update, which a round has once.
+
+        Raises:
+            PrivacyError: one of them has more examples than its answers are charged for.
+        """
+        rows = [self.members[index] for index in indices]
+        if self.most_examples is not None:
+            for index, own in zip(indices, rows, strict=True):
+                with naming(round, int(index)):
+                    check_count(len(own), self.most_examples)
         return Batch(
             indices=indices,
             examples=self.dataset.train,
-            rows=[self.members[index] for index in indices],
+            rows=rows,
             fresh=partial(self.fresh, indices, round, 0),
             kept=partial(self.kept, indices),
-            alone=lambda place: self._client(round, int(indices[place])),
+            alone=lambda place: self.client(int(indices[place]), round),
         )
 
     def senders(self, indices: Sequence[int], round: int, exchange: int) -> Senders:
@@ -141,9 +168,7 @@ class Population:
             indices=indices,
             num_examples=Sensitive(counts),
             fresh=partial(self.fresh, indices, round, exchange),
-            kept=lambda purpose: [
-                SimulationKeys(self.config.seed, index).kept(purpose) for index in indices
-            ],
+            kept=partial(self.kept, indices),
             store=lambda place: self.store(int(indices[place])),
             exchange=exchange,
         )
@@ -163,24 +188,36 @@ class Population:
         """Return the score on one piece of the test."""
         test = self.dataset.test
         if self._tester is not None:
-            return self._tester(broadcast, self._client(broadcast.round, piece), test)
+            return self._tester(broadcast, self.client(piece, broadcast.round), test)
         load_weights(self._model, self.layout, broadcast.weights)
         part = slice(piece * PIECE, (piece + 1) * PIECE)
         return evaluate(self._model, Examples(test.features[part], test.labels[part]), self.device)
 
-    def _client(self, round: int, index: int) -> Client:
-        keys = SimulationKeys(self.config.seed, index)
+    def client(self, index: int, round: int) -> Client:
+        """Return one client, as what is done for one after the other sees it."""
+        keys, train, own = (
+            SimulationKeys(self.config.seed, index),
+            self.dataset.train,
+            self.members[index],
+        )
         return Client(
             index=index,
-            examples=self._examples(index),
+            examples=Examples(train.features[own], train.labels[own]),
             fresh=partial(keys.fresh, round, 0),
             kept=keys.kept,
             store=self.store(index),
         )
 
-    def _examples(self, index: int) -> Examples:
-        train, own = self.dataset.train, self.members[index]
-        return Examples(train.features[own], train.labels[own])
+    def side(self, index: int) -> ClientSide:
+        """Return the half of the system that runs on one client."""
+        return ClientSide(
+            step=self.step,
+            encoder=self.encoders[index],
+            exchanges=self.config.exchanges,
+            trains_in=self.trains_in,
+            turns=self._participation.max_rounds(index),
+            most_examples=self.most_examples,
+        )
 
     def store(self, index: int) -> FolderStore:
         """Return what client ``index`` keeps."""
@@ -206,12 +243,16 @@ class Encoders:
     def __getitem__(self, client: int) -> Encoder:
         return self._kinds[self._kind[client] if len(self._kinds) > 1 else 0]
 
-    def shared(self, clients: Sequence[int]) -> Encoder | None:
-        """Return the encoder that all of ``clients`` have, if it is one."""
+    def kinds(self, clients: Sequence[int]) -> list[int]:
+        """Return for each of ``clients`` the number of its encoder."""
         if len(self._kinds) == 1:
-            return self._kinds[0]
-        found = np.unique(self._kind[np.asarray(clients)])
-        return self._kinds[found[0]] if found.size == 1 else None
+            return [0] * len(clients)
+        found: list[int] = self._kind[np.asarray(clients)].tolist()
+        return found
+
+    def of_kind(self, kind: int) -> Encoder:
+        """Return the encoder with a number."""
+        return self._kinds[kind]
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,26 +283,6 @@ class Watched:
         finite = np.isfinite(rows) if isinstance(rows, np.ndarray) else rows.isfinite()
         if not finite.all():
             for index, row in zip(batch.indices, rows, strict=True):
-                with naming(broadcast.round, index):
+                with naming(broadcast.round, int(index)):
                     check_releasable(row if isinstance(row, np.ndarray) else row.cpu().numpy())
         return update
-
-
-@contextmanager
-def naming(round: int, client: int) -> Iterator[None]:
-    """Let an error say in which round and for which client it arose, unless it does."""
-    try:
-        yield
-    except FedldpError as error:
-        said = f"round {round}, client {client}: "
-        if str(error).startswith(said):
-            raise
-        raise type(error)(f"{said}{error}") from error
-
-
-def round_of(message: bytes) -> int:
-    """Return the round of a packed question; 0 of what is none."""
-    try:
-        return read_question(message).broadcast.round
-    except WireError:
-        return 0

@@ -22,7 +22,6 @@ from fedldp.parts.sides import Score
 from fedldp.simulation.batches import in_order
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_cluster import Cluster, check_versions, import_ray, versions
-from fedldp.simulation.together import answers, group_of
 from fedldp.transport.in_process import Packed
 from fedldp.wire import Broadcast
 
@@ -45,7 +44,7 @@ class RayExecutor:
     def __init__(self, population: Population, ledger: MemoryLedger, cluster: str) -> None:
         self._population = population
         self._ledger = ledger
-        self._group = group_of(population)
+        self._group = population.group
         self._cluster = Cluster(cluster)
         try:
             self._expected = versions()
@@ -191,7 +190,7 @@ def _new(population: Population, items: Sequence[int], before: Kept) -> Kept:
 def _answer(
     population: Population, message: bytes, clients: Sequence[int], ledger: MemoryLedger
 ) -> list[tuple[Sequence[int], Packed]]:
-    return list(answers(population, message, clients, ledger))
+    return list(population.runtime(ledger).answers(message, clients))
 
 
 def _score(

@@ -8,8 +8,6 @@ client say nothing of what those of another mean.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
@@ -19,7 +17,6 @@ from fedldp.audit.attacks.results import Attack
 from fedldp.audit.attacks.seen import World, take
 from fedldp.data import Examples
 from fedldp.parts.bit_training import TrainOnBits
-from fedldp.parts.sides import Client
 from fedldp.parts.tensors import one_thread
 
 OWN = "every client has an encoder of its own, so that its bits mean what no other client's mean"
@@ -75,17 +72,10 @@ def _coded(
     broadcast = world.server.publish(world.states[0])
     for number, start in enumerate(range(0, len(examples), world.size)):
         own = take(examples, np.arange(start, min(start + world.size, len(examples))))
-        runtime = world.runtime(own, first + number)
-        client = Client(
-            index=runtime.index,
-            examples=own,
-            fresh=partial(runtime.keys.fresh, broadcast.round, 0),
-            kept=runtime.keys.kept,
-            store=runtime.store,
-        )
+        (client,) = world.runtime(own, first + number).members.batch([world.client], 1)
         with one_thread():
             kept = step.codes.for_training(broadcast, client)
-        order = runtime.keys.kept("split").generator().permutation(len(own))
+        order = client.kept("split").generator().permutation(len(own))
         trained = take(own, np.sort(order[: len(kept["labels"])]))
         bits.append(step.codes.inputs(kept["bits"]))
         features.append(trained.features)

@@ -237,7 +237,7 @@ class World:
     def runtime(self, examples: Examples, number: int) -> ClientRuntime:
         """Return the runtime of a client that keeps things in memory only."""
         budget = self.config.client_budget
-        return ClientRuntime(
+        return ClientRuntime.of_one(
             index=self.client,
             examples=examples,
             side=self.side,
@@ -249,7 +249,7 @@ class World:
             ),
             keys=SimulationKeys(self.number(number), self.client),
             store=Trial(FolderStore(Path("nothing is kept here"), RUN)),
-            ledger=MemoryLedger(None if budget is None else budget.budget()),
+            ledgers=MemoryLedger(None if budget is None else budget.budget()),
         )
 
     def number(self, number: int) -> int:
