@@ -11,8 +11,9 @@ from clients import senders_of
 
 from fedldp.accounting.events import Event, InClear, PerRecord, TwoValuedBits
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
-from fedldp.algorithms.release import Encoder, Release, in_clear, open_finite
+from fedldp.algorithms.release import Encoder, Release, UnevenRelease, in_clear, open_finite
 from fedldp.bounding import Box, Ranges
+from fedldp.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
@@ -22,8 +23,9 @@ from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import alone, each_alone
+from fedldp.parts.feature_importance import FirstLayer, NoisierFeatures
 from fedldp.parts.sides import State, Update
-from fedldp.wire import Broadcast, Sensitive, pack_answer, pack_reports
+from fedldp.wire import Broadcast, Layout, Sensitive, pack_answer, pack_reports
 
 SIZE = 13
 WEIGHTS = np.linspace(-1, 1, SIZE).astype(np.float32)
@@ -125,6 +127,19 @@ def test_what_was_computed_beside_failed_weights_is_opened_as_zeros() -> None:
 )
 def test_what_is_charged_tells_of_all_that_is_sent(encoder: Encoder, expected: Event) -> None:
     assert encoder.event() == expected
+
+
+def test_uneven_noise_is_claimed_for_the_noise_that_is_drawn() -> None:
+    layer = FirstLayer(Layout(names=("a.weight",), shapes=((1, SIZE),)))
+    noisier = NoisierFeatures(
+        first_layer=layer, least=Gaussian(1.0, 2.0), ratio=3.0, which="least", share=0.5
+    )
+    right: dict[str, Any] = {
+        "bound": InNorm(clip=1.0), "size": SIZE, "noisier": noisier, "ranks": "public"
+    }  # fmt: skip
+    assert UnevenRelease(mechanism=noisier.least, **right).event() == noisier.least.event(SIZE)
+    with pytest.raises(PrivacyError, match="least noise"):
+        UnevenRelease(mechanism=Gaussian(1.0, 200.0), **right)
 
 
 def test_reports_add_up_where_no_more_than_a_sum_is_told() -> None:

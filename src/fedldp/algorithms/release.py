@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event, InClear, TwoValuedBits
 from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
+from fedldp.errors import PrivacyError
 from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
@@ -97,10 +98,17 @@ class UnevenRelease(Release):
         noisier: picks the features.
         ranks: by whose ranks: the broadcast's public "importance", which costs nothing; or each
             client's own, its update's "importance", which then shows in clear.
+
+    Raises:
+        PrivacyError: ``mechanism`` is another one than ``noisier.least``.
     """
 
     noisier: NoisierFeatures
     ranks: Literal["public", "own"]
+
+    def __post_init__(self) -> None:
+        if self.mechanism != self.noisier.least:  # what is claimed is what randomises
+            raise PrivacyError("mechanism: it is not the one of the features with the least noise")
 
     def event(self) -> Event:
         """Return the event of the least noise; or that the features are in clear."""
