@@ -379,7 +379,13 @@ class _Asked:
         found: dict[int, bytes] = {}
         open_: list[tuple[Cohort, Event]] = []
         for cohort in cohorts:
-            event = cohort.encoder.event(self.question.exchange)
+            try:
+                event = cohort.encoder.event(self.question.exchange)
+            except Exception as error:  # of a mechanism that states now what it may not
+                self.runtime.fails(error)
+                refusal = _refusal(self.question, Reason.POLICY)
+                found.update(dict.fromkeys(cohort.places, refusal))
+                continue
             places = self._may_train(cohort, event, found)
             if places:
                 open_.append((replace(cohort, places=places), event))
@@ -461,7 +467,11 @@ class _Asked:
             return _no_update(broadcast, len(indices))
         try:
             batch = members.batch(indices, broadcast.round)
-            return members.step(broadcast, batch, runtime.group)
+            update = members.step(broadcast, batch, runtime.group)
+            expected = (len(indices), broadcast.weights.size)
+            if tuple(update.open().rows.shape) != expected:  # else encoding fails, by the data
+                raise RunError(f"local update: give rows of shape {expected}")
+            return update
         except Exception as error:
             runtime.fails(error)
             return _no_update(broadcast, len(indices))
