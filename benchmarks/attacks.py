@@ -25,7 +25,7 @@ from fedldp.audit.attacks.codes import of_codes
 from fedldp.audit.attacks.inversion import of_reports
 from fedldp.audit.attacks.seen import World
 from fedldp.recipes import find_recipe
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 DIGITS = (
     "fedavg-digits", "central-dp-digits", "ldp-fl-digits", "ldpfl-digits", "ldpfl-digits-public",
@@ -61,7 +61,7 @@ SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
 IMAGES = 8
 
 
-def effort_of(config: SystemConfig) -> Effort:
+def effort_of(config: RunConfig) -> Effort:
     """Return how much is done of a recipe."""
     return FULL if config.dataset == "digits" else ON_MNIST
 
@@ -86,7 +86,7 @@ def read(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def line_of(name: str, config: SystemConfig, found: Attack, seconds: float) -> dict[str, Any]:
+def line_of(name: str, config: RunConfig, found: Attack, seconds: float) -> dict[str, Any]:
     """Return what is kept of an attack: its curve in 40 points."""
     document = found.as_json()
     every = max(1, len(document["roc"]) // 40)

@@ -24,11 +24,11 @@ from statistics import mean
 from typing import Any
 
 import fedldp
+from fedldp.algorithms.presets.central_dp import central_dp
+from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
+from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.errors import PrivacyError
-from fedldp.systems import SystemConfig
-from fedldp.systems.central_dp import CentralDpConfig
-from fedldp.systems.distributed_gaussian import DistributedGaussianConfig
-from fedldp.systems.fedavg import FedAvgConfig
+from fedldp.systems import RunConfig
 from fedldp.systems.ldp_fl import LdpFlConfig
 
 Settings = dict[str, Any]
@@ -91,7 +91,7 @@ def settings_of(cell: Cell) -> Settings:
     return (LOCAL if cell[0] == "local" else CHOSEN)[cell[1:3]]
 
 
-def configuration(cell: Cell, settings: Settings, seed: int) -> SystemConfig:
+def configuration(cell: Cell, settings: Settings, seed: int) -> RunConfig:
     """Return the configuration of one cell."""
     kind, model, clients, epsilon = cell
     shared = {**SAME, "model": model, "num_clients": clients, "seed": seed, **settings}
@@ -104,13 +104,13 @@ def configuration(cell: Cell, settings: Settings, seed: int) -> SystemConfig:
         }  # fmt: skip
     match kind:
         case "fedavg":
-            return FedAvgConfig(**shared)
+            return fedavg(**shared)
         case "distributed":
-            return DistributedGaussianConfig(**shared, clip=clip, epsilon=epsilon)
+            return distributed_gaussian(**shared, clip=clip, epsilon=epsilon)
         case "clip only":  # noise at epsilon 10,000 is less than a fiftieth of that at epsilon 8
-            return DistributedGaussianConfig(**shared, clip=clip, epsilon=1e4, bits=32)
+            return distributed_gaussian(**shared, clip=clip, epsilon=1e4, bits=32)
         case "central":
-            return CentralDpConfig(**shared, clip=clip, noise_multiplier=1.0)
+            return central_dp(**shared, clip=clip, noise_multiplier=1.0)
     return LdpFlConfig(**shared, epsilon=1.0, send="update", range_radius=clip, shuffle=False)
 
 

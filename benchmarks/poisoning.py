@@ -20,7 +20,7 @@ import fedldp
 from benchmarks.blocks import table, write_blocks
 from fedldp.audit.influence import Influence
 from fedldp.audit.poisoning import FULL, Poisoned, poisoning
-from fedldp.systems import SystemConfig, systems
+from fedldp.systems import RunConfig, systems
 
 SHARES = (0.01, 0.05, 0.1, 0.2)
 ATTACKS = ("report", "random", "update", "labels")
@@ -38,7 +38,7 @@ CHANGED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def configuration(system: str) -> SystemConfig:
+def configuration(system: str) -> RunConfig:
     """Return what a system is measured with."""
     recipe = RECIPES.get(system, f"{system.replace('_', '-')}-digits")
     return fedldp.recipe(recipe, **CHANGED.get(system, {}))

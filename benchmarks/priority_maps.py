@@ -21,13 +21,13 @@ from matplotlib import pyplot
 from numpy.typing import NDArray
 
 import fedldp
+from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.presets.priority import priority
 from fedldp.parts.local_sgd import LocalSgd
 from fedldp.parts.ranking_sgd import RankingSgd
 from fedldp.parts.sides import Batch, Update
 from fedldp.reporting.record import RunFolder
 from fedldp.systems import Problem
-from fedldp.systems.fedavg import FedAvgConfig
-from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import Broadcast, Sensitive
 
 ROUNDS = (1, 8, 16, 25)
@@ -57,14 +57,14 @@ class Watch:
         return self.training(broadcast, batch, group)
 
 
-class WatchedConfig(FedAvgConfig):
+class WatchedConfig(fedavg):
     """FedAvg whose first client is watched."""
 
     def client_step(self, problem: Problem, device: torch.device) -> Any:
         training, watched = self.sgd(problem, device), {}
         for name, recipe in RECIPES.items():
             config = fedldp.recipe(recipe)
-            assert isinstance(config, PriorityConfig)
+            assert isinstance(config, priority)
             ranking = config.client_step(problem, device)
             watched[name] = replace(ranking, training=training)  # the weights of this very run
         return Watch(training, watched)

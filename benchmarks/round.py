@@ -30,10 +30,10 @@ from fedldp.data import Dataset, load_dataset, partition
 from fedldp.models import build_model
 from fedldp.server.loop import Round
 from fedldp.simulation.engine import simulate
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 
-def plain_round(config: SystemConfig, dataset: Dataset, members: list[np.ndarray]) -> float:
+def plain_round(config: RunConfig, dataset: Dataset, members: list[np.ndarray]) -> float:
     """Train every client in turn and return the seconds of the round."""
     torch.set_num_threads(2)
     features = torch.from_numpy(dataset.train.features)

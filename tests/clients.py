@@ -27,7 +27,7 @@ from fedldp.parts.sides import (
     Update,
 )
 from fedldp.server.keys import draws_of_seed
-from fedldp.systems import Problem, SystemConfig
+from fedldp.systems import Problem, RunConfig
 from fedldp.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
 
 NOWHERE = Path("no client keeps anything here")
@@ -141,7 +141,7 @@ class Halves:
         problem: the shape of the data.
     """
 
-    config: SystemConfig
+    config: RunConfig
     problem: Problem
 
     @cached_property

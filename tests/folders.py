@@ -11,13 +11,13 @@ import pytest
 import fedldp
 from fedldp.server.loop import Round
 from fedldp.simulation.engine import simulate
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 FILES = {"config.json", "environment.json", "metrics.jsonl", "privacy.json", "summary.json",
          "model.safetensors", "schema.json", "checkpoint", "report.html"}  # fmt: skip
 
 
-def quick(name: str = "quickstart", **settings: Any) -> SystemConfig:
+def quick(name: str = "quickstart", **settings: Any) -> RunConfig:
     return fedldp.recipe(name, **{"num_clients": 6, "rounds": 4, "local_epochs": 1, **settings})
 
 
@@ -41,7 +41,7 @@ def assert_same_run(folder: Path, whole: Path) -> None:
         assert found[key] == expected[key]
 
 
-def cut(config: SystemConfig, out: Path, after: int) -> None:
+def cut(config: RunConfig, out: Path, after: int) -> None:
     """Let a run of ``config`` be interrupted after some rounds."""
 
     def stop(record: Round) -> None:

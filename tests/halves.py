@@ -46,7 +46,7 @@ from fedldp.settings import from_mapping, to_toml
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.population import Population
-from fedldp.systems import Problem, SystemConfig
+from fedldp.systems import Problem, RunConfig
 from fedldp.wire import Broadcast, Question, Report, pack_question, read_answer_to
 
 RUN = "run"
@@ -60,7 +60,7 @@ COUNT = 12
 """Examples of one client: few, so that its training is quick."""
 
 
-def configs() -> dict[str, SystemConfig]:
+def configs() -> dict[str, RunConfig]:
     """Return short configurations: a recipe on digits of every kind, then variants that deploy."""
     made = {name: recipe.config for name, recipe in sorted(recipes().items())}
     found = {name: _short(config) for name, config in made.items() if config.dataset == "digits"}
@@ -81,7 +81,7 @@ def deep(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Flatten(), *layers)
 
 
-def _short(config: SystemConfig) -> SystemConfig:
+def _short(config: RunConfig) -> RunConfig:
     epochs = [name for name in type(config).model_fields if name.endswith("epochs")]
     return config.changed(rounds=ROUNDS, seed=SEED, **dict.fromkeys(epochs, 1))
 
@@ -157,7 +157,7 @@ class Told:
     seed: int | None = None
 
     @classmethod
-    def of(cls, config: SystemConfig, problem: Problem, index: int, examples: Examples) -> Told:
+    def of(cls, config: RunConfig, problem: Problem, index: int, examples: Examples) -> Told:
         """Return what client ``index`` is told of a whole configuration."""
         return cls(
             config=to_toml(config.for_client(index)),
@@ -179,7 +179,7 @@ class Told:
 
 
 def runtime_of(
-    config: SystemConfig,
+    config: RunConfig,
     problem: Problem,
     side: ClientSide,
     keys: Keys,
@@ -244,12 +244,12 @@ class Case:
         examples: of all clients together.
     """
 
-    config: SystemConfig
+    config: RunConfig
     problem: Problem
     examples: Examples
 
     @classmethod
-    def of(cls, config: SystemConfig) -> Case:
+    def of(cls, config: RunConfig) -> Case:
         train = load_dataset("digits", standardise=config.standardise).train
         few = Examples(train.features[: 5 * COUNT], train.labels[: 5 * COUNT])
         problem = problem_of(config, None)
@@ -340,7 +340,7 @@ def simulation_keys(client: int) -> SimulationKeys:
     return SimulationKeys(SEED, client)
 
 
-def events_of(config: SystemConfig) -> list[Event]:
+def events_of(config: RunConfig) -> list[Event]:
     """Return what the last client's answers of a round release, by exchange."""
     encoder = config.client_encoder(problem_of(config, None), config.num_clients - 1)
     return [encoder.event(exchange) for exchange in range(config.exchanges)]
@@ -353,7 +353,7 @@ def in_clear(event: Event) -> str:
     return event.what if isinstance(event, InClear) else ""
 
 
-def deploys(config: SystemConfig) -> bool:
+def deploys(config: RunConfig) -> bool:
     return not any(map(is_idealised, events_of(config)))
 
 

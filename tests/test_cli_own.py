@@ -50,12 +50,12 @@ class Nothing:
 """
 SYSTEM = """
 from typing import Literal
-from fedldp.systems.fedavg import FedAvgConfig
+from fedldp.algorithms.presets.fedavg import fedavg
 
-class Mine(FedAvgConfig):
+class Mine(fedavg):
     system: Literal["own_system:Mine"] = "own_system:Mine"
 
-class Unnamed(FedAvgConfig):
+class Unnamed(fedavg):
     pass
 """
 

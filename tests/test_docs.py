@@ -28,7 +28,7 @@ from fedldp.randomness import Stream
 from fedldp.recipes import recipes
 from fedldp.server.keys import draws_of_seed
 from fedldp.settings import resolve
-from fedldp.systems import Problem, SystemConfig, systems
+from fedldp.systems import Problem, RunConfig, systems
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
@@ -277,7 +277,7 @@ def test_the_guides_system_estimates_the_mean_change() -> None:
     plain = fedldp.recipe(
         "fedavg-quickstart", rounds=1, num_clients=clients, model="mlp", weighting="uniform"
     )
-    shared = {key: getattr(plain, key) for key in SystemConfig.model_fields if key != "system"}
+    shared = {key: getattr(plain, key) for key in RunConfig.model_fields if key != "system"}
     noisy = systems()["ldp_update"](**shared, epsilon=30.0, range_radius=radius)
     server = noisy.server(Problem((1, 8, 8), 10, 1437))
     start = server.initial(draws_of_seed(noisy.seed)(0)).weights

@@ -13,16 +13,16 @@ from importlib.metadata import version
 from workloads import EPSILON, RADIUS, WORKLOADS, Workload
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.server.keys import draws_of_seed
 from fedldp.server.loop import Round
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems.base import SystemConfig
 
 MNIST = 60_000
 
 
-def configuration(workload: Workload, seed: int, rounds: int) -> SystemConfig:
+def configuration(workload: Workload, seed: int, rounds: int) -> RunConfig:
     """Return the recipe's configuration, changed to the workload's settings."""
     total = workload.clients * workload.examples
     return fedldp.recipe(

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary
+from fedldp.algorithms.presets.central_dp import central_dp
+from fedldp.algorithms.presets.cldp_fed import cldp_fed
+from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
+from fedldp.algorithms.presets.dp_sgd import dp_sgd
+from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.presets.nbafl import nbafl
+from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.presets.priority_public import priority_public
+from fedldp.algorithms.presets.privunit_fl import privunit_fl
 from fedldp.comparing import Contestant, GuaranteeKind, Try
-from fedldp.systems import SystemConfig
-from fedldp.systems.central_dp import CentralDpConfig
-from fedldp.systems.cldp_fed import CldpFedConfig
-from fedldp.systems.distributed_gaussian import DistributedGaussianConfig
-from fedldp.systems.dp_sgd import DpSgdConfig
-from fedldp.systems.fedavg import FedAvgConfig
+from fedldp.systems import RunConfig
 from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.systems.ldpfl import LdpflConfig
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
-from fedldp.systems.nbafl import NbaflConfig
 from fedldp.systems.personalized import PersonalizedConfig
 from fedldp.systems.personalized_sound import PersonalizedSoundConfig
-from fedldp.systems.priority import PriorityConfig
-from fedldp.systems.priority_public import PriorityPublicConfig
-from fedldp.systems.privunit_fl import PrivUnitFlConfig
 from fedldp.systems.secure_aggregation import SecureAggregationConfig
 
 Settings = dict[str, Any]
@@ -88,7 +88,7 @@ class System(Contestant):
 def _system(
     name: str,
     against: Adversary,
-    make: Callable[[Settings, float], SystemConfig],
+    make: Callable[[Settings, float], RunConfig],
     *,
     grid: tuple[Try, ...] = GRID,
     rate: float = RATE,
@@ -105,7 +105,7 @@ def _system(
         others: of its attributes.
     """
 
-    def configure(shared: Mapping[str, Any], attempt: Try) -> SystemConfig:
+    def configure(shared: Mapping[str, Any], attempt: Try) -> RunConfig:
         own = {"rounds": attempt["rounds"], "learning_rate": rate * attempt["rate"]}
         return make({**shared, **own}, attempt["reach"])
 
@@ -116,7 +116,7 @@ def _system(
 def _ldp_fl(mechanism: str, *, clip: float = 1.0, radius: float | None = None) -> Any:
     """Return what makes LDP-FL; ``clip`` of the norm where ``radius`` is None."""
 
-    def make(shared: Settings, reach: float) -> SystemConfig:
+    def make(shared: Settings, reach: float) -> RunConfig:
         bounds: Settings = (
             {"range_radius": 1.0, "clip": clip * reach}
             if radius is None
@@ -129,7 +129,7 @@ def _ldp_fl(mechanism: str, *, clip: float = 1.0, radius: float | None = None) -
     return make
 
 
-def _summed_bits(shared: Settings, reach: float) -> SystemConfig:
+def _summed_bits(shared: Settings, reach: float) -> RunConfig:
     return SummedBits(
         **shared, mechanism="two_point", epsilon=1.0, send="update", shuffle=False,
         range_radius=0.05 * reach,
@@ -137,13 +137,13 @@ def _summed_bits(shared: Settings, reach: float) -> SystemConfig:
 
 
 def _personalized_sound(report: Literal["gaussian", "sign"]) -> Any:
-    def make(shared: Settings, reach: float) -> SystemConfig:
+    def make(shared: Settings, reach: float) -> RunConfig:
         return PersonalizedSoundConfig(**shared, epsilon=1.0, clip=reach, report=report)
 
     return make
 
 
-def _sound_ldpfl(shared: Settings, reach: float) -> SystemConfig:
+def _sound_ldpfl(shared: Settings, reach: float) -> RunConfig:
     own = {**shared, "model": "logistic", "batch_size": 1_000_000}
     return LdpflSoundConfig(**own, epsilon=1.0)
 
@@ -152,7 +152,7 @@ CONTESTANTS = (
     _system(
         "FedAvg, no noise",
         "server",
-        lambda shared, reach: FedAvgConfig(**shared),
+        lambda shared, reach: fedavg(**shared),
         grid=RATES,
         role="reference",
         rank=0,
@@ -160,13 +160,13 @@ CONTESTANTS = (
     _system(
         "central_dp",
         "downlink",
-        lambda shared, reach: CentralDpConfig(**shared, noise_multiplier=1.0, clip=reach),
+        lambda shared, reach: central_dp(**shared, noise_multiplier=1.0, clip=reach),
         rank=0,
     ),
     _system(
         "distributed_gaussian",
         "summing-server",
-        lambda shared, reach: DistributedGaussianConfig(**shared, epsilon=1.0, clip=reach),
+        lambda shared, reach: distributed_gaussian(**shared, epsilon=1.0, clip=reach),
         rank=0,
     ),
     _system("ldp_fl, privunit", "server", _ldp_fl("privunit"), rank=0),
@@ -182,7 +182,7 @@ CONTESTANTS = (
     _system(
         "privunit_fl",
         "server",
-        lambda shared, reach: PrivUnitFlConfig(**shared, epsilon=1.0, clip=reach),
+        lambda shared, reach: privunit_fl(**shared, epsilon=1.0, clip=reach),
     ),
     _system("ldp_fl, nearest_direction", "server", _ldp_fl("nearest_direction")),
     _system(
@@ -213,7 +213,7 @@ CONTESTANTS = (
     _system(
         "priority_public",
         "server",
-        lambda shared, reach: PriorityPublicConfig(
+        lambda shared, reach: priority_public(
             **shared, epsilon=1.0, clip=reach, noise_ratio=2.0, noisier_share=0.4
         ),
         rank=2,
@@ -222,13 +222,13 @@ CONTESTANTS = (
     _system(
         "nbafl",
         "server",
-        lambda shared, reach: NbaflConfig(**shared, epsilon=1.0, clip=reach, send="update"),
+        lambda shared, reach: nbafl(**shared, epsilon=1.0, clip=reach, send="update"),
         rank=2,
     ),
     _system(
         "cldp_fed",
         "server",
-        lambda shared, reach: CldpFedConfig(**shared, alpha=1.0, clip=0.05 * reach, precision=2),
+        lambda shared, reach: cldp_fed(**shared, alpha=1.0, clip=0.05 * reach, precision=2),
         rank=2,
     ),
     _system("ldp_fl, sign", "server", _ldp_fl("sign", radius=0.05), rank=2),
@@ -253,7 +253,7 @@ UNPROTECTED = (
     _system(
         "priority",
         "server",
-        lambda shared, reach: PriorityConfig(
+        lambda shared, reach: priority(
             **shared, epsilon_low=1.0, epsilon_high=1.0, clip=reach, send="update",
             noisier_share=0.4,
         ),
@@ -262,7 +262,7 @@ UNPROTECTED = (
     _system(
         "dp_sgd",
         "server",
-        lambda shared, reach: DpSgdConfig(**shared, noise_multiplier=1.0),
+        lambda shared, reach: dp_sgd(**shared, noise_multiplier=1.0),
         role="stated",
     ),
     _system(

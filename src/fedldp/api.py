@@ -19,19 +19,19 @@ from fedldp.server.loop import Round
 from fedldp.settings import from_mapping, resolve
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.result import read_result
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 if TYPE_CHECKING:
     from fedldp.simulation.engine import Result
 
-Recipe = str | Path | SystemConfig
+Recipe = str | Path | RunConfig
 """A recipe's name, the path of a TOML file, or a configuration."""
 
 Data = Dataset | tuple[Any, Any] | str | Path
 """A data set, its features and labels as arrays, a built-in one's name, or a file's path."""
 
 
-def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> SystemConfig:
+def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
     """Return the configuration of a recipe, with some settings changed.
 
     Args:
@@ -44,7 +44,7 @@ def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> SystemConfig:
     >>> recipe("quickstart", rounds=3).rounds
     3
     """
-    config = recipe if isinstance(recipe, SystemConfig) else resolve(str(recipe))
+    config = recipe if isinstance(recipe, RunConfig) else resolve(str(recipe))
     changes = {name: _plain(value) for name, value in settings.items()}
     return config.changed(**changes)  # one that was given may not have been checked
 
@@ -91,7 +91,7 @@ def run(
     config, data = _configured(recipe, dataset, settings)
     return simulate(
         config,
-        recipe=None if isinstance(recipe, SystemConfig) else str(recipe),
+        recipe=None if isinstance(recipe, RunConfig) else str(recipe),
         dataset=data,
         data_dir=_path("data_dir", data_dir),
         device=device,
@@ -187,7 +187,7 @@ def new_run_dir(name: str, seed: int) -> Path:
 
 def _configured(
     named: Recipe, dataset: Data | None, settings: dict[str, Any]
-) -> tuple[SystemConfig, Dataset | None]:
+) -> tuple[RunConfig, Dataset | None]:
     """Return the configuration, and the data where they are not loaded by its own setting."""
     if dataset is None:
         return recipe(named, **settings), None
@@ -197,7 +197,7 @@ def _configured(
     # What is recorded, and shown as the title, is the user's own data.
     name = str(dataset) if data is None else data.name
     own = data is not None or name.lower().endswith(SUFFIXES)
-    if own and not isinstance(named, SystemConfig):
+    if own and not isinstance(named, RunConfig):
         settings = {"standardise": False, **settings}
     return recipe(named, dataset=name, **settings), data
 

@@ -19,7 +19,7 @@ from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, scores
 from fedldp.settings import from_mapping
-from fedldp.systems import Problem, SystemConfig
+from fedldp.systems import Problem, RunConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,7 +40,7 @@ class Trained:
     """
 
     folder: Path
-    config: SystemConfig
+    config: RunConfig
     schema: Schema
     model: nn.Module
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms._refusals import shown
 from fedldp.errors import ConfigError
 from fedldp.recipes import find_recipe
-from fedldp.systems import SystemConfig, find_system
+from fedldp.systems import RunConfig, find_system
 from fedldp.systems._described import commented_toml
-from fedldp.systems._refusals import shown
 
 
-def resolve(recipe: str, assignments: Sequence[str] = ()) -> SystemConfig:
+def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
     """Return the configuration of a recipe or a TOML file, with assignments applied.
 
     Args:
@@ -37,7 +37,7 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> SystemConfig:
     return found
 
 
-def named(recipe: str) -> SystemConfig:
+def named(recipe: str) -> RunConfig:
     """Return the configuration of a recipe or a TOML file.
 
     Raises:
@@ -79,7 +79,7 @@ def _hint(changes: Sequence[tuple[str, Any]], error: str) -> str:
     return ""
 
 
-def _check_agrees(config: SystemConfig) -> None:
+def _check_agrees(config: RunConfig) -> None:
     """Refuse a number of clients that was asked for where the data have another."""
     from fedldp.simulation.plan import problem_of
 
@@ -105,7 +105,7 @@ def _put(settings: dict[str, Any], key: str, value: Any) -> None:
     settings[last] = value
 
 
-def from_mapping(settings: Mapping[str, Any]) -> SystemConfig:
+def from_mapping(settings: Mapping[str, Any]) -> RunConfig:
     """Return the configuration that ``settings`` describes; its "system" says of which system.
 
     Raises:
@@ -117,7 +117,7 @@ def from_mapping(settings: Mapping[str, Any]) -> SystemConfig:
     return find_system(name).model_validate(dict(settings))
 
 
-def read_toml(path: Path) -> SystemConfig:
+def read_toml(path: Path) -> RunConfig:
     """Return the configuration in a TOML file.
 
     Raises:
@@ -152,7 +152,7 @@ def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "num_clients": len(set(table.texts(column)))}
 
 
-def to_toml(config: SystemConfig) -> str:
+def to_toml(config: RunConfig) -> str:
     """Return the resolved configuration as TOML, which ``read_toml`` reads back the same.
 
     Each setting has a comment that says what it is.
@@ -162,7 +162,7 @@ def to_toml(config: SystemConfig) -> str:
     return text if setting is None else f"# {setting}\n\n{text}"
 
 
-def epsilon_as_set(config: SystemConfig) -> str | None:
+def epsilon_as_set(config: RunConfig) -> str | None:
     """Return what there is to say of a configuration's epsilon before its run is planned."""
     if config.target is not None and config.solved in type(config).model_fields:
         return f"{config.solved} is solved for the target, whatever it is here"

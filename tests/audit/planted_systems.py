@@ -11,20 +11,20 @@ from pydantic import Field
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.algorithms.release import open_finite
 from fedldp.algorithms.server_update import Aggregate, ServerUpdate
+from fedldp.algorithms.settings import LearningRate, Positive
 from fedldp.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import each_alone
 from fedldp.parts.sides import Sender, Senders, ServerSide, State
-from fedldp.systems.base import Problem, SystemConfig
-from fedldp.systems.settings import LearningRate, Positive
 from fedldp.wire import Broadcast, Report, Reports
 
 
-class RightConfig(SystemConfig):
+class RightConfig(RunConfig):
     """Clients send their change with Laplace noise: as private as it says."""
 
     system: Literal["planted_systems:RightConfig"] = "planted_systems:RightConfig"

@@ -25,21 +25,21 @@ from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.attacks.seen import World, take
 from fedldp.data import Dataset, load_dataset
 from fedldp.recipes import find_recipe
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 EFFORT = Effort(images=12, known=40, matched=2, steps=60, public=300)
 
 
-def world_of(config: SystemConfig, dataset: Dataset | None = None, **more: object) -> World:
+def world_of(config: RunConfig, dataset: Dataset | None = None, **more: object) -> World:
     given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1}
     return World.of(config, dataset, **(given | more))  # type: ignore[arg-type]
 
 
-def digits(name: str, **changes: object) -> SystemConfig:
+def digits(name: str, **changes: object) -> RunConfig:
     return find_recipe(name).config.changed(**changes)
 
 
-def attacked(config: SystemConfig) -> Attack:
+def attacked(config: RunConfig) -> Attack:
     (attack,) = of_reports(world_of(config), EFFORT)
     return attack
 

@@ -23,17 +23,17 @@ from fedldp.audit.attacks.membership import (
 from fedldp.audit.attacks.results import curve
 from fedldp.audit.attacks.seen import World
 from fedldp.recipes import find_recipe
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 EFFORT = Effort(clients=30, runs=3, rounds=2, candidates=200)
 
 
-def world_of(config: SystemConfig, **more: object) -> World:
+def world_of(config: RunConfig, **more: object) -> World:
     given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1, "visits": 1e8}
     return World.of(config, None, **(given | more))  # type: ignore[arg-type]
 
 
-def digits(name: str, **changes: object) -> SystemConfig:
+def digits(name: str, **changes: object) -> RunConfig:
     return find_recipe(name).config.changed(**changes)
 
 

@@ -11,14 +11,14 @@ from fedldp.audit.attacks.property import of_reports
 from fedldp.audit.attacks.seen import World
 from fedldp.data import Dataset
 from fedldp.recipes import find_recipe
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 
-def world_of(config: SystemConfig, dataset: Dataset | None = None, seed: int = 0) -> World:
+def world_of(config: RunConfig, dataset: Dataset | None = None, seed: int = 0) -> World:
     return World.of(config, dataset, seed=seed, most_examples=14, rounds=1)
 
 
-def digits(name: str, **changes: Any) -> SystemConfig:
+def digits(name: str, **changes: Any) -> RunConfig:
     return find_recipe(name).config.changed(**changes)
 
 

@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.audit.attacks import QUICK, Attack, Effort, attack
 from fedldp.audit.attacks.seen import World, weakest
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.errors import ConfigError
 from fedldp.recipes import find_recipe, recipes
-from fedldp.systems import SystemConfig, systems
-from fedldp.systems.fedavg import FedAvgConfig
+from fedldp.systems import RunConfig, systems
 
 TINY = Effort(
     most_examples=6,
@@ -34,7 +34,7 @@ LIKE_OTHERS = {
 }  # fmt: skip
 
 
-class OwnConfig(FedAvgConfig):
+class OwnConfig(fedavg):
     system: Literal["test_attacks:OwnConfig"] = "test_attacks:OwnConfig"  # type: ignore[assignment]
 
 
@@ -53,7 +53,7 @@ def check(found: list[Attack]) -> None:
             assert each.pictures
 
 
-def quickened(config: SystemConfig) -> SystemConfig:
+def quickened(config: RunConfig) -> RunConfig:
     epochs = [name for name in type(config).model_fields if "epochs" in name]
     return config.changed(**{n: 1 for n in epochs if getattr(config, n) is not None})
 

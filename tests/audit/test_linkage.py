@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedldp
+from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, Habits, by_rank, draw_windows
 from fedldp.audit.contents import Inside, content_hits, masked_hits, masked_vectors
 from fedldp.audit.linkage import Effort, Link, linkage, timing
@@ -19,7 +20,6 @@ from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.randomness import Stream
-from fedldp.systems.settings import Delays
 from fedldp.transport import Delivery
 from fedldp.transport.schedule import delay_of_run, draw_schedule
 from fedldp.transport.shuffler import Shuffler

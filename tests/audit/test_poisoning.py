@@ -12,6 +12,8 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.presets.central_dp import central_dp
+from fedldp.algorithms.presets.cldp_fed import cldp_fed
 from fedldp.audit.crowd import accepts_report, accuracy_of
 from fedldp.audit.forging import Forger, made_of
 from fedldp.audit.influence import Step, influence
@@ -23,9 +25,7 @@ from fedldp.errors import ConfigError
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems import Problem, SystemConfig
-from fedldp.systems.central_dp import CentralDpConfig
-from fedldp.systems.cldp_fed import CldpFedConfig
+from fedldp.systems import Problem, RunConfig
 from fedldp.wire import Question
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -40,7 +40,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def inputs_of(config: SystemConfig) -> Inputs:
+def inputs_of(config: RunConfig) -> Inputs:
     return Inputs.of(config, None, None)
 
 
@@ -151,14 +151,14 @@ def test_no_report_of_bits_has_more_influence_than_the_encoding_allows(tmp_path:
 
 def test_the_influence_of_numbers_within_a_clip() -> None:
     config = fedldp.recipe("cldp-fed-digits")
-    assert isinstance(config, CldpFedConfig)
+    assert isinstance(config, cldp_fed)
     most = 2 * config.clip / config.round_size
     assert influence(config, DIGITS).most == pytest.approx(most, rel=1e-4)
 
 
 def test_a_server_that_clips_bounds_the_influence_of_plain_floats() -> None:
     config = fedldp.recipe("central-dp-digits")
-    assert isinstance(config, CentralDpConfig)
+    assert isinstance(config, central_dp)
     assert config.clip is not None
     found = influence(config, DIGITS)
     assert found.norm == pytest.approx(2 * config.clip / config.round_size, rel=1e-3)

@@ -16,12 +16,12 @@ from fedldp.audit.playing import play
 from fedldp.audit.systems import QUICK, SystemQuestion
 from fedldp.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import SystemConfig, systems
+from fedldp.systems import RunConfig, systems
 
 CONFIDENCE = 0.999
 
 
-def questions(config: SystemConfig, chosen: Callable[[Any], bool]) -> list[Any]:
+def questions(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
     found = questions_of(config, problem_of(config, None), QUICK)
     return [each for each in found if isinstance(each, SystemQuestion) and chosen(each)]
 
@@ -35,14 +35,14 @@ def small(unit: str, how: str = "") -> Callable[[Any], bool]:
     )
 
 
-def audited(config: SystemConfig, chosen: Callable[[Any], bool]) -> Any:
+def audited(config: RunConfig, chosen: Callable[[Any], bool]) -> Any:
     asked = questions(config, chosen)
     assert asked
     return play("", asked, confidence=CONFIDENCE, trials=None, seed=0)
 
 
 # Where each shows.
-BUGS: list[tuple[type[SystemConfig], str, str]] = [
+BUGS: list[tuple[type[RunConfig], str, str]] = [
     (planted_systems.NoClipConfig, "client-round", ""),
     (planted_systems.CountToldConfig, "client-round", ""),
     (planted_systems.RefusalTellsConfig, "client-round", ""),
@@ -61,9 +61,7 @@ BUGS: list[tuple[type[SystemConfig], str, str]] = [
         for at, bug in enumerate(BUGS)
     ],
 )
-def test_a_planted_mistake_of_a_system_is_found(
-    cls: type[SystemConfig], unit: str, how: str
-) -> None:
+def test_a_planted_mistake_of_a_system_is_found(cls: type[RunConfig], unit: str, how: str) -> None:
     found = audited(cls.model_validate({}), small(unit, how))
     assert found.verdict == "bug"
     assert found.confidence == CONFIDENCE

@@ -20,6 +20,8 @@ import fedldp
 from fedldp.accounting.budget import Budget, cost
 from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.algorithms.presets.central_dp import central_dp
+from fedldp.algorithms.settings import ClientBudget
 from fedldp.client.keys import SecretKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
@@ -30,9 +32,7 @@ from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.systems import Problem, SystemConfig, ldpfl_sound
-from fedldp.systems.central_dp import CentralDpConfig
-from fedldp.systems.settings import ClientBudget
+from fedldp.systems import Problem, RunConfig, ldpfl_sound
 from fedldp.wire import (
     Answer,
     Broadcast,
@@ -255,7 +255,7 @@ def test_keys_of_another_run_are_refused_at_the_start(tmp_path: Path) -> None:
 
 
 def test_the_scale_of_central_noise_does_not_tell_how_many_answered() -> None:
-    config = CentralDpConfig(
+    config = central_dp(
         dataset="digits",
         num_clients=100,
         clients_per_round=10,
@@ -278,7 +278,7 @@ def test_the_scale_of_central_noise_does_not_tell_how_many_answered() -> None:
     assert spread(1) == pytest.approx(spread(10), rel=0.2)
 
 
-def refusing(rounds: int) -> SystemConfig:
+def refusing(rounds: int) -> RunConfig:
     """Return a configuration whose clients refuse from their third report on."""
     config = fedldp.recipe("ldp-fl-digits").changed(
         num_clients=10,

@@ -31,7 +31,7 @@ from fedldp.mechanisms import Mechanism
 from fedldp.parts.sides import Batch, LocalUpdate, Update
 from fedldp.parts.tensors import one_thread
 from fedldp.randomness import Stream
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 from fedldp.wire import (
     Broadcast,
     Refusal,
@@ -199,7 +199,7 @@ class Watch:
 @every_config
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomise(
-    config: SystemConfig, change: Callable[[Broadcast], Broadcast], tmp_path: Path
+    config: RunConfig, change: Callable[[Broadcast], Broadcast], tmp_path: Path
 ) -> None:
     case, events = Case.of(config), events_of(config)
     keys = FixedKeys(0, not deploys(config))

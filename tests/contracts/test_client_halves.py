@@ -39,13 +39,13 @@ from fedldp.accounting.events import Event, NoData
 from fedldp.accounting.ledger import Ledgers, Place
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.algorithms.settings import ClientBudget, Target
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.parts.per_client import of_client
 from fedldp.parts.sides import Encoder, Senders
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.plan import plan
-from fedldp.systems import SystemConfig, systems
-from fedldp.systems.settings import ClientBudget, Target
+from fedldp.systems import RunConfig, systems
 from fedldp.wire import (
     Broadcast,
     Reason,
@@ -87,7 +87,7 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
 @pytest.mark.sampled(6)
 @every_config
 def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
-    config: SystemConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
+    config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     case, events = Case.of(config), events_of(config)
     keys = secret_keys if deploys(config) else simulation_keys
@@ -124,7 +124,7 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
 @pytest.mark.sampled(8)
 @every_config
 def test_with_the_keys_of_a_simulation_it_answers_what_the_simulator_does(
-    config: SystemConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
+    config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     case = Case.of(config)
     talk = case.talk(simulation_keys, tmp_path / "talk")
@@ -152,7 +152,7 @@ OF_TABLES = ("client_column", "test_file")
 """They are of a table of the user's own, which these systems' digits are not."""
 
 
-def marked(config: SystemConfig) -> tuple[SystemConfig, list[str]]:
+def marked(config: RunConfig) -> tuple[RunConfig, list[str]]:
     """Return a configuration whose settings for a simulation alone can be told again in a text."""
     texts = []
     for place, name in enumerate(sorted(config.simulation_only.difference(OF_TABLES)), 1):
@@ -165,7 +165,7 @@ def marked(config: SystemConfig) -> tuple[SystemConfig, list[str]]:
     return config, texts
 
 
-def with_own_values(config: SystemConfig) -> tuple[SystemConfig, dict[str, list[float]]]:
+def with_own_values(config: RunConfig) -> tuple[RunConfig, dict[str, list[float]]]:
     """Return a configuration in which every client has its own value of each setting it may."""
     found: dict[str, list[float]] = {}
     for name in config.per_client:
@@ -183,7 +183,7 @@ def with_own_values(config: SystemConfig) -> tuple[SystemConfig, dict[str, list[
 
 
 @every_config
-def test_a_client_is_told_nothing_that_is_not_for_it(config: SystemConfig) -> None:
+def test_a_client_is_told_nothing_that_is_not_for_it(config: RunConfig) -> None:
     config, marks = marked(config)
     config, values = with_own_values(config)
     case = Case.of(config)
@@ -248,7 +248,7 @@ class Spied:
 @pytest.mark.sampled(6)
 @every_config
 def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
-    config: SystemConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     case = Case.of(config)
     talk = case.talk(simulation_keys, tmp_path / "talk")

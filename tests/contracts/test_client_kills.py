@@ -32,7 +32,7 @@ from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.runtime import ClientRuntime
 from fedldp.parts.sides import ClientSide
 from fedldp.parts.tensors import one_thread
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 from fedldp.wire import (
     Refusal,
     Report,
@@ -114,7 +114,7 @@ STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientSide], None]] = {
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", first_of_each(DEPLOYED, lambda config: config.system))
 def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
-    config: SystemConfig, tmp_path: Path
+    config: RunConfig, tmp_path: Path
 ) -> None:
     case = Case.of(config)
     talk = case.talk(secret_keys, tmp_path / "talk")
@@ -155,7 +155,7 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
 @pytest.mark.sampled(6)
 @every_config
 def test_what_a_client_keeps_for_its_round_outlives_questions_that_it_refuses(
-    config: SystemConfig, tmp_path: Path
+    config: RunConfig, tmp_path: Path
 ) -> None:
     """Else a server could make it forget what it was asked, and ask otherwise."""
     case = Case.of(config)

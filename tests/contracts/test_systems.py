@@ -1,4 +1,4 @@
-"""Every system that the package holds keeps the contract of ``SystemConfig`` and its two halves.
+"""Every system that the package holds keeps the contract of ``RunConfig`` and its two halves.
 
 A system is tried with its recipes on digits, which need no data folder.
 """
@@ -22,6 +22,7 @@ from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.events import Event, NoData
+from fedldp.algorithms.presets.priority import first_layer_of, priority
 from fedldp.errors import ConfigError, RunError
 from fedldp.parts.sides import Update
 from fedldp.recipes import recipes
@@ -29,8 +30,7 @@ from fedldp.server.keys import draws_of_seed
 from fedldp.settings import from_mapping, read_toml, to_toml
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.systems import SystemConfig, systems
-from fedldp.systems.priority import PriorityConfig
+from fedldp.systems import RunConfig, systems
 from fedldp.wire import Broadcast, Report, Vector
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
@@ -46,13 +46,13 @@ FIRST = {config.system: config for config in reversed(ON_DIGITS.values())}
 ROUNDS = 3
 
 
-def shortened(config: SystemConfig) -> SystemConfig:
+def shortened(config: RunConfig) -> RunConfig:
     epochs = {name: getattr(config, name) for name in type(config).model_fields if "epochs" in name}
     few = {name: min(2, value) for name, value in epochs.items() if value is not None}
     return config.changed(rounds=ROUNDS, **few)
 
 
-def halves_of(config: SystemConfig) -> Halves:
+def halves_of(config: RunConfig) -> Halves:
     short = shortened(config)
     return Halves(short.settled(draws_of_seed(short.seed)), problem_of(short, None))
 
@@ -66,9 +66,7 @@ def test_every_system_has_a_recipe_on_digits() -> None:
 
 @pytest.mark.sampled(60)
 @every_recipe
-def test_it_is_frozen_and_comes_back_from_toml_and_json(
-    config: SystemConfig, tmp_path: Path
-) -> None:
+def test_it_is_frozen_and_comes_back_from_toml_and_json(config: RunConfig, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="frozen"):
         config.rounds = 3  # type: ignore[misc]
     path = tmp_path / "recipe.toml"
@@ -78,13 +76,13 @@ def test_it_is_frozen_and_comes_back_from_toml_and_json(
 
 
 @every_system
-def test_every_setting_is_described(cls: type[SystemConfig]) -> None:
+def test_every_setting_is_described(cls: type[RunConfig]) -> None:
     for name, field in cls.model_fields.items():
         assert field.description or name == "system", name
 
 
 @every_system
-def test_no_limit_of_a_setting_is_given_twice(cls: type[SystemConfig]) -> None:
+def test_no_limit_of_a_setting_is_given_twice(cls: type[RunConfig]) -> None:
     """Of two limits of one kind the type's would win, unseen, over the field's own."""
     for name, field in cls.model_fields.items():
         kinds = [type(limit) for limit in field.metadata]
@@ -92,7 +90,7 @@ def test_no_limit_of_a_setting_is_given_twice(cls: type[SystemConfig]) -> None:
 
 
 @every_digits_recipe
-def test_more_clients_in_a_round_than_there_are_is_refused(config: SystemConfig) -> None:
+def test_more_clients_in_a_round_than_there_are_is_refused(config: RunConfig) -> None:
     problem = problem_of(config, None)
     with pytest.raises(ConfigError, match="clients_per_round = "):
         plan(config.changed(clients_per_round=config.num_clients + 1), problem)
@@ -131,7 +129,7 @@ def test_every_statement_names_its_lines() -> None:
 
 
 @every_digits_recipe
-def test_later_rounds_never_make_what_was_released_cost_less(config: SystemConfig) -> None:
+def test_later_rounds_never_make_what_was_released_cost_less(config: RunConfig) -> None:
     longer = config.changed(rounds=5)
     problem = problem_of(longer, None)
     releases = plan(longer, problem).releases
@@ -157,7 +155,7 @@ def results() -> dict[str, Any]:
     return {}
 
 
-def result_of(config: SystemConfig, results: dict[str, Any], folder: Path) -> Any:
+def result_of(config: RunConfig, results: dict[str, Any], folder: Path) -> Any:
     """Return the short run of a configuration, which the tests here share."""
     key = to_toml(config)
     if key not in results:
@@ -167,7 +165,7 @@ def result_of(config: SystemConfig, results: dict[str, Any], folder: Path) -> An
 
 @every_digits_recipe
 def test_it_runs_and_its_ledgers_agree_with_its_statement(
-    config: SystemConfig, results: dict[str, Any], tmp_path: Path
+    config: RunConfig, results: dict[str, Any], tmp_path: Path
 ) -> None:
     result = result_of(config, results, tmp_path)
     assert len(result.rounds) == ROUNDS
@@ -188,7 +186,7 @@ def test_it_runs_and_its_ledgers_agree_with_its_statement(
 @pytest.mark.slow  # of three systems tests/simulation/test_engine.py shows it
 @pytest.mark.parametrize("config", FIRST.values(), ids=FIRST)
 def test_any_number_of_workers_gives_the_same_bits(
-    config: SystemConfig, results: dict[str, Any], tmp_path: Path
+    config: RunConfig, results: dict[str, Any], tmp_path: Path
 ) -> None:
     alone = result_of(config, results, tmp_path)
     with forked_workers():
@@ -204,7 +202,7 @@ def test_any_number_of_workers_gives_the_same_bits(
 @pytest.mark.sampled(5)
 @every_digits_recipe
 def test_an_interrupted_run_continues_as_if_it_had_not_been(
-    config: SystemConfig, results: dict[str, Any], tmp_path: Path
+    config: RunConfig, results: dict[str, Any], tmp_path: Path
 ) -> None:
     whole = result_of(config, results, tmp_path)
 
@@ -228,7 +226,7 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
 
 @pytest.mark.sampled(60)
 @every_recipe
-def test_an_encoder_states_an_event_for_every_exchange(config: SystemConfig) -> None:
+def test_an_encoder_states_an_event_for_every_exchange(config: RunConfig) -> None:
     """Of one round, what is computed from examples is one event: a statement counts no other."""
     halves = halves_of(config)
     for group in halves.config.alike():
@@ -243,7 +241,7 @@ def test_an_encoder_states_an_event_for_every_exchange(config: SystemConfig) -> 
 
 @pytest.mark.sampled(60)
 @every_recipe
-def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: SystemConfig) -> None:
+def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: RunConfig) -> None:
     halves = halves_of(config)
     for client in (0, config.num_clients - 1):
         told = halves.config.for_client(client)
@@ -276,15 +274,15 @@ def reports_of(halves: Halves, update: Any, folder: Path) -> list[Report]:
 
 def trained(halves: Halves, weights: Vector) -> Any:
     """Return what the system's client step would return with these weights."""
-    if isinstance(halves.config, PriorityConfig):
-        features = halves.config.first_layer(halves.problem).num_features
+    if isinstance(halves.config, priority):
+        features = first_layer_of(halves.config, halves.problem).num_features
         return Update(rows=weights[None], aux={"importance": np.zeros((1, features))})
     return weights
 
 
 @every_digits_recipe
 def test_training_that_failed_is_answered_like_one_that_changed_nothing(
-    config: SystemConfig, tmp_path: Path
+    config: RunConfig, tmp_path: Path
 ) -> None:
     """A refusal would tell of the examples, and so would NaN: what is randomised is public."""
     halves = halves_of(config)
@@ -300,13 +298,13 @@ def test_training_that_failed_is_answered_like_one_that_changed_nothing(
 
 
 @every_digits_recipe
-def test_the_server_refuses_a_round_without_reports(config: SystemConfig) -> None:
+def test_the_server_refuses_a_round_without_reports(config: RunConfig) -> None:
     with pytest.raises(RunError):
         halves_of(config).aggregate([])
 
 
 @every_digits_recipe
-def test_reports_have_the_size_that_they_say(config: SystemConfig, tmp_path: Path) -> None:
+def test_reports_have_the_size_that_they_say(config: RunConfig, tmp_path: Path) -> None:
     halves = halves_of(config)
     weights = np.full(halves.layout.size, 0.01, np.float32)
     reports = reports_of(halves, trained(halves, weights), tmp_path)
@@ -318,7 +316,7 @@ def test_reports_have_the_size_that_they_say(config: SystemConfig, tmp_path: Pat
 
 
 @every_digits_recipe
-def test_a_server_begins_again_with_the_same_state(config: SystemConfig) -> None:
+def test_a_server_begins_again_with_the_same_state(config: RunConfig) -> None:
     """And from it with the same broadcast: a run that is resumed goes on as it was."""
     one, other = halves_of(config), halves_of(config)
     assert one.first.round == other.first.round == one.broadcast.round == 1

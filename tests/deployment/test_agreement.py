@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     Agreement,
@@ -21,17 +22,16 @@ from fedldp.deployment.policy import read_policy
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.recipes import find_recipe, recipes
 from fedldp.systems import systems
-from fedldp.systems.base import Problem, SystemConfig
 
 SITES = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
 DIGITS = Problem((1, 8, 8), 10, 1437)
 
 
-def quick(**settings: Any) -> SystemConfig:
+def quick(**settings: Any) -> RunConfig:
     return find_recipe("quickstart").config.changed(**{"num_clients": 4, "rounds": 2, **settings})
 
 
-def agreed(config: SystemConfig | None = None, channel: Any = "named", **given: Any) -> Agreement:
+def agreed(config: RunConfig | None = None, channel: Any = "named", **given: Any) -> Agreement:
     found = quick() if config is None else config
     return agree(found, given.pop("problem", DIGITS), SITES, channel=channel, **given)
 
@@ -46,7 +46,7 @@ def refusal(call: Any, *given: Any, **named: Any) -> str:
     return line
 
 
-def on_digits(name: str) -> SystemConfig | None:
+def on_digits(name: str) -> RunConfig | None:
     """Return a recipe for four sites and digits; None where its lists are for more clients."""
     config = recipes()[name].config
     if any(isinstance(getattr(config, each), list) for each in config.per_client):
@@ -56,7 +56,7 @@ def on_digits(name: str) -> SystemConfig | None:
     )
 
 
-def tried(config: SystemConfig, channel: str) -> Agreement | str:
+def tried(config: RunConfig, channel: str) -> Agreement | str:
     """Return an agreement, or why there is none; anything but a refusal fails."""
     try:
         return agreed(config, channel)

@@ -9,6 +9,7 @@ import pytest
 from worlds import make_world
 
 from fedldp import recipe
+from fedldp.algorithms.config import Problem
 from fedldp.data import Columns
 from fedldp.deployment import server
 from fedldp.deployment.agreeing import agree, input_of
@@ -16,7 +17,6 @@ from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.source import open_source
 from fedldp.errors import ConfigError, DataError
 from fedldp.evaluating import evaluate, predict
-from fedldp.systems.base import Problem
 
 AGREED = Columns(
     scaled={"age": (0.0, 100.0)}, categories={"sex": ("f", "m")}, classes=("no", "yes")

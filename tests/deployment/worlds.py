@@ -14,6 +14,7 @@ import numpy as np
 import tomli_w
 
 from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.algorithms.config import RunConfig
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import make_identity, read_public
@@ -23,7 +24,6 @@ from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
 from fedldp.settings import resolve
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems.base import SystemConfig
 from fedldp.wire import Report, read_answer, read_question
 
 Body = bytes | None
@@ -73,7 +73,7 @@ class World:
     """A run's agreement, its sites' policies, and the folder that all of it is in."""
 
     folder: Path
-    config: SystemConfig
+    config: RunConfig
     agreement: Agreement
     policies: list[SitePolicy]
     inputs: Inputs

@@ -28,7 +28,7 @@ from fedldp.server.loop import Loop
 from fedldp.settings import resolve
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 from fedldp.transport.in_process import InProcess
 from fedldp.wire import Refusal, read_answer
 from gate import golden
@@ -203,7 +203,7 @@ def changes(recorded: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
     return golden.changes(recorded, found, nearly=nearly, tolerances=TOLERANCES | golden.TOLERANCES)
 
 
-def configuration(name: str) -> SystemConfig:
+def configuration(name: str) -> RunConfig:
     """Return the configuration of a run."""
     recipe, settings = RUNS[name]
     return resolve(recipe, settings)
@@ -358,7 +358,7 @@ def table(releases: Releases) -> list[dict[str, Any]]:
     ]
 
 
-def _agreement(config: SystemConfig, channel: Any) -> dict[str, str] | None:
+def _agreement(config: RunConfig, channel: Any) -> dict[str, str] | None:
     """Return digests of an agreement between three sites; None where they cannot run it."""
     sites = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("north", "south", "west")}
     with mock.patch.object(os, "urandom", bytes):

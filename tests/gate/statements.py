@@ -11,7 +11,7 @@ from fedldp.recipes import find_recipe, recipes
 from fedldp.settings import resolve
 from fedldp.simulation.plan import Plan, plan, problem_of
 from fedldp.simulation.result import config_document, run_name
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 from gate.golden import FOLDER, as_read, one_core
 
 STATEMENTS = FOLDER / "statements"
@@ -55,7 +55,7 @@ _made: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 """By configuration, for recipes have second names."""
 
 
-def _of(config: SystemConfig) -> tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _of(config: RunConfig) -> tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]:
     with one_core():
         planned = plan(config, problem_of(config, NO_DATA))
     document = config_document(planned.config, recipe=None, own_data=None)

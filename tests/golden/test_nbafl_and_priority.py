@@ -14,10 +14,10 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.presets.priority import first_layer_of, priority
 from fedldp.parts.feature_importance import variance_importance
 from fedldp.parts.sides import Update
 from fedldp.systems import Problem
-from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import Broadcast
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -37,9 +37,9 @@ def digest(name: str, **settings: Any) -> str:
 
     def update(index: int) -> Any:
         after = weights + np.float32(index + 1) * steps
-        if not isinstance(config, PriorityConfig):
+        if not isinstance(config, priority):
             return after
-        pair = map(config.first_layer(DIGITS).weights, (weights, after))
+        pair = map(first_layer_of(config, DIGITS).weights, (weights, after))
         importance = variance_importance(*pair)
         return Update(rows=after[None], aux={"importance": importance[None]})
 

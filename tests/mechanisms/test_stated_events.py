@@ -27,11 +27,11 @@ from fedldp.accounting.events import (
     Several,
     TwoValuedBits,
 )
+from fedldp.algorithms.config import Problem
 from fedldp.deployment.agreeing import agree
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, mechanisms, stated_event
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.systems.base import Problem
 from fedldp.wire import Reason
 
 PURE = PureReport(epsilon=1.0)

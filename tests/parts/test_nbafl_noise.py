@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedldp.algorithms.nbafl import downlink_noise
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms.gaussian import Gaussian
@@ -18,7 +19,6 @@ from fedldp.parts.nbafl import NbaflNoise, smallest_share
 from fedldp.parts.sides import State
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_secret, draws_of_seed
-from fedldp.systems._nbafl import downlink_noise
 from fedldp.wire import Report
 
 

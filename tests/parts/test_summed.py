@@ -30,7 +30,7 @@ from fedldp.parts.summed_server import SumOfRound, summed_server
 from fedldp.server.keys import draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 from fedldp.transport import Delivery
 from fedldp.wire import (
     Broadcast,
@@ -47,7 +47,7 @@ N = 6
 Meddle = Callable[[int, Question, Report | Refusal], Report | Refusal | None]
 
 
-def config(**settings: Any) -> SystemConfig:
+def config(**settings: Any) -> RunConfig:
     return fedldp.recipe(
         "quickstart", **{"num_clients": N, "rounds": 2, "local_epochs": 1, **settings}
     )
@@ -65,7 +65,7 @@ class Channel:
         meddle: changes an answer on its way, or loses it.
     """
 
-    config: SystemConfig
+    config: RunConfig
     folder: Path
     roster: Roster | None = None
     secret: bool = False
@@ -126,7 +126,7 @@ class Channel:
         return loop.go(first, lambda state, record: self.records.append(record)).weights
 
 
-def simulated(made: SystemConfig) -> np.ndarray[Any, Any]:
+def simulated(made: RunConfig) -> np.ndarray[Any, Any]:
     return np.concatenate([w.ravel() for w in fedldp.run(made).weights.values()])
 
 

@@ -21,12 +21,12 @@ from fedldp.reproduction.runner import Job, estimate, jobs, run_all
 from fedldp.reproduction.targets import Gain, Target
 from fedldp.settings import resolve
 from fedldp.simulation.engine import simulate
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 BASE = find_recipe("fedavg-digits").config.changed(num_clients=4, local_epochs=1)
 
 
-def cell(name: str, config: SystemConfig, accuracy: float | None = None) -> Recipe:
+def cell(name: str, config: RunConfig, accuracy: float | None = None) -> Recipe:
     return Recipe(
         name=name,
         config=config,
@@ -164,7 +164,7 @@ ONLY_ADD = {
     name: recipe.config
     for name, recipe in recipes().items()
     if recipe.config.dataset == "digits"
-    and recipe.config.rounds_only_add
+    and recipe.config.longer_begins_with_shorter
     and recipe.same_as is None
 }
 
@@ -178,7 +178,7 @@ def test_systems_that_say_so_are_the_expected_ones() -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", ONLY_ADD.values(), ids=ONLY_ADD)
-def test_a_longer_run_begins_with_the_shorter(config: SystemConfig, tmp_path: Path) -> None:
+def test_a_longer_run_begins_with_the_shorter(config: RunConfig, tmp_path: Path) -> None:
     if config.system == "ldpfl":
         config = config.changed(encoder_epochs=1, local_epochs=1)
     short, long = (simulate(config.changed(rounds=n), data_dir=tmp_path) for n in (1, 2))

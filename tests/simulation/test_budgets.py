@@ -22,7 +22,7 @@ from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, plan, problem_of, state
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=false",
         "--set", "num_clients=6", "--set", "local_epochs=1", "--workers", 1)  # fmt: skip
@@ -137,7 +137,7 @@ SHUFFLED: dict[str, Any] = SOME | {
 }  # fmt: skip
 
 
-def expected(config: SystemConfig, most: int) -> list[tuple[list[int], int]]:
+def expected(config: RunConfig, most: int) -> list[tuple[list[int], int]]:
     """Return who takes part in each round, and how many refuse, if all can answer so often."""
     answered: Counter[int] = Counter()
     found = []
@@ -149,7 +149,7 @@ def expected(config: SystemConfig, most: int) -> list[tuple[list[int], int]]:
     return found
 
 
-def weights_without_refusals(config: SystemConfig, most: int) -> np.ndarray:
+def weights_without_refusals(config: RunConfig, most: int) -> np.ndarray:
     """Return the last weights where each round's mean is of those who can pay, computed by hand."""
     inputs = Inputs.of(config, None, None)
     halves = Halves(config, inputs.problem)

@@ -18,7 +18,7 @@ from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.settings import to_toml
 from fedldp.simulation import ray_cluster
 from fedldp.simulation.engine import Result, simulate
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def assert_same(one: Result, other: Result) -> None:
     assert one.privacy == other.privacy
 
 
-def watched(**settings: Any) -> SystemConfig:
+def watched(**settings: Any) -> RunConfig:
     return quick(model="watched_model:Watched", num_clients=12, rounds=2, **settings)
 
 

@@ -28,8 +28,7 @@ from fedldp.simulation import participation
 from fedldp.simulation.engine import Result
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.population import Population
-from fedldp.systems import Problem, SystemConfig
-from fedldp.systems.fedavg import FedAvgConfig
+from fedldp.systems import Problem, RunConfig, find_system
 from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.transport import one_by_one
 from fedldp.transport.in_process import InProcess
@@ -56,16 +55,16 @@ def small_data(examples: int = 60, seed: int = 0) -> Dataset:
     )
 
 
-def fedavg(**settings: Any) -> FedAvgConfig:
+def fedavg(**settings: Any) -> RunConfig:
     known: dict[str, Any] = {
         "dataset": "digits", "model": "logistic", "num_clients": 4, "rounds": 2,
         "local_epochs": 1, "batch_size": 1000, "learning_rate": 0.5,
     }  # fmt: skip
-    return FedAvgConfig(**known | settings)
+    return find_system("fedavg")(**known | settings)
 
 
 def ldp_fl(**settings: Any) -> LdpFlConfig:
-    shared = fedavg(**{k: v for k, v in settings.items() if k in SystemConfig.model_fields})
+    shared = fedavg(**{k: v for k, v in settings.items() if k in RunConfig.model_fields})
     known = shared.model_dump(exclude={"system", "weighting"})
     return LdpFlConfig(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
 
@@ -74,7 +73,7 @@ class Clients:
     """Simulated clients with given examples, whom this process asks."""
 
     def __init__(
-        self, config: SystemConfig, data: Dataset, members: Sequence[np.ndarray], folder: Path
+        self, config: RunConfig, data: Dataset, members: Sequence[np.ndarray], folder: Path
     ) -> None:
         problem = Problem(data.input_shape, data.num_classes, len(data.train))
         self.halves = Halves(config, problem)
@@ -103,7 +102,7 @@ class Clients:
         return [content for _, content in deliveries]
 
 
-def participants(config: SystemConfig, round: int) -> list[int]:
+def participants(config: RunConfig, round: int) -> list[int]:
     return list(participation.participants(config, round, draws_of_seed(config.seed)))
 
 

@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def own(**settings: Any) -> fedldp.systems.SystemConfig:
+def own(**settings: Any) -> fedldp.systems.RunConfig:
     base = {"dataset": "own.csv", "client_column": "who", "num_clients": 6, "rounds": 2}
     return fedldp.recipe(
         "quickstart", model="logistic", shuffle=False, standardise=False, **{**base, **settings}

@@ -25,7 +25,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.simulation.population import Population, Watched
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 from fedldp.wire import (
     Broadcast,
     Question,
@@ -269,7 +269,7 @@ def test_the_rule_looks_at_the_model_and_the_batch(
 def test_a_system_without_such_a_step_answers_one_by_one(tmp_path: Path) -> None:
     population = population_of("priority-digits", tmp_path)
     assert population.group == 1
-    assert isinstance(population.config, SystemConfig)
+    assert isinstance(population.config, RunConfig)
     message, _ = question(population)
     assert len(packed(population, message, [0, 1], MemoryLedger())) == 2
 

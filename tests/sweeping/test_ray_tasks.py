@@ -17,7 +17,7 @@ import fedldp
 from fedldp.simulation.engine import simulate
 from fedldp.sweeping import ray_tasks
 from fedldp.sweeping.one_run import Means, Order
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
 
@@ -73,7 +73,7 @@ def done_by(here: Here, orders: Sequence[Order]) -> dict[str, str | None]:
     ids=["plain", "arrivals", "kept by clients"],
 )
 def test_stretches_of_a_round_are_the_whole_run(
-    config: SystemConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
     here, place = Here(), tmp_path / "run"

@@ -9,7 +9,7 @@ from clients import Halves
 
 from fedldp.data import Examples
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, SystemConfig
+from fedldp.systems import Problem, RunConfig
 
 PROBLEM = Problem((1, 8, 8), 10, 60)
 SMALL: dict[str, Any] = {
@@ -32,11 +32,11 @@ def with_another(examples: Examples, place: int) -> Examples:
     return Examples(features, labels)
 
 
-def halves(config: SystemConfig) -> Halves:
+def halves(config: RunConfig) -> Halves:
     return Halves(config, PROBLEM)
 
 
-def lines(config: SystemConfig, unit: str) -> list[dict[str, Any]]:
+def lines(config: RunConfig, unit: str) -> list[dict[str, Any]]:
     """Return what the statement says of a unit."""
     found = plan(config, PROBLEM).privacy["guarantees"]
     return [line for line in found if line["unit"] == unit]

@@ -22,6 +22,13 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
 )
+from fedldp.algorithms.presets.central_dp import central_dp, gaussian, of_broadcast
+from fedldp.algorithms.presets.dp_sgd import dp_sgd
+from fedldp.algorithms.presets.dp_sgd import sums as sums_of
+from fedldp.algorithms.presets.nbafl import nbafl
+from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.presets.priority_public import priority_public
+from fedldp.algorithms.presets.privunit_fl import privunit_fl
 from fedldp.data import Examples
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
@@ -30,12 +37,6 @@ from fedldp.parts.noisy_sums import NoisySums
 from fedldp.parts.private_sgd import PrivateSgd
 from fedldp.randomness import Stream
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems.central_dp import CentralDpConfig
-from fedldp.systems.dp_sgd import DpSgdConfig
-from fedldp.systems.nbafl import NbaflConfig
-from fedldp.systems.priority import PriorityConfig
-from fedldp.systems.priority_public import PriorityPublicConfig
-from fedldp.systems.privunit_fl import PrivUnitFlConfig
 from fedldp.wire import Broadcast
 
 CPU = torch.device("cpu")
@@ -58,14 +59,14 @@ def test_nbafl_has_its_published_noise_and_the_guarantee_of_its_clip() -> None:
 
 def test_an_example_count_in_clear_leaves_no_guarantee() -> None:
     for send in ("weights", "update"):
-        config = NbaflConfig(**SMALL, epsilon=1.0, clip=1.0, weighting="examples", send=send)
+        config = nbafl(**SMALL, epsilon=1.0, clip=1.0, weighting="examples", send=send)
         assert {line["kind"] for line in lines(config, "client-run")} == {"none"}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("importance", ["variance", "sensitivity"])
 def test_priority_proves_nothing_whatever_its_settings(share: float, importance: Any) -> None:
-    config = PriorityConfig(
+    config = priority(
         **{**SMALL, "model": "mlp"}, epsilon_low=1.0, epsilon_high=10.0, clip=1.0,
         noisier_share=share, importance=importance,
     )  # fmt: skip
@@ -79,7 +80,7 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
     send: Any, round: int
 ) -> None:
     """With equal noise two clients' reports differ as their clipped vectors do, mask included."""
-    config = PriorityPublicConfig(
+    config = priority_public(
         **SMALL, epsilon=5.0, clip=0.01, noise_ratio=7.0, noisier_share=0.4, send=send
     )
     both = halves(config)
@@ -96,7 +97,7 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
     ]
     apart = np.linalg.norm(sent[0].astype(np.float64) - sent[1])
     assert isinstance(event, GaussianReport)
-    least = config.mechanism()
+    least = config.algorithm(PROBLEM).release(0).mechanism
     assert 0 < apart <= 2 * least.ball.radius
     assert event.mu >= 2 * least.ball.radius / 2.0**least.scale_bits
 
@@ -105,8 +106,8 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
 
 
 def test_how_a_client_samples_does_not_tell_how_many_examples_it_has() -> None:
-    config = DpSgdConfig(**SMALL, noise_multiplier=1.0, partition="power-law:1", local_epochs=3)
-    sums = config.sums(PROBLEM)
+    config = dp_sgd(**SMALL, noise_multiplier=1.0, partition="power-law:1", local_epochs=3)
+    sums = sums_of(config, PROBLEM)
     released = halves(config).encoder().event()
     assert isinstance(released, PerRecord)
     event = released.record
@@ -142,7 +143,7 @@ def test_with_dropout_too_one_example_moves_a_step_by_twice_the_clip_at_most(
 ) -> None:
     torch.manual_seed(0)
     sums = NoisySums(steps=1, sampling_rate=1.0, batch_size=1, clip=0.5, noise_multiplier=1e-6)
-    config = DpSgdConfig(**{**SMALL, "model": "own_models:dropout"}, noise_multiplier=1.0)
+    config = dp_sgd(**{**SMALL, "model": "own_models:dropout"}, noise_multiplier=1.0)
     step = PrivateSgd(config.sgd(PROBLEM, CPU).model, sums, 1.0, CPU)
     told = Broadcast(round=1, weights=np.zeros(650, np.float32))
     own = images(12)
@@ -162,8 +163,8 @@ def test_with_dropout_too_one_example_moves_a_step_by_twice_the_clip_at_most(
 def test_the_downlink_counts_no_more_noise_than_there_is_and_no_rarer_samples(
     noise: float, per_round: int | None
 ) -> None:
-    config = CentralDpConfig(**SMALL, noise_multiplier=noise, clip=0.3, clients_per_round=per_round)
-    event, mechanism = halves(config).server.downlink, config.mechanism(0.3)
+    config = central_dp(**SMALL, noise_multiplier=noise, clip=0.3, clients_per_round=per_round)
+    event, mechanism = halves(config).server.downlink, gaussian(config, 0.3)
     assert isinstance(event, SampledClientsGaussian)
     assert event.noise_multiplier * mechanism.ball.radius < 2.0**mechanism.scale_bits
     # Of three clients, one that was not drawn knows so: it sees a sample of the other two.
@@ -174,10 +175,10 @@ def test_the_downlink_counts_no_more_noise_than_there_is_and_no_rarer_samples(
 
 
 def test_an_account_refuses_a_vector_that_the_run_would_refuse() -> None:
-    config = CentralDpConfig(**SMALL, noise_multiplier=1e3, clip=1.0)
-    length = 4 * config.mechanism(1.0).ball.radius ** 2
+    config = central_dp(**SMALL, noise_multiplier=1e3, clip=1.0)
+    length = 4 * gaussian(config, 1.0).ball.radius ** 2
     with pytest.raises(ConfigError, match="too long for this much noise"):
-        config.downlink(length)
+        of_broadcast(config, length)
 
 
 # PrivUnit FL
@@ -186,9 +187,9 @@ def test_an_account_refuses_a_vector_that_the_run_would_refuse() -> None:
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 32.0, 500.0, 5000.0])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.9])
 def test_direction_and_length_together_keep_to_the_budget(epsilon: float, share: float) -> None:
-    config = PrivUnitFlConfig(**SMALL, epsilon=epsilon, length_share=share)
+    config = privunit_fl(**SMALL, epsilon=epsilon, length_share=share)
     for size in (1, 2, 650, 100_000):
-        mechanism = config.mechanism
+        mechanism = config.composition.calibration.every
         event = mechanism.event(size)
         assert isinstance(event, PureReport)
         assert event.idealised

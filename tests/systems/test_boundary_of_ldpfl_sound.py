@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.budget import cost
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureReport, Several
 from fedldp.accounting.guarantees import IDEALISED, ONCE
+from fedldp.algorithms.settings import ClientBudget
 from fedldp.data import Dataset, Examples, partition
 from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms.privunit import PrivUnit
@@ -27,7 +28,6 @@ from fedldp.randomness import Stream
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
-from fedldp.systems.settings import ClientBudget
 from fedldp.wire import Broadcast
 
 

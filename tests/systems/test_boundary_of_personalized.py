@@ -14,7 +14,7 @@ from fedldp.data import Dataset, Examples
 from fedldp.errors import ConfigError
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
-from fedldp.systems import Problem, SystemConfig
+from fedldp.systems import Problem, RunConfig
 from fedldp.systems.personalized import PersonalizedConfig
 from fedldp.systems.personalized_sound import PersonalizedSoundConfig
 
@@ -46,7 +46,7 @@ def settings(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_client_reports_however_few_examples_it_has(
-    kind: type[SystemConfig], changes: dict[str, Any], probability: float
+    kind: type[RunConfig], changes: dict[str, Any], probability: float
 ) -> None:
     """A refusal would tell the number, which no event charges for."""
     shares = {"partition": "power-law:3", "sampling_probability": probability, "epsilon": 1.0}

@@ -20,18 +20,18 @@ from fedldp.errors import ConfigError, RunError
 from fedldp.parts.sides import State
 from fedldp.server.keys import draws_of_secret
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, SystemConfig
+from fedldp.systems import Problem, RunConfig
 from fedldp.wire import Report
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 SIZE = 650
 
 
-def config_of(**settings: Any) -> SystemConfig:
+def config_of(**settings: Any) -> RunConfig:
     return fedldp.recipe("central-dp-digits", **settings)
 
 
-def step(config: SystemConfig, updates: NDArray[np.float64], *, round: int = 1) -> NDArray[Any]:
+def step(config: RunConfig, updates: NDArray[np.float64], *, round: int = 1) -> NDArray[Any]:
     """Return what one server step adds to the weights, given each client's change of them."""
     start = np.linspace(-1, 1, SIZE).astype(np.float32)
     reports = [
@@ -129,7 +129,7 @@ def test_replacing_one_client_moves_the_sum_by_twice_the_clip_at_most(
 # The statement
 
 
-def lines(config: SystemConfig) -> dict[tuple[str, str], dict[str, Any]]:
+def lines(config: RunConfig) -> dict[tuple[str, str], dict[str, Any]]:
     found = plan(config, PROBLEM).privacy["guarantees"]
     assert len({(line["unit"], line["adversary"]) for line in found}) == len(found)
     return {(line["unit"], line["adversary"]): line for line in found}

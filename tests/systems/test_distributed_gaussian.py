@@ -13,6 +13,7 @@ from documents import check_run, document
 
 import fedldp
 from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.algorithms.settings import ClientBudget
 from fedldp.errors import ConfigError, RunError
 from fedldp.parts.sides import State, Update, publish_weights
 from fedldp.server.keys import draws_of_seed
@@ -20,7 +21,6 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.systems.settings import ClientBudget
 from fedldp.wire import Report, Sensitive
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -134,7 +134,7 @@ def test_an_update_that_is_not_finite_is_a_change_of_nothing_with_all_its_noise(
     spoilt[3] = np.inf
     reports = [both.encode(each, told, sender_of(1, 0)) for each in (spoilt, None, START)]
     assert reports[0] == reports[1] == reports[2]
-    words = both.config.mechanism(PROBLEM).unpack(reports[0].payload)  # type: ignore[attr-defined]
+    words = both.encoder().release.mechanism.unpack(reports[0].payload)  # type: ignore[attr-defined]
     assert len(set(words.tolist())) > 500
 
 
@@ -169,8 +169,10 @@ def test_who_sees_single_reports_learns_nearly_all() -> None:
 
 def test_untrusted_clients_lower_the_summands_and_so_raise_the_noise_of_the_others() -> None:
     trusting, wary = config_of(), config_of(untrusted_clients=50)
-    radii = [config.mechanism(PROBLEM).radius for config in (trusting, wary)]
-    scales = [config.mechanism(PROBLEM).scale_bits for config in (trusting, wary)]
+    radii = [config.algorithm(PROBLEM).release(0).mechanism.radius for config in (trusting, wary)]
+    scales = [
+        config.algorithm(PROBLEM).release(0).mechanism.scale_bits for config in (trusting, wary)
+    ]
     noise = [2**scale / radius for scale, radius in zip(scales, radii, strict=True)]
     assert noise[1] / noise[0] == pytest.approx(math.sqrt(2), rel=0.01)
     line = lines(wary)["client-run", "summing-server"]
@@ -183,7 +185,7 @@ def test_untrusted_clients_lower_the_summands_and_so_raise_the_noise_of_the_othe
 def test_where_fewer_answer_the_sum_protects_less() -> None:
     """Budgets that refuse leave sums with fewer shares, which the plan counts."""
     config = config_of(clients_per_round=60, rounds=2)
-    event = config.mechanism(PROBLEM).event(1024)
+    event = config.algorithm(PROBLEM).release(0).mechanism.event(1024)
     once = event.squared_distance / (2 * event.variance)
     limited = config.changed(client_budget=ClientBudget(kind="zcdp", limit=1.5 * once))
     # Of the 60 of the second round 20 were in the first, and refuse.

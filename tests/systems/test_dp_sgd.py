@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import fedldp
 from fedldp.accounting.subsampled import poisson_gaussian_epsilon
+from fedldp.algorithms.presets.dp_sgd import sums as sums_of
 from fedldp.data import Examples
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.models import build_model, layout_of_module
@@ -25,7 +26,7 @@ from fedldp.parts.private_sgd import PIECE, PrivateSgd
 from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.randomness import Stream
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 from fedldp.wire import Broadcast
 
 CPU = torch.device("cpu")
@@ -190,7 +191,7 @@ def test_the_rate_is_that_of_the_mean_client_and_an_exact_probability() -> None:
 
 def test_the_steps_of_an_epoch_take_each_example_about_once() -> None:
     config = fedldp.recipe("dp-sgd-digits", local_epochs=3, batch_size=24)
-    sums = config.sums(problem_of(config, None))  # type: ignore[attr-defined]
+    sums = sums_of(config, problem_of(config, None))  # type: ignore[attr-defined]
     assert sums.steps == 3 * round(143.7 / 24)
     assert sums.sampling_rate == pytest.approx(24 / 143.7)
 
@@ -237,7 +238,7 @@ def test_nonsense_is_refused_in_one_line(name: str, value: float) -> None:
 # The statement
 
 
-def lines(config: SystemConfig) -> dict[str, dict[str, Any]]:
+def lines(config: RunConfig) -> dict[str, dict[str, Any]]:
     found = plan(config, problem_of(config, None)).privacy["guarantees"]
     assert {line["adversary"] for line in found} == {"server"}
     return {line["unit"]: line for line in found}

@@ -19,6 +19,7 @@ from neighbours import SMALL
 
 import fedldp
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.algorithms.presets.priority import priority
 from fedldp.bounding import LARGEST_WEIGHT
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
@@ -29,7 +30,6 @@ from fedldp.errors import PrivacyError
 from fedldp.parts.sides import Batch, ClientSide, Update
 from fedldp.settings import from_mapping
 from fedldp.systems import Problem
-from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import (
     Broadcast,
     Question,
@@ -137,7 +137,7 @@ def test_what_is_sent_in_place_of_nan_is_public(name: str) -> None:
         for report in reports(both, BRIGHT, label=label):
             assert report == public
     same: Any = told(both).weights
-    if isinstance(both.config, PriorityConfig):
+    if isinstance(both.config, priority):
         same = Update(rows=same[None], aux={"importance": np.zeros((1, 64))})
     assert public == both.encode(same, told(both), sender_of(COUNT))
 

@@ -9,7 +9,7 @@ import pytest
 from fedldp.errors import ConfigError
 from fedldp.recipes import recipes
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
@@ -17,7 +17,7 @@ every_digits_recipe = pytest.mark.parametrize("config", ON_DIGITS.values(), ids=
 
 
 @every_digits_recipe
-def test_untrusted_clients_are_counted_or_refused(config: SystemConfig) -> None:
+def test_untrusted_clients_are_counted_or_refused(config: RunConfig) -> None:
     few = config.changed(rounds=2)
     most = few.round_size - 1
     if "untrusted_clients" in few.idle_settings():
@@ -39,7 +39,7 @@ def test_where_arrival_times_tell_clients_apart_no_line_of_a_shuffler_rests_on_t
 
 
 @every_digits_recipe
-def test_a_recipe_sets_nothing_that_changes_nothing(config: SystemConfig) -> None:
+def test_a_recipe_sets_nothing_that_changes_nothing(config: RunConfig) -> None:
     for name in config.idle_settings():
         assert getattr(config, name) == type(config).model_fields[name].default, name
 

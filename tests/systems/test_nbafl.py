@@ -12,11 +12,12 @@ from clients import Halves, sender_of
 import fedldp
 from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.accounting.guarantees import DISCRETE
+from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.errors import ConfigError
+from fedldp.parts.nbafl import NbaflNoise
 from fedldp.parts.sides import State
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.systems.nbafl import NbaflConfig
 from fedldp.wire import Broadcast, Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -25,23 +26,30 @@ SIZE = 650
 START = np.linspace(-1, 1, SIZE).astype(np.float32)
 
 
-def config_of(**settings: Any) -> NbaflConfig:
+def config_of(**settings: Any) -> nbafl:
     config = fedldp.recipe("nbafl-digits", **settings)
-    assert isinstance(config, NbaflConfig)
+    assert isinstance(config, nbafl)
     return config
 
 
-def halves(config: NbaflConfig) -> Halves:
+def noise_of(config: nbafl) -> NbaflNoise:
+    return config.composition.calibration.noise(DIGITS)
+
+
+def halves(config: nbafl) -> Halves:
     return Halves(config, DIGITS)
 
 
-def report_of(config: NbaflConfig, weights: np.ndarray, *, index: int = 0) -> Report:
+def report_of(config: nbafl, weights: np.ndarray, *, index: int = 0) -> Report:
     told = Broadcast(round=1, weights=START)
     return halves(config).encode(weights.astype(np.float32), told, sender_of(7, index))
 
 
-def values_of(config: NbaflConfig, report: Report) -> np.ndarray:
-    return np.frombuffer(report.payload, "<i4") * config.mechanism(DIGITS).ball.step
+def values_of(config: nbafl, report: Report) -> np.ndarray:
+    return (
+        np.frombuffer(report.payload, "<i4")
+        * config.algorithm(DIGITS).release(0).mechanism.ball.step
+    )
 
 
 # What is sent
@@ -85,9 +93,9 @@ def test_the_server_averages_and_adds_its_own_noise() -> None:
 
 
 def test_fewer_participants_need_more_noise_of_the_server() -> None:
-    few = config_of(exposures=1, clients_per_round=5).noise(DIGITS)
+    few = noise_of(config_of(exposures=1, clients_per_round=5))
     assert few.clients == 5
-    assert few.downlink_sigma(1.0) > config_of(exposures=1).noise(DIGITS).downlink_sigma(1.0)
+    assert few.downlink_sigma(1.0) > noise_of(config_of(exposures=1)).downlink_sigma(1.0)
 
 
 def test_the_examples_count_only_where_it_is_asked_for() -> None:
@@ -98,7 +106,7 @@ def test_the_examples_count_only_where_it_is_asked_for() -> None:
 # What is claimed and what holds
 
 
-def lines(config: NbaflConfig, problem: Problem = DIGITS) -> dict[tuple[str, str], list[Any]]:
+def lines(config: nbafl, problem: Problem = DIGITS) -> dict[tuple[str, str], list[Any]]:
     found: dict[tuple[str, str], list[Any]] = {}
     for line in plan(config, problem).privacy["guarantees"]:
         found.setdefault((line["unit"], line["adversary"]), []).append(line)
@@ -116,7 +124,7 @@ def test_the_claim_is_quoted_with_its_unit() -> None:
 def test_what_the_clip_proves_at_the_papers_settings(name: str, epsilon: float) -> None:
     """mu = 2 C/sigma for a client's whole input, whatever m is."""
     config = fedldp.recipe(f"nbafl-mnist-fig5-{name}")
-    assert isinstance(config, NbaflConfig)
+    assert isinstance(config, nbafl)
     sigma = 1.38728190182689 * 0.5 / epsilon
     found = lines(config, MNIST)
     units = {"record": 25, "client-round": 1, "client-run": 25}
@@ -167,5 +175,5 @@ def test_nonsense_is_refused_in_one_line(settings: dict[str, Any], match: str) -
 
 def test_other_partitions_run_with_a_bound_on_the_smallest_data_set() -> None:
     config = config_of(partition="shards:2", min_client_examples=30, rounds=1)
-    assert config.noise(DIGITS).smallest == 30
+    assert noise_of(config).smallest == 30
     assert len(fedldp.run(config).rounds) == 1

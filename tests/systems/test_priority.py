@@ -11,6 +11,7 @@ import torch
 from clients import Halves, client_of, sender_of, trained
 
 import fedldp
+from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.release import Encoder, UnevenRelease
 from fedldp.data import Examples, load_dataset
 from fedldp.errors import ConfigError
@@ -19,12 +20,12 @@ from fedldp.parts.feature_importance import (
     pick_features,
     variance_importance,
 )
+from fedldp.parts.nbafl import NbaflNoise
 from fedldp.parts.ranking_sgd import RankingSgd, sensitivity_importance
 from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.systems.priority import PriorityConfig
 from fedldp.wire import Broadcast
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -32,9 +33,13 @@ MNIST = Problem((1, 28, 28), 10, 33_600)
 FEATURES = 64
 
 
-def config_of(**settings: Any) -> PriorityConfig:
+def noise_of(config: priority) -> NbaflNoise:
+    return config.composition.calibration.noise(DIGITS)
+
+
+def config_of(**settings: Any) -> priority:
     config = fedldp.recipe("priority-digits", **settings)
-    assert isinstance(config, PriorityConfig)
+    assert isinstance(config, priority)
     return config
 
 
@@ -46,7 +51,7 @@ def examples() -> Examples:
 class Sent:
     """The noise that many clients with the same weights and importance send, by weight."""
 
-    def __init__(self, config: PriorityConfig, change: np.ndarray, count: int = 30) -> None:
+    def __init__(self, config: priority, change: np.ndarray, count: int = 30) -> None:
         halves = Halves(config, DIGITS)
         encoder = halves.encoder()
         assert isinstance(encoder, Encoder)
@@ -57,7 +62,7 @@ class Sent:
         self.importance = variance_importance(
             *map(self.layer.weights, (self.start.weights, self.weights))
         )
-        self.least = config.noise(DIGITS).mechanism(config.epsilon_high)
+        self.least = noise_of(config).mechanism(config.epsilon_high)
         ranked = Update(rows=self.weights[None], aux={"importance": self.importance[None]})
         reports = [
             halves.encode(ranked, self.start, sender_of(60, index)) for index in range(count)
@@ -93,7 +98,7 @@ def test_a_share_of_the_features_gets_the_noise_of_the_lower_epsilon(
         noisier=noisier, noisier_share=share, epsilon_low=5.0, epsilon_high=50.0, clip=4.0
     )
     sent = Sent(config, steps(650))
-    low, high = (config.noise(DIGITS).uplink_sigma(epsilon) for epsilon in (5.0, 50.0))
+    low, high = (noise_of(config).uplink_sigma(epsilon) for epsilon in (5.0, 50.0))
     assert low == pytest.approx(10 * high)
     found = sent.feature_deviations()
     count = round(share * FEATURES)
@@ -109,7 +114,7 @@ def test_a_share_of_the_features_gets_the_noise_of_the_lower_epsilon(
 def test_the_second_layer_and_the_biases_keep_the_least_noise() -> None:
     config = config_of(model="mlp", noisier_share=1.0)
     sent = Sent(config, np.linspace(0, 0.01, 19_210), count=8)
-    low, high = (config.noise(DIGITS).uplink_sigma(epsilon) for epsilon in (5.0, 50.0))
+    low, high = (noise_of(config).uplink_sigma(epsilon) for epsilon in (5.0, 50.0))
     np.testing.assert_allclose(sent.feature_deviations(), low, rtol=0.15)
     assert sent.other_deviation() == pytest.approx(high, rel=0.15)
 
@@ -143,7 +148,7 @@ def test_importance_comes_from_the_clients_own_weights_and_examples() -> None:
         else:
             # The mean absolute value of the noise that a picked feature gets.
             noise = np.abs(np.random.default_rng(1).normal(size=10**6)).mean()
-            shift = config.noise(DIGITS).uplink_sigma(config.epsilon_low) * noise
+            shift = noise_of(config).uplink_sigma(config.epsilon_low) * noise
             model = step.training.model
             load_weights(model, halves.layout, weights)
             cpu = torch.device("cpu")

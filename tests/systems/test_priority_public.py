@@ -16,25 +16,26 @@ import fedldp
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.algorithms.presets.priority_public import priority_public
+from fedldp.algorithms.release import UnevenRelease
 from fedldp.errors import ConfigError
 from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.systems.priority_public import PriorityPublicConfig
 from fedldp.wire import Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE, FEATURES, HIDDEN = 650, 64, 10
 
 
-def config_of(**changes: Any) -> PriorityPublicConfig:
+def config_of(**changes: Any) -> priority_public:
     config = fedldp.recipe("priority-public-digits", **changes)
-    assert isinstance(config, PriorityPublicConfig)
+    assert isinstance(config, priority_public)
     return config
 
 
-def halves(config: PriorityPublicConfig) -> Halves:
+def halves(config: priority_public) -> Halves:
     return Halves(config, DIGITS)
 
 
@@ -48,16 +49,18 @@ def known(round: int = 4, *, seed: int = 0) -> State:
     )
 
 
-def picked_in(config: PriorityPublicConfig, state: State) -> np.ndarray:
+def picked_in(config: priority_public, state: State) -> np.ndarray:
     """Return which features get more noise in the round that ``state`` begins."""
-    return config.noisier_features(DIGITS).picked_in(state.round, state.arrays["importance"])
+    release = config.algorithm(DIGITS).release(0)
+    assert isinstance(release, UnevenRelease)
+    return release.noisier.picked_in(state.round, state.arrays["importance"])
 
 
 def noise_of(
-    config: PriorityPublicConfig, state: State, weights: np.ndarray, count: int = 40
+    config: priority_public, state: State, weights: np.ndarray, count: int = 40
 ) -> np.ndarray:
     """Return the deviation of each feature's noise, shape (64,), over the reports of clients."""
-    both, step = halves(config), config.mechanism().ball.step
+    both, step = halves(config), config.algorithm(DIGITS).release(0).mechanism.ball.step
     told = both.server.publish(state)
     sent = [
         np.frombuffer(both.encode(weights, told, sender_of(7, index)).payload, "<i4") * step
@@ -97,7 +100,8 @@ def test_the_statement_has_it_for_the_least_noise(noise_ratio: float) -> None:
     assert runs[0]["epsilon"] == pytest.approx(64.0, rel=1e-4)
     assert runs[0]["epsilon"] <= 64.0
     one = next(line for line in found["guarantees"] if line["unit"] == "client-round")
-    exact = gaussian_epsilon(2 * config.clip / config.mechanism().sigma, config.delta)
+    sigma = config.algorithm(DIGITS).release(0).mechanism.sigma
+    exact = gaussian_epsilon(2 * config.clip / sigma, config.delta)
     assert one["epsilon"] == pytest.approx(exact, rel=1e-4)
 
 
@@ -120,7 +124,7 @@ def test_the_mask_is_the_broadcasts_and_no_clients(noisier: str) -> None:
     expected = np.zeros(FEATURES, np.bool_)
     expected[order[:16] if noisier == "least" else order[-16:]] = True
     np.testing.assert_array_equal(picked_in(config, state), expected)
-    sigma = config.mechanism().sigma
+    sigma = config.algorithm(DIGITS).release(0).mechanism.sigma
     for weights in (state.weights, state.weights[::-1].copy(), np.zeros(SIZE, np.float32)):
         found = noise_of(config, state, weights)
         np.testing.assert_allclose(found[expected], 5 * sigma, rtol=0.25)
@@ -152,7 +156,7 @@ def test_the_servers_step_uses_public_values_only() -> None:
 
 
 def reports_of(
-    config: PriorityPublicConfig,
+    config: priority_public,
     state: State,
     change: np.ndarray,
     count: int,

@@ -25,7 +25,7 @@ from fedldp.server.loop import Round
 from fedldp.settings import from_mapping, read_toml, resolve, to_toml
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 ON_DIGITS = one_of_a_kind(
     {n: r.config for n, r in sorted(recipes().items()) if r.config.dataset == "digits"}
@@ -37,7 +37,7 @@ NEW = ("server_optimizer", "server_rate", "server_momentum", "average")
 ADAM = {"server_optimizer": "adam", "server_rate": 0.05}
 
 
-def stepped(config: SystemConfig, **changes: Any) -> SystemConfig:
+def stepped(config: RunConfig, **changes: Any) -> RunConfig:
     """Return a short configuration with a step, but where weights are signs."""
     epochs = {n: 1 for n in type(config).model_fields if "epochs" in n and getattr(config, n)}
     signs = getattr(config, "perturbation", "gaussian") in ("sign", "bare-sign")
@@ -46,7 +46,7 @@ def stepped(config: SystemConfig, **changes: Any) -> SystemConfig:
 
 
 @every_system
-def test_no_step_and_no_average_changes_a_line_of_a_statement(config: SystemConfig) -> None:
+def test_no_step_and_no_average_changes_a_line_of_a_statement(config: RunConfig) -> None:
     problem = problem_of(config, None)
     known = plan(config.changed(rounds=3), problem)
     for changes in ({}, {"server_rate": 0.5, "server_optimizer": "momentum"}, {"average": 1.0}):
@@ -58,7 +58,7 @@ def test_no_step_and_no_average_changes_a_line_of_a_statement(config: SystemConf
 
 @every_system
 def test_every_system_has_them_and_writes_them_only_where_they_are_used(
-    config: SystemConfig,
+    config: RunConfig,
 ) -> None:
     published = {"server_rate"} if config.system == "distributed_gaussian" else set()
     written = config.model_dump()
@@ -75,7 +75,7 @@ def test_every_system_has_them_and_writes_them_only_where_they_are_used(
 
 
 @every_system
-def test_a_step_tells_no_client_what_it_keeps(config: SystemConfig) -> None:
+def test_a_step_tells_no_client_what_it_keeps(config: RunConfig) -> None:
     made, problem = stepped(config), problem_of(config, None)
     plain = made.changed(average=0.0, server_optimizer="none", server_rate=1.0)
     with_step, without = (Halves(each.settled(draws_of_seed(0)), problem) for each in (made, plain))
@@ -91,7 +91,7 @@ def test_a_step_tells_no_client_what_it_keeps(config: SystemConfig) -> None:
 SHORT = {"rounds": 4, "num_clients": 20, "num_examples": 400, "local_epochs": 1}
 
 
-def short(name: str, **changes: Any) -> SystemConfig:
+def short(name: str, **changes: Any) -> RunConfig:
     return fedldp.recipe(name, **{**SHORT, **changes})
 
 

@@ -14,7 +14,7 @@ from fedldp.errors import ConfigError
 from fedldp.recipes import recipes
 from fedldp.settings import from_mapping, read_toml, to_toml
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 # What can be proven of a system's reports, or of what others see of them.
 TARGETS: dict[str, dict[str, Any]] = {
@@ -23,7 +23,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 }
 
 
-def configs() -> dict[str, SystemConfig]:
+def configs() -> dict[str, RunConfig]:
     """Return a configuration on digits of each system that needs what is solved for."""
     found = {}
     for recipe in recipes().values():
@@ -37,7 +37,7 @@ def configs() -> dict[str, SystemConfig]:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", configs().values(), ids=configs())
 def test_what_a_target_is_solved_for_may_be_left_out(
-    config: SystemConfig, tmp_path: Path, fedldp_command: Any
+    config: RunConfig, tmp_path: Path, fedldp_command: Any
 ) -> None:
     target = TARGETS.get(config.system, {"unit": "client-run", "epsilon": 50.0})
     given = {**config.model_dump(exclude_none=True), "target": target}

@@ -12,10 +12,10 @@ from clients import Halves
 from scipy import stats
 from times import config, delays
 
+from fedldp.algorithms.settings import Delays
 from fedldp.errors import RunError
 from fedldp.randomness import Stream
 from fedldp.systems import Problem
-from fedldp.systems.settings import Delays
 from fedldp.transport import Delivery
 from fedldp.transport.counting import Counting
 from fedldp.transport.schedule import Schedule, draw_extremes

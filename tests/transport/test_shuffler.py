@@ -13,11 +13,11 @@ from clients import Halves
 from scipy import stats
 from times import config, delays
 
+from fedldp.algorithms.settings import Delays
 from fedldp.errors import RunError
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.randomness import SERVER, Stream
 from fedldp.systems import Problem
-from fedldp.systems.settings import Delays
 from fedldp.transport import Delivery
 from fedldp.transport.counting import Counting
 from fedldp.transport.schedule import agree_delay, draw_schedule

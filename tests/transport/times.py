@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedldp.algorithms.settings import Delays
 from fedldp.systems.ldp_fl import LdpFlConfig
-from fedldp.systems.settings import Delays
 
 
 def config(**settings: Any) -> LdpFlConfig:

@@ -33,6 +33,7 @@ from fedldp.accounting.ledger import (
     always,
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.audit.canaries import Canary
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
@@ -50,7 +51,6 @@ from fedldp.parts.sides import (
 )
 from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
-from fedldp.systems.base import Problem, SystemConfig
 from fedldp.wire import Broadcast, Question, Sensitive, Vector, pack_question
 
 RUN = "audit"
@@ -165,7 +165,7 @@ class Host:
             proven against a server holds whatever it tells.
     """
 
-    config: SystemConfig
+    config: RunConfig
     problem: Problem
     index: int
     factor: float = 1.0

@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.systems.settings import Delays
+from fedldp.algorithms.settings import Delays
 from fedldp.transport.schedule import agree_delay, draw_schedule
 
 Floats = NDArray[np.float64]

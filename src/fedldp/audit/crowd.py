@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging
 from fedldp.bounding import within_largest_weight
 from fedldp.client.keys import SimulationKeys
@@ -35,7 +36,6 @@ from fedldp.simulation.executors import Serial
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
-from fedldp.systems.base import Problem, SystemConfig
 from fedldp.transport import Transport
 from fedldp.transport.counting import Counting
 from fedldp.transport.in_process import InProcess, Packed
@@ -45,7 +45,7 @@ _RUN = "audit"
 
 
 def accuracy_of(
-    config: SystemConfig, inputs: Inputs, attack: Attack | None, liars: Sequence[int]
+    config: RunConfig, inputs: Inputs, attack: Attack | None, liars: Sequence[int]
 ) -> tuple[float, str]:
     """Run a configuration in which some lie; return the accuracy, and why it stopped early."""
     settled = config.settled(draws_of_seed(config.seed))
@@ -206,7 +206,7 @@ def _anywhere(index: int, update: Any, broadcast: Broadcast) -> NDArray[np.float
     return stream.generator().choice([-1.0, 1.0], broadcast.weights.size)
 
 
-def sum_bits(config: SystemConfig, problem: Problem) -> int:
+def sum_bits(config: RunConfig, problem: Problem) -> int:
     """Return the bits of the modulus of a system's sums; 64 where it has none."""
     summing = config.summing(problem)
     return 64 if summing is None else summing.bits

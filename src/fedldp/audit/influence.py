@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.audit.forging import FACTOR, Forger, made_of
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import FolderStore
@@ -28,7 +29,6 @@ from fedldp.parts.summed_client import Answer
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Encoders
-from fedldp.systems.base import Problem, SystemConfig
 from fedldp.wire import Broadcast, Counted, Report, Sensitive
 
 
@@ -52,7 +52,7 @@ class Influence:
     amplification: float | None
 
 
-def influence(config: SystemConfig, problem: Problem) -> Influence:
+def influence(config: RunConfig, problem: Problem) -> Influence:
     """Return what one client of the first round can do to the weights after it."""
     settled = config.settled(draws_of_seed(config.seed))
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +69,7 @@ class Step:
         folder: for what clients keep.
     """
 
-    def __init__(self, config: SystemConfig, problem: Problem, folder: Path) -> None:
+    def __init__(self, config: RunConfig, problem: Problem, folder: Path) -> None:
         self._config, self._folder = config, folder
         self._draws = draws_of_seed(config.seed)
         self._server = config.inner_server(problem)

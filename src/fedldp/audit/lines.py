@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.settings import Target
 from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Swap
 from fedldp.audit.playing import Question
@@ -21,8 +23,6 @@ from fedldp.audit.whole_runs import WholeQuestion, WholeRun
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
-from fedldp.systems.base import Problem, SystemConfig
-from fedldp.systems.settings import Target
 
 CURVE = 0.1
 """A further delta of a guarantee that is a curve: where there is more to see in few trials."""
@@ -73,7 +73,7 @@ class Setting:
     late: bool = False
 
 
-def settings_of(config: SystemConfig, problem: Problem) -> list[Setting]:
+def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
     """Return the settings of a system that are audited.
 
     Raises:
@@ -95,7 +95,7 @@ def settings_of(config: SystemConfig, problem: Problem) -> list[Setting]:
     return found
 
 
-def questions_of(config: SystemConfig, problem: Problem, effort: Effort) -> list[Question]:
+def questions_of(config: RunConfig, problem: Problem, effort: Effort) -> list[Question]:
     """Return the games of a system at all of its settings."""
     found: list[Question] = [
         question
@@ -105,7 +105,7 @@ def questions_of(config: SystemConfig, problem: Problem, effort: Effort) -> list
     return found + list(_whole_runs(config))
 
 
-def representatives() -> list[SystemConfig]:
+def representatives() -> list[RunConfig]:
     """Return configurations of every system that can train here: its recipes on digits.
 
     That is the one named by the system and the data, or else the first; and one with a public
@@ -113,7 +113,7 @@ def representatives() -> list[SystemConfig]:
     """
     from fedldp.recipes import recipes
 
-    found: dict[str, SystemConfig] = {}
+    found: dict[str, RunConfig] = {}
     for recipe in recipes().values():
         config, extra = recipe.config, recipe.config.needs_extra
         if config.dataset != "digits" or not (extra is None or is_installed(extra)):
@@ -127,7 +127,7 @@ def representatives() -> list[SystemConfig]:
     return [found[name] for name in sorted(found)]
 
 
-def _setting(name: str, config: SystemConfig, problem: Problem) -> Setting:
+def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
     planned = plan(config, problem)
     host = _host(planned)
     if not host.trains_once:  # training is in every trial: less of it
@@ -163,7 +163,7 @@ def _tried(name: str, make: Any, problem: Problem) -> list[Setting]:
         return []  # the system has no such setting
 
 
-def _with_claim(config: SystemConfig, claimed: float) -> SystemConfig:
+def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
     """Return a copy that claims 1: all that is called epsilon is divided by what is claimed.
 
     Raises:
@@ -181,7 +181,7 @@ def _with_claim(config: SystemConfig, claimed: float) -> SystemConfig:
     return config.changed(**changes)
 
 
-def _small(config: SystemConfig, problem: Problem, rounds: int = ROUNDS) -> list[Setting]:
+def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Setting]:
     """Return the setting in which what is proven can be refuted, if the system has one."""
     changes = _small_changes(config) | {"rounds": min(rounds, config.rounds)}
     models: tuple[tuple[dict[str, Any], Problem], ...] = (
@@ -199,7 +199,7 @@ def _small(config: SystemConfig, problem: Problem, rounds: int = ROUNDS) -> list
     return []
 
 
-def _small_changes(config: SystemConfig) -> dict[str, Any]:
+def _small_changes(config: RunConfig) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "num_clients": 2, "clients_per_round": None, "local_epochs": 1, "batch_size": 10,
         "untrusted_clients": 0,
@@ -326,7 +326,7 @@ _TINY = 1e-9
 """Delta of whole runs: m canaries cost the bound's p-value some 2 m delta, however well it goes."""
 
 
-def _whole_runs(config: SystemConfig) -> Iterator[WholeQuestion]:
+def _whole_runs(config: RunConfig) -> Iterator[WholeQuestion]:
     """Yield the games of whole runs, with canaries that are records or clients."""
     units: tuple[tuple[Literal["record", "client-run"], Problem, int], ...] = (
         ("record", RECORDS, 2),
@@ -359,7 +359,7 @@ def _whole_runs(config: SystemConfig) -> Iterator[WholeQuestion]:
         )
 
 
-def configs_of(name: str) -> list[SystemConfig]:
+def configs_of(name: str) -> list[RunConfig]:
     """Return what a user names: a recipe, a TOML file, or a system, one's own as "module:Class".
 
     Raises:
@@ -383,7 +383,7 @@ def configs_of(name: str) -> list[SystemConfig]:
     return [config]
 
 
-def system_questions(configs: Sequence[SystemConfig], effort: Effort) -> list[Question]:
+def system_questions(configs: Sequence[RunConfig], effort: Effort) -> list[Question]:
     """Return the games of some systems, whose data are of the shape that they say.
 
     Raises:

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import CLOCKS, Clocks, Span, Target, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
 from fedldp.audit.contents import Inside, content_hits, masked_hits, trained
@@ -26,9 +28,7 @@ from fedldp.errors import ConfigError
 from fedldp.mechanisms import BitMechanism
 from fedldp.parts.per_client import is_own
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems.base import SystemConfig
 from fedldp.systems.ldp_fl import LdpFlConfig
-from fedldp.systems.settings import Delays
 
 Channel = Literal["shuffler", "secure sum"]
 Evidence = Literal["time", "content"]
@@ -166,7 +166,7 @@ class _Found:
 
 
 def linkage(
-    config: SystemConfig,
+    config: RunConfig,
     dataset: Dataset | None = None,
     *,
     data_dir: Path | None = None,

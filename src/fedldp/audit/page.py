@@ -14,7 +14,7 @@ from fedldp.audit.verdicts import Audit, title_of
 from fedldp.parts.per_client import is_own
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 _MOST_PICTURES = 8
 
@@ -34,7 +34,7 @@ class Beside:
     lies: poisoning.Poisoning
 
 
-def beside(config: SystemConfig, *, quick: bool, seed: int, tell: Callable[[str], None]) -> Beside:
+def beside(config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], None]) -> Beside:
     """Attack a system in the other ways, too.
 
     Args:

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.audit.crowd import accuracy_of
 from fedldp.audit.forging import Attack
 from fedldp.audit.influence import Influence, influence
@@ -21,8 +23,6 @@ from fedldp.errors import ConfigError
 from fedldp.recipes import shared_settings
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems.base import SystemConfig
-from fedldp.systems.fedavg import FedAvgConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Poisoning:
 
 
 def poisoning(
-    config: SystemConfig,
+    config: RunConfig,
     dataset: Dataset | None = None,
     *,
     data_dir: Path | None = None,
@@ -132,8 +132,8 @@ def poisoning(
             raise ConfigError(f"share = {share}: give a number above 0 and below 1")
     rounds = min(config.rounds, effort.rounds)
     configs = [_shortened(config, rounds)]
-    if beside and not isinstance(config, FedAvgConfig):
-        configs.append(_shortened(FedAvgConfig(**shared_settings(config)), rounds))
+    if beside and not isinstance(config, fedavg):
+        configs.append(_shortened(fedavg(**shared_settings(config)), rounds))
     rows: list[Poisoned] = []
     influences = []
     for each in configs:
@@ -148,12 +148,12 @@ def poisoning(
     )
 
 
-def _shortened(config: SystemConfig, rounds: int) -> SystemConfig:
+def _shortened(config: RunConfig, rounds: int) -> RunConfig:
     return config.changed(rounds=rounds, client_budget=None)
 
 
 def _rows(
-    config: SystemConfig, inputs: Inputs, effort: Effort, tell: Callable[[str], None]
+    config: RunConfig, inputs: Inputs, effort: Effort, tell: Callable[[str], None]
 ) -> Iterator[Poisoned]:
     tell(f"poisoning {config.name()}, seed {config.seed}: nobody lies")
     honest, stopped = accuracy_of(config, inputs, None, ())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Pair, Shape, Swap, pairs
 from fedldp.audit.events import Found, best, lower_bound
@@ -19,7 +20,6 @@ from fedldp.audit.verdicts import Verdict, note_of, verdict_of
 from fedldp.audit.views import Observed, View
 from fedldp.parts.tensors import one_thread
 from fedldp.systems import whose_word
-from fedldp.systems.base import Problem, SystemConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class SystemGame:
         factor: by which all numbers that the server tells are changed; 1 for an honest one.
     """
 
-    config: SystemConfig
+    config: RunConfig
     problem: Problem
     index: int
     adversary: Adversary

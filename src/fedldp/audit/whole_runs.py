@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.audit.answering import RUN, Host, TrialKeys
 from fedldp.audit.canaries import Canary
 from fedldp.audit.one_run import best_lower
@@ -23,7 +24,6 @@ from fedldp.parts.sides import State
 from fedldp.parts.tensors import one_thread
 from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.systems import whose_word
-from fedldp.systems.base import Problem, SystemConfig
 from fedldp.wire import Broadcast, Question, Report, pack_question, read_answer
 
 Floats = NDArray[np.float64]
@@ -41,7 +41,7 @@ class WholeRun:
             blank; "client-run": they are clients, each with one of two labels.
     """
 
-    config: SystemConfig
+    config: RunConfig
     problem: Problem
     unit: Literal["record", "client-run"]
 

@@ -15,9 +15,9 @@ from fedldp.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedldp.algorithms.config import Problem, RunConfig
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.policy import SitePolicy
-    from fedldp.systems.base import Problem, SystemConfig
 
 deploy_app = typer.Typer(
     rich_markup_mode=None, help="Real sites over Flower, whose server is not trusted."
@@ -302,7 +302,7 @@ def demo(
 
 
 def _problem(
-    config: SystemConfig,
+    config: RunConfig,
     data_dir: Path | None,
     input_shape: str | None,
     classes: int | None,
@@ -312,10 +312,10 @@ def _problem(
 
     All parties are told them. So what only a private table's rows would tell has to be given.
     """
+    from fedldp.algorithms.config import Problem
     from fedldp.data import SUFFIXES
     from fedldp.deployment.agreeing import input_of
     from fedldp.simulation.plan import problem_of
-    from fedldp.systems.base import Problem
 
     shape, features = (None, None) if input_shape is None else input_of(input_shape)
     if shape is not None and classes is not None and examples is not None:
@@ -336,7 +336,7 @@ def _problem(
     )
 
 
-def _check_public(config: SystemConfig, classes: int | None, examples: int | None) -> None:
+def _check_public(config: RunConfig, classes: int | None, examples: int | None) -> None:
     """Refuse to take from the rows of a user's own file what all parties are told."""
     if examples is None:
         raise ConfigError(

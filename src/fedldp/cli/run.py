@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import Result
     from fedldp.simulation.plan import Plan
-    from fedldp.systems import SystemConfig
+    from fedldp.systems import RunConfig
 
 
 def run(
@@ -111,7 +111,7 @@ def _one_place() -> bool:
 
 def _configuration(
     recipe: str | None, given: list[str], rounds: int | None, seed: int | None, resume: Path | None
-) -> tuple[str | None, SystemConfig, RunFolder | None]:
+) -> tuple[str | None, RunConfig, RunFolder | None]:
     """Return the run's name and configuration, and the folder that it continues in."""
     from fedldp.settings import from_mapping, resolve
 
@@ -127,7 +127,7 @@ def _configuration(
 
 
 def _simulate(
-    config: SystemConfig,
+    config: RunConfig,
     name: str | None,
     device: str,
     workers: int | None,
@@ -192,7 +192,7 @@ def _simulate(
 
 
 def _planned(
-    config: SystemConfig, device: str, workers: int | None, out: Path | None, data_dir: Path | None
+    config: RunConfig, device: str, workers: int | None, out: Path | None, data_dir: Path | None
 ) -> Plan | None:
     """Return the plan, where nothing that takes long to find out can refuse the run any more."""
     from fedldp.reporting.record import check_new

@@ -14,7 +14,7 @@ from fedldp.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedldp.mechanisms import Mechanism
-    from fedldp.systems import SystemConfig
+    from fedldp.systems import RunConfig
 
 _SHAPES = {"digits": (1, 8, 8), "MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
 
@@ -57,17 +57,17 @@ def _found(name: str) -> dict[str, Any]:
 def _found_elsewhere(address: str) -> dict[str, Any]:
     from fedldp.mechanisms import Mechanism, find_mechanism
     from fedldp.registry import load
-    from fedldp.systems import SystemConfig, find_system
+    from fedldp.systems import RunConfig, find_system
 
     found = load(address, "show")
-    if isinstance(found, type) and issubclass(found, SystemConfig):
+    if isinstance(found, type) and issubclass(found, RunConfig):
         return _of_system(find_system(address), address)
     if isinstance(found, type) and issubclass(found, Mechanism):
         return _of_mechanism(find_mechanism(address), address)
     return _of_model(address)
 
 
-def _of_system(system: type[SystemConfig], name: str) -> dict[str, Any]:
+def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
     from fedldp.systems._described import describe_settings
 
     return {

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary
+from fedldp.algorithms.settings import Target, TargetUnit
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError
-from fedldp.systems import SystemConfig
-from fedldp.systems.settings import Target, TargetUnit
+from fedldp.systems import RunConfig
 
 Settings = Mapping[str, Any]
 """Settings by name."""
@@ -71,7 +71,7 @@ class Contestant:
     """
 
     name: str
-    configure: Callable[[Settings, Try], SystemConfig]
+    configure: Callable[[Settings, Try], RunConfig]
     tries: Sequence[Try]
     guarantee: GuaranteeKind
     role: Role = "calibrated"
@@ -97,7 +97,7 @@ class Contestant:
     def of(
         cls,
         name: str,
-        config: SystemConfig,
+        config: RunConfig,
         tries: Sequence[Try],
         guarantee: GuaranteeKind,
         role: Role = "calibrated",

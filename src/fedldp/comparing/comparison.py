@@ -17,7 +17,7 @@ from fedldp.comparing.results import Results, Row, choose, where
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError, Diverged, PrivacyError
 from fedldp.simulation.plan import plan, problem_with
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 Purpose = Literal["tried", "measured"]
 
@@ -95,7 +95,7 @@ class Comparison:
 
     # A run
 
-    def configuration(self, cell: Cell, attempt: Try, seed: int) -> SystemConfig:
+    def configuration(self, cell: Cell, attempt: Try, seed: int) -> RunConfig:
         """Return a cell's configuration, with a target in place of a budget.
 
         Raises:
@@ -118,7 +118,7 @@ class Comparison:
         """Return a digest of all that decides a run: its full configuration and its data.
 
         A setting with its default is left out, so that a new setting makes no run worthless;
-        ``SystemConfig.semantics`` rises where a default or its meaning changes.
+        ``RunConfig.semantics`` rises where a default or its meaning changes.
 
         Args:
             cell: of the run.
@@ -151,7 +151,7 @@ class Comparison:
         data = self.tasks[self.contestant(cell).data_of or cell.task].load()
         return data if purpose == "measured" else held_out(data, seed)
 
-    def calibrated(self, cell: Cell, config: SystemConfig, data: Dataset) -> SystemConfig:
+    def calibrated(self, cell: Cell, config: RunConfig, data: Dataset) -> RunConfig:
         """Return a configuration whose budget meets the cell's epsilon, and without a target.
 
         Raises:
@@ -352,7 +352,7 @@ class Comparison:
             )
 
 
-def _told(config: SystemConfig, data: Dataset) -> SystemConfig:
+def _told(config: RunConfig, data: Dataset) -> RunConfig:
     """Return a configuration that names data of the user's own, so that nothing else is said."""
     return config if data.is_public else config.changed(dataset=data.name)
 

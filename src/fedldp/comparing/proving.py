@@ -14,7 +14,7 @@ from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.simulation.plan import plan, problem_with
-from fedldp.systems import Problem, SystemConfig
+from fedldp.systems import Problem, RunConfig
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
 """Settings that a target is solved by; a system has one of them."""
@@ -61,9 +61,7 @@ class Budgets:
     def __init__(self) -> None:
         self._found: dict[tuple[str, Problem], dict[str, float]] = {}
 
-    def calibrated(
-        self, contestant: Contestant, config: SystemConfig, data: Dataset
-    ) -> SystemConfig:
+    def calibrated(self, contestant: Contestant, config: RunConfig, data: Dataset) -> RunConfig:
         """Return a configuration whose budget meets its target, and without the target.
 
         A budget is taken to be the same for every learning rate, and for every seed where all
@@ -92,7 +90,7 @@ class Budgets:
         return config.changed(target=None, **self._found[key])
 
 
-def _coarsely(config: SystemConfig, problem: Problem) -> SystemConfig:
+def _coarsely(config: RunConfig, problem: Problem) -> RunConfig:
     """Return ``config`` with the largest budget that meets its target, to a thousandth."""
     target = config.target
     assert target is not None

@@ -45,7 +45,7 @@ class Dataset:
         test: the examples that only the evaluation sees.
         num_classes: one more than the largest label that can occur.
         clients: for each client the rows of its training examples, where the data say whose they
-            are; else a run divides them (``SystemConfig.partition``).
+            are; else a run divides them (``RunConfig.partition``).
         classes: the names of the classes, where they have some.
         features: the names of the features, where they have some.
         held_out: whether the test set was split off the examples that were given for training.

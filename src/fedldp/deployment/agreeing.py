@@ -9,18 +9,18 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from fedldp.accounting.selftest import selftest
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.deployment.agreement import Agreement, Channel, Site
 from fedldp.deployment.deployable import without_simulation
 from fedldp.errors import ConfigError
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.simulation.plan import solved
-from fedldp.systems.base import Problem, SystemConfig
 
 _RUN_BYTES = 16
 
 
 def agree(
-    config: SystemConfig,
+    config: RunConfig,
     problem: Problem,
     sites: Mapping[str, str],
     *,
@@ -54,7 +54,7 @@ def agree(
     secret = draws_of_secret(os.urandom(32), run)
     draws = secret if test_seed is None else draws_of_seed(test_seed)
 
-    def on(candidate: SystemConfig) -> Agreement:
+    def on(candidate: RunConfig) -> Agreement:
         return Agreement(
             run=run,
             config=candidate.settled(draws),
@@ -97,7 +97,7 @@ def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
     return shape, None
 
 
-def _fewest(config: SystemConfig, untrusted: int) -> int:
+def _fewest(config: RunConfig, untrusted: int) -> int:
     meaning = config.epsilon_meaning
     if meaning is not None and meaning.adversary == "summing-server":
         return config.round_size

@@ -24,6 +24,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import SumInPath, upgraded
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.statement import stated
 from fedldp.errors import ConfigError, FedldpError
@@ -32,7 +33,6 @@ from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.registry import is_address
 from fedldp.settings import from_mapping
 from fedldp.simulation.participation import events_of_round
-from fedldp.systems.base import Problem, SystemConfig
 from fedldp.wire import Layout
 
 Channel = Literal["named", "sum"]
@@ -98,7 +98,7 @@ class Agreement:
     """
 
     run: str
-    config: SystemConfig
+    config: RunConfig
     problem: Problem
     channel: Channel
     sites: tuple[Site, ...]

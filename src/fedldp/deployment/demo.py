@@ -21,12 +21,12 @@ from safetensors.numpy import load_file
 from fedldp.accounting.accountants import Kind, releases_nothing
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.accounting.statement import HELD_OUT
+from fedldp.algorithms.config import RunConfig
 from fedldp.deployment.agreement import Channel
 from fedldp.deployment.parties import KIND, Running, Say, World, running_parties
 from fedldp.deployment.policy import SitePolicy
 from fedldp.errors import RunError
 from fedldp.simulation.engine import simulate
-from fedldp.systems.base import SystemConfig
 
 ROUNDING = 1e-5
 """How far weights may be apart where a simulation's clients train together."""
@@ -88,7 +88,7 @@ class Demo:
 
 
 def run_demo(
-    config: SystemConfig,
+    config: RunConfig,
     *,
     channel: Channel,
     kill: bool = False,
@@ -121,7 +121,7 @@ def run_demo(
             raise RunError(f"{error}; all logs are in {_kept_logs(world.folder)}") from error
 
 
-def _run(world: World, config: SystemConfig, kill: bool, tell: Say, events: list[str]) -> Demo:
+def _run(world: World, config: RunConfig, kill: bool, tell: Say, events: list[str]) -> Demo:
     with running_parties(world, tell) as running:
         running.start_own()
         # Meanwhile they import what they need, which takes seconds.

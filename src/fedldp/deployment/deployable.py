@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.events import within
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.errors import ConfigError
 from fedldp.parts.per_client import is_own
-from fedldp.systems.base import Problem, SystemConfig
 
 
-def without_simulation(config: SystemConfig) -> SystemConfig:
+def without_simulation(config: RunConfig) -> RunConfig:
     """Return ``config`` without what only a simulation needs.
 
     Of what goes through a simulation's shuffler, ``untrusted_clients`` is left out too: the
@@ -29,7 +29,7 @@ def without_simulation(config: SystemConfig) -> SystemConfig:
     )
 
 
-def check_told(config: SystemConfig) -> None:
+def check_told(config: RunConfig) -> None:
     """Refuse a configuration that is not one that every site may be told."""
     _check_values(config)
     for name in config.simulation_only:
@@ -39,7 +39,7 @@ def check_told(config: SystemConfig) -> None:
         raise ConfigError("shuffle: no shuffler runs in a deployment; set shuffle = false")
 
 
-def _check_values(config: SystemConfig) -> None:
+def _check_values(config: RunConfig) -> None:
     """Refuse what differs from site to site, and a shuffler."""
     for name in config.per_client:
         if isinstance(getattr(config, name), list) or is_own(getattr(config, name)):
@@ -54,7 +54,7 @@ def _check_values(config: SystemConfig) -> None:
         )
 
 
-def check_system(config: SystemConfig, problem: Problem) -> None:
+def check_system(config: RunConfig, problem: Problem) -> None:
     """Refuse what is private in a simulation alone."""
     encoder = config.client_encoder(problem, 0)
     for exchange in range(config.exchanges):

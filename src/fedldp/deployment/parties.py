@@ -18,6 +18,7 @@ import numpy as np
 import tomli_w
 
 from fedldp.accounting.accountants import Kind
+from fedldp.algorithms.config import RunConfig
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.identity import make_identity, read_public
@@ -26,7 +27,6 @@ from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.errors import RunError
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems.base import SystemConfig
 
 Say = Callable[[str], None]
 
@@ -69,7 +69,7 @@ class World:
 
     @classmethod
     def made(
-        cls, folder: Path, config: SystemConfig, channel: Channel, data_dir: Path | None
+        cls, folder: Path, config: RunConfig, channel: Channel, data_dir: Path | None
     ) -> World:
         """Write keys, data, policies and the agreement, which every site accepts."""
         raw = Inputs.of(config.changed(standardise=False), None, data_dir)

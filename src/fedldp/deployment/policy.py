@@ -34,6 +34,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.accountants import Kind
 from fedldp.accounting.budget import Budget, price, total_of
+from fedldp.algorithms._refusals import describe
 from fedldp.checked import Checked
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.identity import new_file
@@ -42,7 +43,6 @@ from fedldp.mechanisms import mechanisms
 from fedldp.models import models
 from fedldp.registry import is_address
 from fedldp.systems import systems
-from fedldp.systems._refusals import describe
 
 Cost = Annotated[float, Field(ge=0)]
 

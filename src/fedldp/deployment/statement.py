@@ -7,7 +7,7 @@ from typing import Any
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import SIMULATED, SumInPath, statement
-from fedldp.systems import SystemConfig, own_code
+from fedldp.systems import RunConfig, own_code
 
 TIMED = (
     "when a site answers may tell how long it trained, and so about how many examples it has; no "
@@ -17,7 +17,7 @@ TIMED = (
 
 
 def stated(
-    config: SystemConfig,
+    config: RunConfig,
     releases: Releases,
     *,
     summed: SumInPath | None,

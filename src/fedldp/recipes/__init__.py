@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.errors import ConfigError
-from fedldp.systems import SystemConfig, find_system
+from fedldp.systems import RunConfig, find_system
 
 __all__ = ["Expected", "Recipe", "Source", "find_recipe", "recipes", "shared_settings"]
 
@@ -90,7 +90,7 @@ class Recipe:
     """
 
     name: str
-    config: SystemConfig
+    config: RunConfig
     summary: str
     source: Source | None = None
     expected: Expected | None = None
@@ -128,9 +128,9 @@ def find_recipe(name: str) -> Recipe:
     )
 
 
-def shared_settings(config: SystemConfig) -> dict[str, Any]:
+def shared_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that every system has: what a twin in another system takes over."""
-    return config.model_dump(include=set(SystemConfig.model_fields) - {"system"})
+    return config.model_dump(include=set(RunConfig.model_fields) - {"system"})
 
 
 def _families() -> list[str]:
@@ -197,10 +197,10 @@ def _recipes(table: dict[str, Any], before: Mapping[str, Recipe]) -> Iterator[Re
 
 def _config(
     own: Mapping[str, Any], settings: Mapping[str, Any], before: Mapping[str, Recipe]
-) -> SystemConfig:
+) -> RunConfig:
     """Return the configuration that a table describes, with more settings."""
 
-    def of(name: str) -> SystemConfig:
+    def of(name: str) -> RunConfig:
         return (before[name] if name in before else find_recipe(name)).config
 
     changes = {key: _value(value) for key, value in {**own.get("set", {}), **settings}.items()}

@@ -12,7 +12,7 @@ from rich.table import Table
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import stated_by
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 Rows = list[dict[str, Any]]
 
@@ -87,7 +87,7 @@ def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
     return f"{recipe or config['system']} on {config['dataset']}"
 
 
-def run_text(name: str, config: SystemConfig) -> str:
+def run_text(name: str, config: RunConfig) -> str:
     """Return what is being run, in one line."""
     clients = f"{config.num_clients:,} clients"
     if config.clients_per_round is not None:

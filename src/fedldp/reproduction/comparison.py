@@ -23,7 +23,7 @@ from fedldp.reproduction.results import (
 )
 from fedldp.reproduction.targets import Gain, Target, source_of
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
 
@@ -182,7 +182,7 @@ def ours_of(recipe: Recipe, store: Store, root: Path, device: Device | None) -> 
     return max(candidates, key=lambda each: len(each.seeds), default=None)
 
 
-def proven(config: SystemConfig, root: Path) -> tuple[float | None, float | None, bool]:
+def proven(config: RunConfig, root: Path) -> tuple[float | None, float | None, bool]:
     """Return the least epsilon proven for a client's whole run against the server, and its delta.
 
     And whether the line is idealised. None where no finite one is.
@@ -234,7 +234,7 @@ def _of_device(found: Sequence[Measured], device: Device) -> list[Measured]:
     return sorted((one for one in found if one.device == device), key=lambda one: one.seed)
 
 
-def _together(runs: Sequence[Measured], config: SystemConfig, metric: str) -> Ours:
+def _together(runs: Sequence[Measured], config: RunConfig, metric: str) -> Ours:
     curves = [run.values(metric) for run in runs]
     finals = [curve[config.rounds - 1] for curve in curves]
     rounds = range(1, config.rounds + 1)

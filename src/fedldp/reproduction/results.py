@@ -27,7 +27,7 @@ from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import Source, find_source
 from fedldp.errors import RunError
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 Device = Literal["cpu", "cuda"]
 
@@ -99,11 +99,11 @@ class Published:
     metric: str = "accuracy"
 
 
-def digest(config: SystemConfig, data: str) -> str:
+def digest(config: RunConfig, data: str) -> str:
     """Return the digest of what decides a measurement, but for the seed.
 
     A setting with its default is left out, so that a new setting makes no measurement worthless;
-    ``SystemConfig.semantics`` rises where a default or its meaning changes. The rounds are left out
+    ``RunConfig.semantics`` rises where a default or its meaning changes. The rounds are left out
     where a longer run begins with the shorter one.
     """
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
@@ -113,7 +113,7 @@ def digest(config: SystemConfig, data: str) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def data_digests(config: SystemConfig, root: Path | None = None) -> list[str]:
+def data_digests(config: RunConfig, root: Path | None = None) -> list[str]:
     """Return digests of the data that ``config`` may run on: with ``root``, of those it does.
 
     A data set that has a smaller stand-in has two.
@@ -202,7 +202,7 @@ class Store:
             yield path
             shutil.rmtree(path, ignore_errors=True)
 
-    def find(self, config: SystemConfig, data: str, metric: str = "accuracy") -> list[Measured]:
+    def find(self, config: RunConfig, data: str, metric: str = "accuracy") -> list[Measured]:
         """Return the measurements of a configuration that have a metric: one for device and seed.
 
         What cannot be read is as if it were not there: it is measured again.

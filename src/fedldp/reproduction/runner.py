@@ -25,7 +25,7 @@ from fedldp.reproduction.results import (
 )
 from fedldp.reproduction.targets import source_of
 from fedldp.simulation.plan import problem_of
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 if TYPE_CHECKING:
     from fedldp.server.loop import Round
@@ -54,7 +54,7 @@ class Job:
     """
 
     recipe: Recipe
-    config: SystemConfig
+    config: RunConfig
     digest: str
     seconds: float
 
@@ -87,7 +87,7 @@ def jobs(
     return [job for _, job in sorted(made.values(), key=lambda each: -each[0])]
 
 
-def estimate(config: SystemConfig, root: Path, known: Iterable[Measured] = ()) -> float:
+def estimate(config: RunConfig, root: Path, known: Iterable[Measured] = ()) -> float:
     """Return about how many seconds a run takes: as others like it took, else a guess.
 
     Args:
@@ -102,7 +102,7 @@ def estimate(config: SystemConfig, root: Path, known: Iterable[Measured] = ()) -
     return _OVERHEAD + guess(config) * (statistics.fmean(longer) if longer else 1.0)
 
 
-def _guessed(config: SystemConfig, root: Path) -> float:
+def _guessed(config: RunConfig, root: Path) -> float:
     """Return the seconds that training takes, by its multiplications."""
     problem = problem_of(config, root)
     examples = config.round_size * problem.num_examples / config.num_clients

@@ -43,7 +43,7 @@ class Round:
     Attributes:
         round: counted from 1.
         clients: how many took part: sent a report.
-        accuracy: of the new global model, 0 to 1, on what ``SystemConfig.tested_on`` says; None
+        accuracy: of the new global model, 0 to 1, on what ``RunConfig.tested_on`` says; None
             where it was not tested.
         loss: its mean cross-entropy there.
         uplink_bits_per_client: mean bits that a client sent, position labels included.

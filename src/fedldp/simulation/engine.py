@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.releases import Releases
+from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError, RunError
 from fedldp.models import check_travels
@@ -35,7 +36,6 @@ from fedldp.simulation.plan import Plan, check_installed, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.result import Result, config_document, run_name
-from fedldp.systems.base import SystemConfig
 from fedldp.transport import Transport
 from fedldp.transport.counting import Counting
 from fedldp.transport.in_process import InProcess
@@ -48,7 +48,7 @@ REFUSED = "clients refused in some rounds: lines are of what was released, not o
 
 
 def simulate(
-    config: SystemConfig,
+    config: RunConfig,
     *,
     recipe: str | None = None,
     dataset: Dataset | None = None,
@@ -203,7 +203,7 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerSide, run: str) -> _S
     return start
 
 
-def _budget(config: SystemConfig) -> Budget | None:
+def _budget(config: RunConfig) -> Budget | None:
     return None if config.client_budget is None else config.client_budget.budget()
 
 
@@ -288,7 +288,7 @@ def _executor(
 
 
 def _transport(
-    config: SystemConfig, executor: Executor, folder: RunFolder | None
+    config: RunConfig, executor: Executor, folder: RunFolder | None
 ) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
     """Return the way to the clients, and what tells the times of a shuffled round."""
     direct, delays = InProcess(executor.answers), config.delays()

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedldp.accounting.shown import rounded_count
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -24,7 +25,6 @@ from fedldp.reporting.schema import FEW, Schema
 from fedldp.reporting.scores import doubts, most_frequent
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.plan import check_examples, problem_with
-from fedldp.systems.base import Problem, SystemConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Inputs:
     @classmethod
     def of(
         cls,
-        config: SystemConfig,
+        config: RunConfig,
         dataset: Dataset | None,
         data_dir: Path | None,
         started_in: Path | None = None,
@@ -64,7 +64,7 @@ class Inputs:
         return cls.divided(config, load(config, dataset, data_dir, started_in), data_dir)
 
     @classmethod
-    def divided(cls, config: SystemConfig, whole: Dataset, data_dir: Path | None) -> Inputs:
+    def divided(cls, config: RunConfig, whole: Dataset, data_dir: Path | None) -> Inputs:
         """Return the data that ``load`` returned, partitioned.
 
         Raises:
@@ -104,7 +104,7 @@ class Inputs:
 
     @classmethod
     def _of_clients(
-        cls, config: SystemConfig, dataset: Dataset, members: Shares, data_dir: Path | None
+        cls, config: RunConfig, dataset: Dataset, members: Shares, data_dir: Path | None
     ) -> Inputs:
         """Return data that say whose they are: nothing is drawn or divided."""
         fields = type(config).model_fields
@@ -135,7 +135,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def load(
-    config: SystemConfig,
+    config: RunConfig,
     dataset: Dataset | None,
     data_dir: Path | None,
     started_in: Path | None = None,
@@ -164,7 +164,7 @@ def load(
     return dataset
 
 
-def _loaded(config: SystemConfig, data_dir: Path | None, started_in: Path | None) -> Dataset:
+def _loaded(config: RunConfig, data_dir: Path | None, started_in: Path | None) -> Dataset:
     own, test = config.dataset.lower().endswith(SUFFIXES), config.test_file
     try:
         return load_dataset(
@@ -193,7 +193,7 @@ def _is_named(dataset: Dataset, name: str) -> bool:
     return not name.lower().endswith(SUFFIXES) and find_source(name).name == dataset.name
 
 
-def _sampled(dataset: Dataset, config: SystemConfig) -> Dataset:
+def _sampled(dataset: Dataset, config: RunConfig) -> Dataset:
     """Return ``dataset`` with as many training examples as the run takes."""
     total = len(dataset.train)
     taken = check_examples(config, total)

@@ -12,11 +12,11 @@ from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.budget import Budget, price
 from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Clients, Releases
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.parts.sides import Draws, Encoder
-from fedldp.systems.base import Problem, SystemConfig
 
 
-def participants(config: SystemConfig, round: int, draws: Draws) -> Sequence[int]:
+def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:
     """Return the clients of ``round``, ascending."""
     found = config.participation.clients(round, draws)
     if found is None:
@@ -24,7 +24,7 @@ def participants(config: SystemConfig, round: int, draws: Draws) -> Sequence[int
     return found.tolist() if isinstance(found, np.ndarray) else found
 
 
-def planned_releases(config: SystemConfig, problem: Problem, draws: Draws) -> Releases:
+def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Releases:
     """Return what every client, and the server, will release."""
     found: dict[Event, list[Clients]] = {}
     for alike in config.alike():
@@ -41,7 +41,7 @@ def planned_releases(config: SystemConfig, problem: Problem, draws: Draws) -> Re
 
 
 def _within_budget(
-    config: SystemConfig,
+    config: RunConfig,
     budget: Budget,
     groups: Mapping[Event, Clients],
     asked: Mapping[int, Clients | None],

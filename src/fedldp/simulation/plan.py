@@ -20,6 +20,7 @@ from fedldp.accounting.statement import (
     server_lines,
     statement,
 )
+from fedldp.algorithms.settings import Target
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -36,8 +37,7 @@ from fedldp.errors import ConfigError, UnfitEvent
 from fedldp.registry import check_extra, is_installed
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
-from fedldp.systems import Problem, SystemConfig, own_code
-from fedldp.systems.settings import Target
+from fedldp.systems import Problem, RunConfig, own_code
 
 _SMALL = 1e9
 """Examples visited times weights: some seconds of training."""
@@ -64,8 +64,8 @@ class Plan:
         privacy: the statement.
     """
 
-    config: SystemConfig
-    settled: SystemConfig
+    config: RunConfig
+    settled: RunConfig
     problem: Problem
     releases: Releases
     delta: float | None
@@ -80,7 +80,7 @@ class Plan:
         return visits * config.layout(problem).size <= _SMALL
 
 
-def plan(config: SystemConfig, problem: Problem, *, delta: float | None = None) -> Plan:
+def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> Plan:
     """Return the plan of a run.
 
     Args:
@@ -112,7 +112,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_installed(config: SystemConfig) -> None:
+def check_installed(config: RunConfig) -> None:
     """Refuse a run whose clients could not train, for an extra of fedldp is not installed.
 
     Raises:
@@ -122,13 +122,13 @@ def check_installed(config: SystemConfig) -> None:
         check_extra(config.needs_extra, needed_by=f"system {config.system}")
 
 
-def missing_extra(config: SystemConfig) -> str:
+def missing_extra(config: RunConfig) -> str:
     """Return what a list adds to a recipe that lacks an extra of fedldp here; else nothing."""
     extra = config.needs_extra
     return "" if extra is None or is_installed(extra) else f" (needs fedldp[{extra}])"
 
 
-def early_plan(config: SystemConfig, data_dir: Path | None) -> Plan | None:
+def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     """Return the plan of a run before anything slow, so that its user sees something at once.
 
     None where the data, or a model of the user's own, may yet refuse the run: then nothing is to be
@@ -146,7 +146,7 @@ def early_plan(config: SystemConfig, data_dir: Path | None) -> Plan | None:
 
 
 def state(
-    config: SystemConfig, problem: Problem, releases: Releases, *, delta: float | None = None
+    config: RunConfig, problem: Problem, releases: Releases, *, delta: float | None = None
 ) -> dict[str, Any]:
     """Return the statement of ``config`` for what was released, or will be."""
     delays = config.delays()
@@ -172,7 +172,7 @@ def state(
     return found
 
 
-def stated_without_shuffler(config: SystemConfig, problem: Problem) -> dict[str, Any]:
+def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, Any]:
     """Return the statement before a run, but for the lines of a shuffler.
 
     Those take longer than all others; no other line depends on them.
@@ -186,7 +186,7 @@ def stated_without_shuffler(config: SystemConfig, problem: Problem) -> dict[str,
     return _without_shuffler(settled, planned_releases(settled, problem, draws), delta)
 
 
-def _without_shuffler(config: SystemConfig, releases: Releases, delta: float) -> dict[str, Any]:
+def _without_shuffler(config: RunConfig, releases: Releases, delta: float) -> dict[str, Any]:
     return statement(
         releases,
         claim=config.claim(),
@@ -197,14 +197,14 @@ def _without_shuffler(config: SystemConfig, releases: Releases, delta: float) ->
     )
 
 
-def _sum_of(config: SystemConfig) -> SumInPath | None:
+def _sum_of(config: RunConfig) -> SumInPath | None:
     """Return the secure sum that a system always has in its path."""
     if not config.always_summed:
         return None
     return SumInPath(untrusted_clients=config.untrusted_clients)
 
 
-def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
+def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
     """Return the shape of the configuration's data: of built-in data sets without reading them."""
     if config.dataset.lower().endswith(SUFFIXES):
         dataset = load_dataset(
@@ -221,7 +221,7 @@ def problem_of(config: SystemConfig, data_dir: Path | None) -> Problem:
     return _problem(config, source.input_shape, source.num_classes, source.num_train, data_dir)
 
 
-def problem_with(config: SystemConfig, dataset: Dataset, data_dir: Path | None) -> Problem:
+def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> Problem:
     """Return the shape of data that were loaded, or that the user has given."""
     shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
     if dataset.clients is None:
@@ -232,14 +232,14 @@ def problem_with(config: SystemConfig, dataset: Dataset, data_dir: Path | None) 
 
 
 def _problem(
-    config: SystemConfig, shape: tuple[int, ...], classes: int, found: int, data_dir: Path | None
+    config: RunConfig, shape: tuple[int, ...], classes: int, found: int, data_dir: Path | None
 ) -> Problem:
     taken = check_examples(config, found)
     total = examples_of_all(taken, config.num_clients, config.partition)
     return Problem(shape, classes, total, data_dir)
 
 
-def check_examples(config: SystemConfig, found: int) -> int:
+def check_examples(config: RunConfig, found: int) -> int:
     """Return how many training examples a run takes of the ``found`` ones.
 
     Raises:
@@ -255,11 +255,11 @@ def check_examples(config: SystemConfig, found: int) -> int:
     return config.num_examples
 
 
-def _solved(config: SystemConfig, target: Target, problem: Problem) -> SystemConfig:
+def _solved(config: RunConfig, target: Target, problem: Problem) -> RunConfig:
     """Return ``config`` with the largest budget whose statement meets the target."""
     draws = draws_of_seed(config.seed)
 
-    def stated(candidate: SystemConfig) -> dict[str, Any]:
+    def stated(candidate: RunConfig) -> dict[str, Any]:
         settled = candidate.settled(draws)
         releases = planned_releases(settled, problem, draws)
         if target.adversary == "shuffled-server":
@@ -274,8 +274,8 @@ def _solved(config: SystemConfig, target: Target, problem: Problem) -> SystemCon
 
 
 def solved(
-    config: SystemConfig, target: Target, stated: Callable[[SystemConfig], dict[str, Any]]
-) -> SystemConfig:
+    config: RunConfig, target: Target, stated: Callable[[RunConfig], dict[str, Any]]
+) -> RunConfig:
     """Return ``config`` with the largest budget that meets a target.
 
     Args:
@@ -321,7 +321,7 @@ def solved(
     )
 
 
-def _mechanism(config: SystemConfig) -> str:
+def _mechanism(config: RunConfig) -> str:
     mechanism = getattr(config, "mechanism", None)
     return mechanism if isinstance(mechanism, str) else config.name()
 

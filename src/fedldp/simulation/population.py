@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.algorithms.participation import Participation
 from fedldp.bounding import check_releasable
 from fedldp.client.keys import SimulationKeys
@@ -32,7 +33,6 @@ from fedldp.parts.sides import (
 )
 from fedldp.parts.tensors import load_weights
 from fedldp.randomness import Stream
-from fedldp.systems.base import Problem, SystemConfig
 from fedldp.wire import Broadcast, Layout, Sensitive
 
 
@@ -51,7 +51,7 @@ class Population:
         run: the run's name.
     """
 
-    config: SystemConfig
+    config: RunConfig
     problem: Problem
     dataset: Dataset
     members: Shares | DrawnShares
@@ -233,7 +233,7 @@ class Encoders:
         problem: the shape of the data.
     """
 
-    def __init__(self, config: SystemConfig, problem: Problem) -> None:
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
         groups = config.alike()
         self._kinds = [config.client_encoder(problem, group[0]) for group in groups]
         self._kind = np.zeros(config.num_clients if len(groups) > 1 else 1, np.int32)

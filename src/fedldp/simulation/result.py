@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.statement import upgraded
+from fedldp.algorithms.config import RunConfig
 from fedldp.errors import RunError
 from fedldp.registry import import_extra
 from fedldp.reporting.record import RunFolder, how_to_resume
 from fedldp.reporting.statement import Statement, html_table
 from fedldp.reporting.text import percent, run_title
 from fedldp.server.loop import Round, mean_metrics
-from fedldp.systems.base import SystemConfig
 
 COLUMNS = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds")
 """Of the table of rounds."""
@@ -47,7 +47,7 @@ class Result:
     """
 
     recipe: str | None
-    config: SystemConfig
+    config: RunConfig
     rounds: list[Round]
     weights: dict[str, NDArray[np.float32]]
     privacy: Statement
@@ -169,7 +169,7 @@ class Result:
 
 
 def config_document(
-    config: SystemConfig, *, recipe: str | None, own_data: str | None
+    config: RunConfig, *, recipe: str | None, own_data: str | None
 ) -> dict[str, Any]:
     """Return what config.json says of a run.
 
@@ -191,7 +191,7 @@ def run_name(document: dict[str, Any]) -> str:
     return f"simulation-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def read_result(folder: RunFolder, config: SystemConfig) -> Result:
+def read_result(folder: RunFolder, config: RunConfig) -> Result:
     """Return what a finished run gave, from its folder.
 
     Args:

@@ -17,7 +17,7 @@ from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.settings import nested, value_of
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 MOST_RUNS = 100_000
 MOST_SEEDS = 10_000
@@ -37,7 +37,7 @@ class Design:
         exact_data: what tells them apart; it is not written down.
     """
 
-    bases: Mapping[str, SystemConfig]
+    bases: Mapping[str, RunConfig]
     settings: Mapping[str, Any]
     grid: Mapping[str, Sequence[Any]]
     seeds: Sequence[int]
@@ -90,7 +90,7 @@ class Job:
     recipe: str
     settings: Mapping[str, Any]
     seed: int
-    config: SystemConfig | None
+    config: RunConfig | None
     refused: str | None = None
 
     @property
@@ -168,7 +168,7 @@ class _Missing:
 
 def _job(
     name: str,
-    base: SystemConfig,
+    base: RunConfig,
     cell: Mapping[str, Any],
     changes: Mapping[str, Any],
     seed: int,
@@ -200,7 +200,7 @@ def _check_different(found: Iterable[Job]) -> None:
         seen[key] = job
 
 
-def _has(config: SystemConfig, key: str) -> bool:
+def _has(config: RunConfig, key: str) -> bool:
     return key.split(".")[0] in type(config).model_fields
 
 

@@ -15,7 +15,7 @@ from fedldp.data import Dataset
 from fedldp.errors import FedldpError, first_line
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import early_plan
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Order:
     """A run that is to be done: its recipe's name, its configuration, and its folder."""
 
     recipe: str
-    config: SystemConfig
+    config: RunConfig
     place: Path
 
 

@@ -36,7 +36,7 @@ from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.plan import Plan
 from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
 from fedldp.sweeping.one_run import Means, Order, attempt
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 SECONDS = 30.0
 """How long a stretch lasts, at least; then it ends with the round that it is in."""
@@ -150,7 +150,7 @@ class RayTasks:
             self._sent[key] = self._cluster.put(make())
         return self._sent[key]
 
-    def _dataset(self, config: SystemConfig) -> Any:
+    def _dataset(self, config: RunConfig) -> Any:
         given, data_dir = self._means.dataset, self._means.data_dir
         key = (config.dataset, repr(config.columns), config.test_file, config.standardise)
         if given is None:
@@ -158,7 +158,7 @@ class RayTasks:
         load(config, given, data_dir)  # which refuses what does not fit
         return self._once("given", lambda: given)
 
-    def _public(self, config: SystemConfig) -> Any:
+    def _public(self, config: RunConfig) -> Any:
         """Return the files of the public data set that a server trains on, where it does."""
         name = getattr(config, "public_dataset", None)
         if name is None:

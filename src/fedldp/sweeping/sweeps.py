@@ -19,11 +19,11 @@ from fedldp.sweeping.folder import check_place, check_plain, held
 from fedldp.sweeping.grid import Design, Job, in_words, jobs
 from fedldp.sweeping.one_run import Means, Order, summary_of
 from fedldp.sweeping.results import Sweep, run_of
-from fedldp.systems import SystemConfig
+from fedldp.systems import RunConfig
 
 
 def sweep(
-    recipe: str | SystemConfig | Sequence[str | SystemConfig] = "quickstart",
+    recipe: str | RunConfig | Sequence[str | RunConfig] = "quickstart",
     *,
     grid: Mapping[str, Iterable[Any]] | None = None,
     seeds: Iterable[int] | None = None,
@@ -70,7 +70,7 @@ def sweep(
     if grid is not None and not isinstance(grid, Mapping):
         raise ConfigError(f"grid = {grid}: give a mapping, such as {{'epsilon': [1, 2, 4]}}")
     given = None if dataset is None else as_dataset(dataset)
-    found = bases([recipe] if isinstance(recipe, str | SystemConfig) else recipe)
+    found = bases([recipe] if isinstance(recipe, str | RunConfig) else recipe)
     design = Design(
         bases=found,
         settings={key: _plain(key, value) for key, value in settings.items()},
@@ -89,24 +89,24 @@ def sweep(
     return carry_out_all(design, means, None if out is None else Path(out), workers, Watcher())
 
 
-def bases(recipes: Iterable[str | SystemConfig]) -> dict[str, SystemConfig]:
+def bases(recipes: Iterable[str | RunConfig]) -> dict[str, RunConfig]:
     """Return the configurations of recipes by their names; one without is named by its system.
 
     Raises:
         ConfigError: there is no such recipe, or two have one name.
     """
-    found: dict[str, SystemConfig] = {}
+    found: dict[str, RunConfig] = {}
     for recipe in recipes:
-        name = recipe.system if isinstance(recipe, SystemConfig) else recipe
+        name = recipe.system if isinstance(recipe, RunConfig) else recipe
         if name in found:
             raise ConfigError(f"recipe {name}: it is there twice; leave one out")
-        found[name] = recipe if isinstance(recipe, SystemConfig) else named(recipe)
+        found[name] = recipe if isinstance(recipe, RunConfig) else named(recipe)
     if not found:
         raise ConfigError("recipe: there is none; give one or more")
     return found
 
 
-def own_seeds(found: Mapping[str, SystemConfig]) -> list[int]:
+def own_seeds(found: Mapping[str, RunConfig]) -> list[int]:
     """Return the seeds that configurations have themselves."""
     return sorted({config.seed for config in found.values()})
 

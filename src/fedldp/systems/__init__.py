@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.errors import ConfigError
 from fedldp.registry import is_address, load, scan
-from fedldp.systems.base import Problem, SystemConfig
 
 __all__ = [
     "Problem",
-    "SystemConfig",
+    "RunConfig",
     "find_system",
     "own_code",
     "systems",
@@ -27,12 +27,13 @@ __all__ = [
 ]
 
 
-def systems() -> dict[str, type[SystemConfig]]:
+def systems() -> dict[str, type[RunConfig]]:
     """Return the configuration class of every system by the system's name."""
-    return {config.name(): config for config in scan(__name__, SystemConfig)}  # type: ignore[type-abstract]
+    found = [*scan("fedldp.algorithms.presets", RunConfig), *scan(__name__, RunConfig)]  # type: ignore[type-abstract]
+    return dict(sorted((config.name(), config) for config in found))
 
 
-def find_system(name: str) -> type[SystemConfig]:
+def find_system(name: str) -> type[RunConfig]:
     """Return the system called ``name``: one of ``systems()``, or the user's "module:Class".
 
     The setting ``system`` of the user's own has that address as its value, so that a configuration
@@ -47,8 +48,8 @@ def find_system(name: str) -> type[SystemConfig]:
             raise ConfigError(f'system = {name}: choose {", ".join(known)} or "module:Class"')
         return known[name]
     found = load(name, "system")
-    if not (isinstance(found, type) and issubclass(found, SystemConfig)):
-        raise ConfigError(f"system = {name}: it is no subclass of fedldp.systems.SystemConfig")
+    if not (isinstance(found, type) and issubclass(found, RunConfig)):
+        raise ConfigError(f"system = {name}: it is no subclass of fedldp.systems.RunConfig")
     if inspect.isabstract(found):
         lacking = ", ".join(sorted(found.__abstractmethods__))
         raise ConfigError(f"system = {name}: it does not define {lacking}")
@@ -70,7 +71,7 @@ def with_left_out(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, **{n: value for n, value in left_out.items() if n not in settings}}
 
 
-def own_code(config: SystemConfig) -> tuple[str, ...]:
+def own_code(config: RunConfig) -> tuple[str, ...]:
     """Return the addresses of the user's own code that states what a client of ``config`` releases.
 
     A statement rests on its word: nobody here has proven it.
@@ -79,6 +80,6 @@ def own_code(config: SystemConfig) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
-def whose_word(config: SystemConfig) -> str:
+def whose_word(config: RunConfig) -> str:
     """Return what lines of ``config`` say in ``stated_by``: "fedldp", or the user's own code."""
     return ", ".join(own_code(config)) or HOUSE

@@ -44,8 +44,10 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.config import EpsilonMeaning, MeanServerConfig, Problem
 from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
+from fedldp.algorithms.settings import Count, Positive
 from fedldp.errors import ConfigError
 from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.k_rr import KRR
@@ -62,9 +64,6 @@ from fedldp.parts.public_encoder import (
     to_public,
 )
 from fedldp.parts.sides import Draw, ServerSide, State
-from fedldp.systems._server import MeanServerConfig
-from fedldp.systems.base import EpsilonMeaning, Problem
-from fedldp.systems.settings import Count, Positive
 from fedldp.wire import Broadcast
 
 if TYPE_CHECKING:

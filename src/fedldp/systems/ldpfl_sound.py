@@ -49,8 +49,10 @@ from pydantic import Field, model_validator
 from fedldp.accounting.accountants import coordinate_of, is_pure
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, Several
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.config import EpsilonMeaning, MeanServerConfig, Problem
 from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
+from fedldp.algorithms.settings import LARGEST_BATCH, Count, NormBound, Positive
 from fedldp.data.examples import Examples
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
@@ -60,9 +62,6 @@ from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, indices_of_round, kept_order
 from fedldp.parts.sides import Batch, Client, Score, ServerSide, Update
 from fedldp.registry import is_address
-from fedldp.systems._server import MeanServerConfig
-from fedldp.systems.base import EpsilonMeaning, Problem
-from fedldp.systems.settings import LARGEST_BATCH, Count, NormBound, Positive
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 if TYPE_CHECKING:

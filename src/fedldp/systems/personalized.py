@@ -40,9 +40,11 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Bound, InBox, Unbounded
+from fedldp.algorithms.config import EpsilonMeaning, Problem
 from fedldp.algorithms.participation import draw_selection
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import BySender, Values, read_plain, read_report
+from fedldp.algorithms.settings import Delta, NormBound, Positive
 from fedldp.bounding import Box
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism
@@ -53,8 +55,6 @@ from fedldp.mechanisms.sign import Sign, paper_sigma
 from fedldp.parts.per_client import Own, of_client
 from fedldp.parts.sides import Draw, ServerSide, State
 from fedldp.systems._personalized import PersonalizedSettings
-from fedldp.systems.base import EpsilonMeaning, Problem
-from fedldp.systems.settings import Delta, NormBound, Positive
 from fedldp.wire import Report
 
 _TIE = 1e-12

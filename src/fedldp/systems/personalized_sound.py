@@ -41,9 +41,11 @@ from pydantic import Field, model_validator
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
+from fedldp.algorithms.config import EpsilonMeaning, Problem
 from fedldp.algorithms.participation import Participation, Preselected
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import BySender, Values, read_report
+from fedldp.algorithms.settings import Delta, NormBound, Positive
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import Counts
@@ -52,8 +54,6 @@ from fedldp.mechanisms.gaussian_sign import GaussianSign
 from fedldp.parts.per_client import Own, of_client
 from fedldp.parts.sides import Draws, ServerSide
 from fedldp.systems._personalized import PersonalizedSettings
-from fedldp.systems.base import EpsilonMeaning, Problem
-from fedldp.systems.settings import Delta, NormBound, Positive
 from fedldp.wire import Report
 
 Turns = Annotated[int, Field(ge=0)]

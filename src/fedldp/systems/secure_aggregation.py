@@ -31,8 +31,10 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InBox
+from fedldp.algorithms.config import MeanServerConfig, Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate
+from fedldp.algorithms.settings import Count, Positive
 from fedldp.bounding import Box
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.codes import ClippedCodes
@@ -41,9 +43,6 @@ from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import ClientSide, ServerSide
 from fedldp.parts.summed_client import Answer, Phase
 from fedldp.parts.summed_server import summed_server
-from fedldp.systems._server import MeanServerConfig
-from fedldp.systems.base import Problem
-from fedldp.systems.settings import Count, Positive
 
 if TYPE_CHECKING:
     import torch

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.settings import Delays
 from fedldp.randomness import SERVER, Stream
-from fedldp.systems.settings import Delays
 
 
 @dataclass(frozen=True, kw_only=True)

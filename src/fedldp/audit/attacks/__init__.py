@@ -23,12 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.audit.attacks import codes, inversion, membership, property
 from fedldp.audit.attacks.results import LEVELS, Attack, Estimate, Picture, Roc
 from fedldp.audit.attacks.seen import World
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError
-from fedldp.systems.base import SystemConfig
 
 __all__ = [
     "FULL",
@@ -83,7 +83,7 @@ FULL = Effort(
 
 
 def attack(
-    config: SystemConfig,
+    config: RunConfig,
     dataset: Dataset | None = None,
     *,
     seed: int = 0,

@@ -224,7 +224,7 @@ def _updates(world: World, examples: Examples, first: int) -> Floats:
 
 
 def _copies(world: World) -> int:
-    return 1 if world.config.rounds_only_add else _COPIES_A_ROUND * world.config.rounds
+    return 1 if world.config.longer_begins_with_shorter else _COPIES_A_ROUND * world.config.rounds
 
 
 def _public(world: World) -> Examples:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from fedldp.algorithms.config import Problem
 from fedldp.audit.attacks.seen import Floats, World
 from fedldp.parts.sides import State
 from fedldp.parts.single_gradients import single_gradients
 from fedldp.parts.tensors import load_weights, one_thread
 from fedldp.randomness import Stream
-from fedldp.systems.base import Problem
 from fedldp.wire import Broadcast
 
 MOST_NUMBERS = 50_000_000

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.algorithms.release import Encoder
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
@@ -37,7 +38,6 @@ from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import check_installed, plan
 from fedldp.simulation.population import Population
-from fedldp.systems.base import Problem, SystemConfig
 from fedldp.transport.in_process import InProcess
 from fedldp.wire import (
     Question,
@@ -74,7 +74,7 @@ class World:
             have fewer examples.
     """
 
-    config: SystemConfig
+    config: RunConfig
     inputs: Inputs
     seed: int
     size: int
@@ -88,7 +88,7 @@ class World:
     @classmethod
     def of(
         cls,
-        config: SystemConfig,
+        config: RunConfig,
         dataset: Dataset | None,
         *,
         seed: int,
@@ -309,7 +309,7 @@ class World:
 
 
 def published(
-    config: SystemConfig, inputs: Inputs, *, rounds: int, seed: int | None = None
+    config: RunConfig, inputs: Inputs, *, rounds: int, seed: int | None = None
 ) -> list[State]:
     """Return the server's states of a run: before its first round, and after each.
 
@@ -352,7 +352,7 @@ def published(
     return states
 
 
-def weakest(config: SystemConfig) -> int:
+def weakest(config: RunConfig) -> int:
     """Return the client with the largest budget, where clients have their own; else the first."""
     if "epsilon" not in config.per_client or getattr(config, "epsilon", None) is None:
         return 0

@@ -1,9 +1,9 @@
-"""Kinds of settings that several systems have, with their limits."""
+"""Settings that several algorithms have: their kinds, with limits, and their declarations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -91,3 +91,41 @@ class Delays:
     delay_seconds: float
     prediction_error: float
     record_arrivals: bool
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A setting as it is declared beside its part.
+
+    Attributes:
+        name: as users know it.
+        type: of its values, with their limits.
+        meaning: in words; None where the type has them.
+        default: ... where it must be given.
+    """
+
+    name: str
+    type: Any
+    meaning: str | None = None
+    default: Any = ...
+
+    def but(self, **changes: Any) -> Offer:
+        """Return it with another default, meaning or type, as a preset may have it."""
+        return replace(self, **changes)
+
+    @property
+    def field(self) -> tuple[Any, Any]:
+        """The setting as pydantic takes it."""
+        if self.meaning is None:
+            return self.type, self.default
+        return self.type, Field(self.default, description=self.meaning)
+
+
+CLIP = Offer("clip", NormBound, "bound on the norm of what a client sends")
+MOMENTUM = Offer("momentum", Momentum, "of the clients' SGD; every round begins from rest", 0.0)
+WEIGHTING = Offer(
+    "weighting",
+    Literal["uniform", "examples"],
+    "weight of a client in the average: one, or its example count, which it then releases",
+    "uniform",
+)

@@ -22,42 +22,30 @@ that differ by up to 2 c 10^precision steps, in all weights at once, is in the s
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
-
-from pydantic import Field, model_validator
-
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.composition import Composition, Fixed
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import CLIP, Offer, Positive
 from fedldp.mechanisms.cldp import CLDP
-from fedldp.systems._mean_change import MeanChangeConfig
-from fedldp.systems.settings import NormBound, Positive
 
 
-class CldpFedConfig(MeanChangeConfig):
-    """Settings of CLDP-Fed; ``clients_per_round`` is the k of its k-client selection."""
-
-    solved: ClassVar[str] = "alpha"
-
-    system: Literal["cldp_fed"] = "cldp_fed"
-    alpha: Positive = Field(description="condensed privacy of one weight of one report, per step")
-    clip: NormBound = Field(1.0, description="c: bound on the change of one weight")
-    precision: int = Field(10, description="rho: decimal digits; a step is 10^-rho")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        _ = self.mechanism
-        return self
-
-    @property
-    def mechanism(self) -> CLDP:
-        """The randomiser of every client."""
-        return CLDP(self.alpha, self.clip, self.precision)
-
-    def claim(self) -> Claim | None:
-        """Return alpha, which the paper claims in place of an epsilon."""
-        return Claim(
-            epsilon=self.alpha,
+@preset(
+    Offer("alpha", Positive, "condensed privacy of one weight of one report, per step"),
+    CLIP.but(meaning="c: bound on the change of one weight", default=1.0),
+    Offer("precision", int, "rho: decimal digits; a step is 10^-rho", 10),
+    solved="alpha",
+)
+def cldp_fed(settings: Settings) -> Composition:
+    """CLDP-Fed; ``clients_per_round`` is the k of its k-client selection."""
+    return Composition(
+        bound=Unbounded(send="update"),  # the mechanism has one of its own
+        calibration=Fixed(every=CLDP(settings.alpha, settings.clip, settings.precision)),
+        claim=Claim(
+            epsilon=settings.alpha,
             delta=0.0,
             unit="weight",
             source="Truex, Liu, Chow, Gursoy, Wei 2020: alpha of condensed local privacy, for "
-            f"changes that differ by one step of {10.0**-self.precision:g}",
-        )
+            f"changes that differ by one step of {10.0**-settings.precision:g}",
+        ),
+    )

@@ -27,26 +27,28 @@ show what the paper's idea costs once it is accounted for.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.accounting.gaussian import gaussian_sigma
-from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.release import Encoder, UnevenRelease
-from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted, read_report
+from fedldp.algorithms.composition import Calibration, Composition, weighted
+from fedldp.algorithms.config import EpsilonMeaning, Problem
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.release import Release, UnevenRelease
+from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
+from fedldp.algorithms.settings import CLIP, Offer, Positive
 from fedldp.bounding import replace_one_sensitivity
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.uneven_gaussian import check_ratio
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
-from fedldp.parts.sides import Draw, ServerSide, State
-from fedldp.systems._server import MeanServerConfig
-from fedldp.systems.base import EpsilonMeaning, Problem
-from fedldp.systems.settings import NormBound, Positive
+from fedldp.parts.sides import Draw, State
 from fedldp.wire import Broadcast, Incoming
 
 if TYPE_CHECKING:
@@ -58,97 +60,110 @@ _MARGIN = 1 + 1e-7
 """On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
 
 
-class PriorityPublicConfig(MeanServerConfig):
-    """Settings of feature priority with public importance."""
-
-    system: Literal["priority_public"] = "priority_public"
-    epsilon: Positive = Field(description="budget of all that one client sends in the run")
-    clip: NormBound = Field(description="C, the bound on the norm of what a client sends")
-    send: Literal["weights", "update"] = Field(
-        "update", description="clip and send weights, or their change from the broadcast"
-    )
-    noise_ratio: float = Field(
+@preset(
+    Offer("epsilon", Positive, "budget of all that one client sends in the run"),
+    CLIP.but(meaning="C, the bound on the norm of what a client sends"),
+    Offer(
+        "send",
+        Literal["weights", "update"],
+        "clip and send weights, or their change from the broadcast",
+        "update",
+    ),
+    Offer(
+        "noise_ratio",
+        Annotated[float, Field(ge=1, allow_inf_nan=False)],
+        "noise of the picked features over that of the others",
         20.0,
-        ge=1,
-        allow_inf_nan=False,
-        description="noise of the picked features over that of the others",
-    )
-    noisier: Noisier = "least"
-    noisier_share: NoisierShare
+    ),
+    Offer("noisier", Noisier, default="least"),
+    Offer("noisier_share", NoisierShare),
+)
+def priority_public(settings: Settings) -> Composition:
+    """Feature priority with public importance; the paper makes no claim of this variant."""
 
-    def mechanism(self) -> Gaussian:
-        """Return the randomiser with the least noise, calibrated to the whole run.
+    def rank(release: Release) -> RankFeatures:
+        mean = weighted()(release)
+        assert isinstance(release, UnevenRelease)
+        assert isinstance(mean, Weighted)
+        return RankFeatures(release.noisier, mean)
+
+    return Composition(
+        local=dense_first,
+        bound=InNorm(clip=settings.clip, send=settings.send),
+        calibration=PerRun(settings=settings, meaning=EpsilonMeaning("client-run", "proven")),
+        shaped=lambda release, problem: uneven(settings, release, problem),
+        estimate=rank,
+        arrays=unknown,
+        publish=publish_importance,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerRun(Calibration):
+    """The least noise, for a budget of the whole run.
+
+    Attributes:
+        settings: of the preset.
+        meaning: see ``Calibration``.
+    """
+
+    uses_rounds: ClassVar[bool] = True
+
+    settings: Settings
+    meaning: EpsilonMeaning
+
+    def mechanism(self, problem: Problem, client: int) -> Gaussian:
+        """Return the randomiser with the least noise.
 
         Raises:
             ConfigError: it does not go so far.
         """
-        sigma_per_sensitivity = _calibrated(self.epsilon, self.delta) * math.sqrt(self.rounds)
-        sigma = replace_one_sensitivity(self.clip) * sigma_per_sensitivity * _MARGIN
-        given = f"epsilon = {self.epsilon:g}, delta = {self.delta:g} and rounds = {self.rounds}"
-        check_noise(self.clip, sigma, given=given, knob="epsilon")
-        return Gaussian(self.clip, sigma)
-
-    def noisier_features(self, problem: Problem) -> NoisierFeatures:
-        """Return what picks the features that get more noise.
-
-        Raises:
-            ConfigError: they have no weights of their own, or the noise is too much or too little.
-        """
-        least = self.mechanism()
-        check_ratio(least, self.noise_ratio, f"noise_ratio = {self.noise_ratio:g}")
-        return NoisierFeatures(
-            first_layer=FirstLayer.of(self.layout(problem), self.model, problem.input_shape),
-            least=least,
-            ratio=self.noise_ratio,
-            which=self.noisier,
-            share=self.noisier_share,
+        settings = self.settings
+        deviations = _calibrated(settings.epsilon, settings.delta) * math.sqrt(settings.rounds)
+        sigma = replace_one_sensitivity(settings.clip) * deviations * _MARGIN
+        given = (
+            f"epsilon = {settings.epsilon:g}, delta = {settings.delta:g} and "
+            f"rounds = {settings.rounds}"
         )
+        check_noise(settings.clip, sigma, given=given, knob="epsilon")
+        return Gaussian(settings.clip, sigma)
 
-    def client_encoder(self, problem: Problem, client: int) -> Encoder:
-        """Return the encoder, which is the same for all clients."""
-        noisier = self.noisier_features(problem)
-        return Encoder(
-            release=UnevenRelease(
-                bound=InNorm(clip=self.clip, send=self.send),
-                mechanism=noisier.least,
-                size=noisier.first_layer.layout.size,
-                noisier=noisier,
-                ranks="public",
-            )
-        )
 
-    def client_step(self, problem: Problem, device: torch.device) -> LocalSgd:
-        """Return plain SGD."""
-        from fedldp.parts.ranking_sgd import check_dense_first
+def uneven(settings: Settings, release: Release, problem: Problem) -> UnevenRelease:
+    """Return the release with more noise on the features that public ranks pick.
 
-        training = self.sgd(problem, device)
-        check_dense_first(training.model, self.model)
-        return training
+    Raises:
+        ConfigError: they have no weights of their own, or the noise is too much or too little.
+    """
+    least = release.mechanism
+    assert isinstance(least, Gaussian)
+    check_ratio(least, settings.noise_ratio, f"noise_ratio = {settings.noise_ratio:g}")
+    noisier = NoisierFeatures(
+        first_layer=FirstLayer.of(settings.layout(problem), settings.model, problem.input_shape),
+        least=least,
+        ratio=settings.noise_ratio,
+        which=settings.noisier,
+        share=settings.noisier_share,
+    )
+    return UnevenRelease(
+        bound=release.bound, mechanism=least, size=release.size, noisier=noisier, ranks="public"
+    )
 
-    def server(self, problem: Problem) -> ServerSide:
-        """Return the server that averages, and ranks features."""
-        noisier = self.noisier_features(problem)
-        unknown = np.zeros(noisier.first_layer.num_features)
 
-        def initial(draw: Draw) -> State:
-            return State(
-                weights=self.first_weights(problem, draw),
-                arrays={"importance": unknown, "precision": unknown},
-            )
+def dense_first(settings: Settings, problem: Problem, device: torch.device) -> LocalSgd:
+    """Return plain SGD, of a model whose features have weights of their own."""
+    from fedldp.parts.ranking_sgd import check_dense_first
 
-        mean = Weighted(read=partial(read_report, noisier.least), gives=self.send)
-        return self.server_update(RankFeatures(noisier, mean)).side(
-            initial, publish=publish_importance
-        )
+    training = settings.sgd(problem, device)
+    check_dense_first(training.model, settings.model)
+    return training
 
-    @property
-    def epsilon_meaning(self) -> EpsilonMeaning:
-        """All that a client sends in a run; proven."""
-        return EpsilonMeaning("client-run", "proven")
 
-    def claim(self) -> Claim | None:
-        """Return None: the paper makes no claim of this variant."""
-        return None
+def unknown(release: Release) -> Mapping[str, NDArray[np.float64]]:
+    """Return what the server knows of features before the first round."""
+    assert isinstance(release, UnevenRelease)
+    nothing = np.zeros(release.noisier.first_layer.num_features)
+    return {"importance": nothing, "precision": nothing}
 
 
 @lru_cache(maxsize=4096)

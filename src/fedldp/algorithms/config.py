@@ -7,10 +7,10 @@ Neither imports torch, reads data, or knows an example: so a statement is made b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -24,7 +24,31 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.releases import Clients
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms import release
+from fedldp.algorithms._refusals import describe
 from fedldp.algorithms.participation import All, Drawn, Participation
+from fedldp.algorithms.server_update import (
+    Estimate,
+    Optimizer,
+    ServerUpdate,
+    Step,
+    Values,
+    first_averaged,
+)
+from fedldp.algorithms.settings import (
+    LARGEST_BATCH,
+    ClientBudget,
+    Count,
+    Delays,
+    Delta,
+    LearningRate,
+    ModelName,
+    Momentum,
+    Target,
+    with_solved,
+)
+from fedldp.checked import LEFT_OUT, Checked
+from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
 from fedldp.errors import ConfigError
 from fedldp.models import layout_of
@@ -41,28 +65,29 @@ from fedldp.parts.sides import (
 )
 from fedldp.randomness import Stream
 from fedldp.registry import is_address
-from fedldp.systems._data import DataSettings
-from fedldp.systems._refusals import describe
-from fedldp.systems._repeating import Repeating
-from fedldp.systems._sums import MaySum
-from fedldp.systems.settings import (
-    LARGEST_BATCH,
-    ClientBudget,
-    Count,
-    Delays,
-    Delta,
-    LearningRate,
-    ModelName,
-    Target,
-    with_solved,
-)
 from fedldp.wire import Layout, Vector
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from fedldp.mechanisms.summing import Summing
     from fedldp.parts.local_sgd import LocalSgd
+
+Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+_OF_TABLES = (
+    "client_column",
+    "test_file",
+    "ignore_columns",
+    "scale_columns",
+    "categories",
+    "classes",
+)
+_OF_PARTITIONS = ("partition", "num_examples")
+_EQUAL = ("iid", "drawn")
+"""Partitions in which every client has as many examples as the others, up to one."""
+ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -104,7 +129,7 @@ class EpsilonMeaning:
         return f"per {self.unit}{against} ({self.standing})"
 
 
-class SystemConfig(MaySum, Repeating, DataSettings, ABC):
+class RunConfig(Checked, ABC):
     """A run's full configuration: frozen, public, checked when it is made.
 
     Subclasses set ``system`` to a Literal of their name and add their own settings.
@@ -126,6 +151,54 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
     per_client: ClassVar[tuple[str, ...]] = ()
     """Settings that may be a list with one value for each client; a client is told its own."""
 
+    semantics: ClassVar[int] = 1
+    """Rises whenever the same settings give another result: what was measured before is void."""
+
+    rounds_only_add: ClassVar[bool] = False
+    """Whether nothing in a round depends on how many there will be."""
+
+    system: str = Field(description="the system's name")
+    dataset: str = Field(
+        description="a name from `fedldp list datasets`, or a .npz, .csv or .parquet file"
+    )
+    label_column: str = Field("label", description="the label's column in a .csv or .parquet file")
+    client_column: str | None = Field(
+        None,
+        description="the column that says whose a row is: each value in it is a client, and "
+        "num_clients follows from it",
+    )
+    test_file: str | None = Field(
+        None,
+        description="a second .csv or .parquet file, to test on; else a fifth of the rows is",
+    )
+    ignore_columns: list[str] = Field([], description="columns that are left out")
+    scale_columns: dict[str, Range] = Field(
+        {},
+        description="public range [low, high] of a column, which becomes 0 to 1: never measured on "
+        "the data",
+    )
+    categories: dict[str, list[str]] = Field(
+        {}, description="public list of a column's texts; each becomes a feature that is 0 or 1"
+    )
+    classes: list[str] | None = Field(
+        None,
+        description="public list of the labels' texts; where it is not set they are integers from "
+        "0, or numbered in sorted order",
+    )
+    standardise: bool = Field(
+        False, description="shift and scale images by the data set's published constants"
+    )
+    partition: str = Field(
+        "iid", description="iid, dirichlet:ALPHA, shards:N, power-law:EXPONENT or drawn:N of all"
+    )
+    num_examples: Count | None = Field(
+        None, description="training examples to use, drawn at random; all where it is not set"
+    )
+
+    target: Target | None = Field(
+        None,
+        description="solve for epsilon, or the noise: target.unit, .epsilon, .delta, .adversary",
+    )
     num_clients: Count = Field(
         le=1_000_000,
         description="clients that the training set is divided among; of data that say whose they "
@@ -147,10 +220,6 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
     untrusted_clients: int = Field(
         0, ge=0, description="participants of a round that may collude with the server or drop out"
     )
-    target: Target | None = Field(
-        None,
-        description="solve for epsilon, or the noise: target.unit, .epsilon, .delta, .adversary",
-    )
     client_budget: ClientBudget | None = Field(
         None,
         description="limit of every client's ledger, which refuses beyond it: client_budget.limit, "
@@ -166,6 +235,34 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         except ValidationError as error:
             nested = {"target": Target.model_fields, "client_budget": ClientBudget.model_fields}
             raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None
+
+    @model_validator(mode="after")
+    def _check_data(self) -> Self:
+        fields = type(self).model_fields
+
+        def given(names: tuple[str, ...]) -> list[str]:
+            return [
+                name
+                for name in names
+                if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+            ]
+
+        own = given(_OF_TABLES)
+        if own and not is_table(self.dataset):
+            raise ConfigError(
+                f"{own[0]}: it is for a .csv or .parquet file, and dataset = {self.dataset}; "
+                "leave it out, or set dataset to such a file"
+            )
+        if self.test_file is not None and not is_table(self.test_file):
+            raise ConfigError(f"test_file = {self.test_file}: give a .csv or .parquet file")
+        divided = given(_OF_PARTITIONS)
+        if self.client_column is not None and divided:
+            raise ConfigError(
+                f"{divided[0]} = {getattr(self, divided[0])}: client_column = "
+                f"{self.client_column} says whose each row is; leave it out"
+            )
+        self.columns  # noqa: B018 (it refuses what contradicts itself)
+        return self
 
     @model_validator(mode="after")
     def _check_own(self) -> Self:
@@ -195,6 +292,29 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
                     f"{name} = {value}: {reason}; leave it out, or set it to {default}"
                 )
         return self
+
+    def equal_share(self, problem: Problem, num_clients: int) -> int | None:
+        """Return how many examples every client has at most, where all have as many; else None.
+
+        Args:
+            problem: public facts. Data that say whose they are need not be divided equally.
+            num_clients: among whom they are divided.
+        """
+        if problem.num_clients is not None or parse_scheme(self.partition)[0] not in _EQUAL:
+            return None
+        return -(-problem.num_examples // num_clients)
+
+    @property
+    def columns(self) -> Columns:
+        """What the columns of a table are."""
+        return Columns(
+            label=self.label_column,
+            client=self.client_column,
+            ignored=tuple(self.ignore_columns),
+            scaled={name: (low, high) for name, (low, high) in self.scale_columns.items()},
+            categories={name: tuple(values) for name, values in self.categories.items()},
+            classes=None if self.classes is None else tuple(self.classes),
+        )
 
     @property
     def round_size(self) -> int:
@@ -272,6 +392,33 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
     def tester(self, problem: Problem, device: torch.device) -> Tester | None:
         """Return how a simulation tests the model on its clients' side; None: on the test set."""
         return None
+
+    # Sums
+
+    def summing(self, problem: Problem) -> Summing | None:
+        """Return how reports are summed, where the server step needs no more than their sum."""
+        encoder = self.client_encoder(problem, 0)
+        if not isinstance(encoder, release.Encoder):
+            return None
+        found = encoder.summing(self.round_size)
+        if found is None:
+            return None
+        server = self.server(problem).aggregate
+        needs = server.estimate.needs if isinstance(server, ServerUpdate) else "reports"
+        return found if needs == "sum" else None
+
+    @property
+    def always_summed(self) -> bool:
+        """Whether a deployed run must go through a secure sum, for nothing else is meant by it."""
+        return False
+
+    def inner_client(self, problem: Problem, client: int, device: torch.device) -> ClientSide:
+        """Return the half of one client whose report a secure sum carries, in one exchange."""
+        return self.client(problem, client, device)
+
+    def inner_server(self, problem: Problem) -> ServerSide:
+        """Return the server's half that reads what ``Summing.total`` gives."""
+        return self.server(problem)
 
     # Who is told what
 
@@ -356,6 +503,15 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
         """Return the shuffler's time model where reports are shuffled, else None."""
         return None
 
+    @property
+    def longer_begins_with_shorter(self) -> bool:
+        """Whether a run of more rounds has the same results in those of a shorter one."""
+        return self.rounds_only_add and self.target is None  # a target is solved for all rounds
+
+    def work_before_training(self, problem: Problem) -> int:
+        """Return how often clients multiply by a weight, forwards, before they train the model."""
+        return 0
+
     @classmethod
     def name(cls) -> str:
         """Return the system's name."""
@@ -405,3 +561,63 @@ class SystemConfig(MaySum, Repeating, DataSettings, ABC):
     def first_state(self, problem: Problem, draw: Draw) -> State:
         """Return a server's state that holds nothing but the first weights."""
         return State(weights=self.first_weights(problem, draw))
+
+
+class MeanServerConfig(RunConfig):
+    """The part of such a system's configuration that is about its server's step."""
+
+    server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
+        "none", description="what the server does with the mean: takes it, momentum, or Adam"
+    )
+    server_rate: Annotated[ServerRate, LEFT_OUT] = Field(
+        1.0, description="the server's learning rate: factor on the step from the last weights"
+    )
+    server_momentum: Annotated[Momentum, LEFT_OUT] = Field(
+        0.9, description="what is left of the server's momentum after a round; of Adam its beta_1"
+    )
+    average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
+        0.0,
+        description="share of the last rounds whose weights are averaged for the test and the "
+        "model; 0: the last weights alone",
+    )
+
+    @model_validator(mode="after")
+    def _check_server(self) -> Self:
+        if self.server_optimizer == "adam" and self.server_rate >= 1:
+            raise ConfigError(
+                f"server_rate = {self.server_rate:g}: with server_optimizer = adam every weight "
+                "moves by about that much a round; give less than 1, such as 0.01"
+            )
+        return self
+
+    def idle_settings(self) -> Mapping[str, str]:
+        """Name also the momentum that no optimiser uses."""
+        idle = dict(super().idle_settings())
+        if self.server_optimizer == "none":
+            idle["server_momentum"] = "server_optimizer = none has no momentum"
+        return idle
+
+    @property
+    def longer_begins_with_shorter(self) -> bool:
+        """Whether it does; the rounds that are averaged are counted from the last one."""
+        return super().longer_begins_with_shorter and self.average == 0
+
+    def server_update(
+        self,
+        estimate: Estimate,
+        *,
+        noise: Callable[[int, Draw], Values] | None = None,
+        finish: Callable[[Values, State], Values] | None = None,
+    ) -> ServerUpdate:
+        """Return the server's rule; see ``ServerUpdate`` for the arguments."""
+        return ServerUpdate(
+            estimate=estimate,
+            step=Step(
+                optimizer=self.server_optimizer,
+                rate=self.server_rate,
+                momentum=self.server_momentum,
+            ),
+            noise=noise,
+            finish=finish,
+            average_from=first_averaged(self.average, self.rounds),
+        )

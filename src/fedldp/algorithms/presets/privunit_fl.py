@@ -23,45 +23,38 @@ has the length in it as a further coordinate, and weights may be sent in place o
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.composition import Composition, Fixed
+from fedldp.algorithms.config import EpsilonMeaning
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import CLIP, Offer
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
-from fedldp.systems._mean_change import MeanChangeConfig
-from fedldp.systems.base import EpsilonMeaning
-from fedldp.systems.settings import NormBound
+
+Budget = Annotated[float, Field(ge=1e-3, le=1e38, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0.01, le=0.9, allow_inf_nan=False)]
 
 
-class PrivUnitFlConfig(MeanChangeConfig):
-    """Settings of PrivUnit FL."""
-
-    system: Literal["privunit_fl"] = "privunit_fl"
-    epsilon: Annotated[float, Field(ge=1e-3, le=1e38, allow_inf_nan=False)] = Field(
-        description="budget of a client's report in one round, direction and length"
-    )
-    length_share: Annotated[float, Field(ge=0.01, le=0.9, allow_inf_nan=False)] = Field(
-        0.1, description="share of epsilon that is for the length, up to 32"
-    )
-    clip: NormBound = Field(1.0, description="norm bound of one update")
-
-    @property
-    def mechanism(self) -> PrivUnitScalar:
-        """The randomiser of every client."""
-        return PrivUnitScalar(self.epsilon, self.clip, self.length_share)
-
-    @property
-    def epsilon_meaning(self) -> EpsilonMeaning:
-        """One report, direction and length together; proven, for real numbers."""
-        return EpsilonMeaning("client-round", "proven")
-
-    def claim(self) -> Claim | None:
-        """Return the paper's claim for one report: the sum of both budgets."""
-        return Claim(
-            epsilon=self.epsilon,
+@preset(
+    Offer("epsilon", Budget, "budget of a client's report in one round, direction and length"),
+    Offer("length_share", Share, "share of epsilon that is for the length, up to 32", 0.1),
+    CLIP.but(meaning="norm bound of one update", default=1.0),
+)
+def privunit_fl(settings: Settings) -> Composition:
+    """PrivUnit FL; its budget is proven for real numbers."""
+    mechanism = PrivUnitScalar(settings.epsilon, settings.clip, settings.length_share)
+    return Composition(
+        bound=Unbounded(send="update"),  # the mechanism has one of its own
+        calibration=Fixed(every=mechanism, meaning=EpsilonMeaning("client-round", "proven")),
+        claim=Claim(
+            epsilon=settings.epsilon,
             delta=0.0,
             unit="client-round",
             source="Bhowmick, Duchi, Freudiger, Kapoor, Rogers 2018, section 4: PrivUnit2 and "
             "ScalarDP, composed",
-        )
+        ),
+    )

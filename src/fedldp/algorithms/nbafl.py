@@ -1,0 +1,98 @@
+"""The calibration of NbAFL and of its extension by feature priority, and the settings of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+from fedldp.algorithms.composition import Calibration
+from fedldp.algorithms.config import EpsilonMeaning, Problem
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.server_update import Values
+from fedldp.algorithms.settings import CLIP, WEIGHTING, Count, Offer
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.parts.nbafl import NbaflNoise, check_smallest, smallest_share
+from fedldp.parts.sides import Draw
+
+OFFERS = (
+    CLIP.but(meaning="C, the bound on the norm of a client's weights"),
+    Offer(
+        "send",
+        Literal["weights", "update"],
+        "clip and send weights (as published), or their change from the broadcast",
+        "weights",
+    ),
+    Offer(
+        "exposures",
+        Count | None,
+        "L, the uploads of one client that the noise is sized for; rounds where it is not set, for "
+        "every client uploads in every round",
+        None,
+    ),
+    Offer(
+        "min_client_examples",
+        Count | None,
+        "m, the size of the smallest local data set; with partition = iid that of equal shares "
+        "where it is not set",
+        None,
+    ),
+    WEIGHTING,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NbaflCalibration(Calibration):
+    """The published noise levels, which claim what the clip does not prove; see ``NbaflNoise``.
+
+    Attributes:
+        settings: those of ``OFFERS``, and of the run.
+        epsilon: of the mechanism.
+        setting: what the user knows it as.
+        meaning: see ``Calibration``.
+    """
+
+    uses_rounds: ClassVar[bool] = True
+    data_may_refuse: ClassVar[bool] = True  # a client may get too few examples
+
+    settings: Settings
+    epsilon: float
+    setting: str = "epsilon"
+    meaning: EpsilonMeaning | None = None
+
+    def noise(self, problem: Problem) -> NbaflNoise:
+        """Return the published noise levels."""
+        settings = self.settings
+        return NbaflNoise(
+            clip=settings.clip,
+            delta=settings.delta,
+            rounds=settings.rounds,
+            exposures=settings.exposures or settings.rounds,
+            clients=settings.round_size,
+            smallest=smallest_share(
+                settings.min_client_examples,
+                partition=settings.partition,
+                num_examples=problem.num_examples,
+                num_clients=settings.num_clients,
+            ),
+        )
+
+    def mechanism(self, problem: Problem, client: int) -> Gaussian:
+        """Return the randomiser, which is the same for all clients."""
+        return self.noise(problem).mechanism(self.epsilon, self.setting)
+
+    def check_shares(self, sizes: Sequence[int]) -> None:
+        """Refuse a client with fewer examples than ``min_client_examples``."""
+        check_smallest(self.settings.min_client_examples, sizes)
+
+    def downlink_noise(self, problem: Problem) -> Callable[[int, Draw], Values] | None:
+        """Return the server's own noise, if there is any (eq. 5)."""
+        sigma = self.noise(problem).downlink_sigma(self.epsilon)
+        return partial(downlink_noise, sigma) if sigma else None
+
+
+def downlink_noise(sigma: float, size: int, draw: Draw) -> Values:
+    """Return the server's own noise of deviation ``sigma`` on ``size`` weights (eq. 5)."""
+    own = Gaussian(sigma, sigma)
+    return own.ball.step * own.noise(size, draw("downlink noise"))

@@ -1,0 +1,125 @@
+"""Distributed discrete Gaussian: the noise of central DP, drawn by clients, in a secure sum.
+
+    Broadcast: weights W
+        |
+        v
+    client_step   local SGD from W
+        |         Sensitive weights w
+        v
+    encoder       x = (w - W)/clip, scaled down to norm 1; rotated at random, publicly; whole grid
+        |         steps by conditional random rounding; plus a SHARE of discrete Gaussian noise
+        |         Report: d words (d padded to a power of two), modulo 2^bits
+        v
+    secure sum    of the words modulo 2^bits: nothing else reaches a server that follows it
+        |
+        v
+    server_step   signed, rotated back, clip/(radius n) times it -> W + mean change, next Broadcast
+
+A report by itself has one share of noise, which protects little: that is the server's line. The sum
+has all shares, and what it reveals is the line of the `summing-server`, for which `epsilon` is. In
+a simulation the sum is taken in the server step; a deployment masks the very same words, and is
+always summed.
+
+Where a round has fewer than all clients, they take turns in an order that is drawn once: nobody
+takes part in more than ceil(rounds clients_per_round/num_clients) rounds, which every client
+counts. Nothing is claimed for who takes part being a secret.
+
+Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
+Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
+law of sums of shares, and the modulus follow it. Ours: the noise is solved from the closed form of
+the Gaussian (``accounting.gaussian.shares_mu``), and rounding that is too long is not repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from fedldp.accounting.guarantees import LEAST_FOR_MU
+from fedldp.algorithms.bounds import Rotated
+from fedldp.algorithms.composition import Calibration, Composition
+from fedldp.algorithms.config import EpsilonMeaning, Problem, ServerRate
+from fedldp.algorithms.participation import Balanced
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import CLIP, Offer
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.gaussian_share import (
+    LARGEST_WORD,
+    SMALLEST_WORD,
+    SharedGaussian,
+    largest_mu,
+    shared_gaussian,
+)
+
+Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
+Word = Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)]
+
+
+@preset(
+    Offer(
+        "epsilon",
+        Budget,
+        "budget, at delta, of all that a client sends in a run, against a server that sees sums "
+        "only; untrusted_clients of a round give it no noise",
+    ),
+    CLIP.but(meaning="L2 norm bound of one update", default=1.0),
+    Offer(
+        "bits", Word, "of the modulus of the sum; a weight travels in as many, in whole bytes", 24
+    ),
+    Offer("server_rate", ServerRate, "factor on the mean change", 1.0),
+)
+def distributed_gaussian(settings: Settings) -> Composition:
+    """The distributed discrete Gaussian; the paper's bound, in zCDP, is below what is proven."""
+    if settings.delta < LEAST_FOR_MU:
+        raise ConfigError(f"delta = {settings.delta:g}: give at least {LEAST_FOR_MU:g}")
+    bound = Rotated(clip=settings.clip)
+    turns = Balanced(settings.num_clients, settings.round_size, settings.rounds)
+    return Composition(
+        bound=bound,
+        calibration=PerRun(
+            settings=settings,
+            bound=bound,
+            turns=turns,
+            meaning=EpsilonMeaning("client-run", "proven", "summing-server"),
+        ),
+        participation=turns,
+        only_summed=True,
+        uses=frozenset({"untrusted_clients"}),  # the line of sums rests on it
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerRun(Calibration):
+    """Shares of noise for a budget of as many rounds as a client takes part in at most.
+
+    Attributes:
+        settings: of the preset.
+        bound: of a change.
+        turns: who takes part when.
+    """
+
+    uses_rounds: ClassVar[bool] = True
+
+    settings: Settings
+    bound: Rotated
+    turns: Balanced
+    meaning: EpsilonMeaning
+
+    def mechanism(self, problem: Problem, client: int) -> SharedGaussian:
+        """Return what clips, rounds, and adds a share of the noise.
+
+        Raises:
+            ConfigError: the modulus cannot hold what ``epsilon`` asks for; the model is too large.
+        """
+        settings = self.settings
+        return shared_gaussian(
+            self.bound.size(settings.layout(problem).size),
+            largest_mu(settings.epsilon, settings.delta) / math.sqrt(self.turns.max_rounds(client)),
+            shares=settings.round_size - settings.untrusted_clients,
+            clients=settings.round_size,
+            rounds=settings.rounds,
+            bits=settings.bits,
+        )

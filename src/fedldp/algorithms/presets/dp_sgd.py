@@ -1,0 +1,89 @@
+"""DP-SGD in a federation: clients protect single examples while they train, and send the weights.
+
+    Broadcast: weights
+        |
+        v
+    client_step   steps of DP-SGD: Poisson sample, each gradient scaled down to the norm `clip`,
+        |         sum + N(0, (noise_multiplier clip)^2 I), over batch_size
+        |         Sensitive weights
+        v
+    encoder       float32 weights as they are
+        |         Report: 32 d bits
+        v
+    server_step   uniform mean -> weights of the next Broadcast
+
+The sampling rate is batch_size over the mean number of examples of a client, so that it is public,
+and so is the number of steps. What is protected is one example of a client, from the server; a
+client as a whole is not.
+
+Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
+Privacy", CCS 2016, Algorithm 1, as the row DP-SGD of tables on federated learning under LDP.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedldp.accounting.events import InClear, PerRecord
+from fedldp.algorithms.composition import Composition, Fixed, weighted
+from fedldp.algorithms.config import Problem
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer
+from fedldp.mechanisms.none import Plain
+from fedldp.parts.noisy_sums import NoisySums, sampling_rate
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.private_sgd import PrivateSgd
+
+
+@preset(
+    Offer(
+        "noise_multiplier",
+        NoiseMultiplier,
+        "the noise's standard deviation over the norm bound of one gradient",
+    ),
+    CLIP.but(meaning="norm bound of the gradient of one example", default=1.0),
+    solved="noise_multiplier",
+    inverse=True,
+    needs_extra="baselines",
+)
+def dp_sgd(settings: Settings) -> Composition:
+    """DP-SGD on every client; ``batch_size`` is the mean size of a Poisson sample.
+
+    It claims nothing: what Abadi et al. prove is of one data set, and for other neighbours.
+    """
+    return Composition(
+        local=noisy_steps,
+        calibration=Fixed(every=Plain()),
+        inner=lambda problem: PerRecord(
+            record=sums(settings, problem).event,
+            client=InClear(what="weights that hide single examples only"),
+        ),
+        estimate=weighted(),
+    )
+
+
+def sums(settings: Settings, problem: Problem) -> NoisySums:
+    """Return what a client's steps compute in one round.
+
+    Raises:
+        ConfigError: clients have too few examples for a batch.
+    """
+    rate = sampling_rate(settings.batch_size, settings.num_clients, problem.num_examples)
+    return NoisySums(
+        steps=settings.local_epochs * round(1 / rate),
+        sampling_rate=rate,
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        noise_multiplier=settings.noise_multiplier,
+    )
+
+
+def noisy_steps(settings: Settings, problem: Problem, device: torch.device) -> PrivateSgd:
+    """Return the steps of DP-SGD."""
+    from fedldp.parts.private_sgd import PrivateSgd
+
+    model = settings.sgd(problem, device).model
+    return PrivateSgd(model, sums(settings, problem), settings.learning_rate, device)

@@ -1,0 +1,43 @@
+"""FedAvg: federated averaging without any protection; the noise-free baseline.
+
+    Broadcast: weights
+        |
+        v
+    client_step   local SGD on the client's examples
+        |         Sensitive weights
+        v
+    encoder       float32 weights as they are, and the example count (weighting = examples)
+        |         Report: 32 d bits
+        v
+    server_step   weighted mean -> weights of the next Broadcast
+
+Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas 2017, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedldp.algorithms.composition import Composition, Fixed, Sgd, weighted
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import MOMENTUM, WEIGHTING
+from fedldp.mechanisms.none import Plain
+
+
+@preset(
+    WEIGHTING.but(
+        type=Literal["examples", "uniform"],
+        meaning="weight of a client in the average: its example count, or one",
+        default="examples",
+    ),
+    MOMENTUM,
+)
+def fedavg(settings: Settings) -> Composition:
+    """FedAvg, which claims no differential privacy."""
+    by_examples = settings.weighting == "examples"
+    return Composition(
+        local=Sgd(momentum=settings.momentum),
+        calibration=Fixed(every=Plain()),
+        estimate=weighted(by_examples),
+        tells_examples=by_examples,
+    )

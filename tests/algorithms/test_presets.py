@@ -1,0 +1,97 @@
+"""Presets: a function from settings to parts is a configuration, its own module's as well."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedldp.algorithms.composition import Composition
+from fedldp.algorithms.preset import Settings
+from fedldp.errors import ConfigError
+from fedldp.recipes import find_recipe, recipes
+from fedldp.simulation.plan import problem_of
+from fedldp.systems import RunConfig, find_system, own_code, systems
+
+PRESETS = {name: found for name, found in systems().items() if issubclass(found, Settings)}
+OWN = '''
+from fedldp.algorithms.bounds import InNorm
+from fedldp.algorithms.composition import Composition, Fixed
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import CLIP, MOMENTUM, NoiseMultiplier, Offer
+from fedldp.mechanisms.gaussian import Gaussian
+
+
+@preset(CLIP.but(default=0.5), Offer("noise", NoiseMultiplier, "of a report"), MOMENTUM)
+def noisy(settings: Settings) -> Composition:
+    """Clipped changes with Gaussian noise."""
+    return Composition(
+        bound=InNorm(clip=settings.clip, send="update"),
+        calibration=Fixed(every=Gaussian(settings.clip, settings.clip * settings.noise)),
+    )
+
+
+def nothing(settings):
+    return None
+'''
+SHARED = {
+    "dataset": "digits", "model": "logistic", "num_clients": 4, "rounds": 2, "learning_rate": 0.1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "own_preset.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "own_preset:noisy"
+    __import__("sys").modules.pop("own_preset", None)
+
+
+def first_of(name: str) -> RunConfig:
+    return next(
+        config
+        for config in (find_recipe(recipe).config for recipe in recipes() if "digits" in recipe)
+        if config.system == name
+    )
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_function_to_parts(name: str) -> None:
+    config = first_of(name)
+    assert isinstance(config, Settings)
+    assert isinstance(config.composition, Composition)
+    algorithm = config.algorithm(problem_of(config, None))
+    assert algorithm.encoder(0).release.event() == algorithm.release(0).event()
+    assert config.client_encoder(algorithm.problem, 0).event() == algorithm.encoder(0).event()
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_a_preset_of_ones_own_is_found_by_its_address(own: str) -> None:
+    found = find_system(own)
+    config = found(**SHARED, noise=1.0)
+    assert config.system == own == found.name()
+    assert own_code(config) == (own,)
+    assert find_system(own).model_validate(config.model_dump()) == config
+    names = list(config.model_dump())
+    assert names[-3:] == ["clip", "noise", "momentum"]
+    assert "server_optimizer" not in names  # left out at its default, and offered all the same
+    assert found(**SHARED, noise=1.0, server_optimizer="adam", server_rate=0.1)
+
+
+def test_a_preset_refuses_like_every_configuration(own: str) -> None:
+    with pytest.raises(ConfigError, match=r"^clip = -1.0: give a number of at least 1e-09$"):
+        find_system(own)(**SHARED, noise=1.0, clip=-1.0)
+    with pytest.raises(ConfigError, match="noises is no setting of own_preset:noisy; did you mean"):
+        find_system(own)(**SHARED, noise=1.0, noises=1.0)
+    with pytest.raises(ConfigError, match="untrusted_clients = 1: no line of own_preset:noisy"):
+        find_system(own)(**SHARED, noise=1.0, untrusted_clients=1)
+    with pytest.raises(ConfigError, match="own_preset:nothing: it is no"):
+        find_system("own_preset:nothing")
+
+
+def test_what_a_part_refuses_is_refused_with_the_settings() -> None:
+    config = find_recipe("cldp-fed-digits").config
+    with pytest.raises(ConfigError, match="precision"):
+        config.changed(precision=99)
