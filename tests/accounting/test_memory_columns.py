@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-import time
 import tracemalloc
 from fractions import Fraction
 from pathlib import Path
@@ -398,15 +397,13 @@ def filled(clients: int, rounds: int, share: float = 1.0) -> MemoryLedger:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "rounds", "most"), [(1.0, 2, 1e5), (0.1, 20, 1e7)])
-def test_a_checkpoint_of_many_clients_is_small_and_fast(
+def test_a_checkpoint_of_many_clients_is_small(
     tmp_path: Path, share: float, rounds: int, most: float
 ) -> None:
     ledger = filled(300_000, rounds, share)
     folder = RunFolder.create(tmp_path / "run", {}, {})
-    began = time.process_time()
     folder.write_round(State(weights=np.zeros(5, np.float32)), [], ledger)
     saved = folder.read_checkpoint()
-    assert time.process_time() - began < 3.0
     assert (tmp_path / "run" / "checkpoint").stat().st_size < most
     assert saved is not None
     assert saved[2].to_record() == ledger.to_record()
