@@ -71,18 +71,22 @@ class Held:
         self.calls: list[tuple[str, tuple[int, ...]]] = []
         self._inside = False
         for kind in _kinds(Mechanism):
-            for name in ("encode", "randomise"):
+            for name in ("encode", "encode_many", "randomise"):
                 if name in vars(kind):
                     patch.setattr(kind, name, self._holding(vars(kind)[name]))
 
     def _holding(self, original: Any) -> Any:
-        def held(mechanism: Any, values: Any, stream: Stream) -> Any:
+        def held(mechanism: Any, values: Any, stream: Any) -> Any:
             if self._inside:  # what a mechanism uses of itself
                 return original(mechanism, values, stream)
             self._inside = True
             try:
                 self.calls.append((type(mechanism).__name__, np.shape(values)))
-                aside = Stream(bytes(32), simulated=stream.simulated)
+                aside: Any
+                if isinstance(stream, Stream):
+                    aside = Stream(bytes(32), simulated=stream.simulated)
+                else:  # of several clients, a stream of each
+                    aside = [Stream(bytes(32), simulated=one.simulated) for one in stream]
                 real = original(mechanism, values, aside)
                 zeros = original(mechanism, np.zeros_like(values), stream)
             finally:
