@@ -57,12 +57,12 @@ agent = Agent(read_policy(folder / "site.toml"), test_keys=True)
 real = agent._ledger.release
 
 def release(*given, **named):
-    *others, make = given
+    place, event, clients, make, *others = given
     def make_and_die():
         make()
         os._exit(9)
     if when == "before":
-        return real(*others, make_and_die, **named)
+        return real(place, event, clients, make_and_die, *others, **named)
     real(*given, **named)
     os._exit(9)
 
