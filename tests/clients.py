@@ -125,11 +125,13 @@ def senders_of(num_examples: Sequence[int], *, seed: int = 0, round: int = 1) ->
 class EachAlone:
     """An encoder that is written for one client at a time."""
 
-    def __call__(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
+    def one(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
         raise NotImplementedError
 
-    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
-        return each_alone(self, update, broadcast, senders)
+    def __call__(
+        self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
+    ) -> Reports:
+        return each_alone(self.one, update, broadcast, senders)
 
 
 @dataclass(frozen=True)

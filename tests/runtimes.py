@@ -191,7 +191,7 @@ class Stating(EachAlone):
     def event(self, exchange: int = 0) -> Event:
         return self.states
 
-    def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+    def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
         if self.send is not None:
             return self.send(broadcast)
         return Report(round=broadcast.round, size=3, payload=b"bytes", chunk=3)

@@ -62,7 +62,7 @@ def test_each_report_is_the_one_that_its_client_sends_alone(
     given[1, 2] = np.nan
     given[2] = 3e38
     sealed, senders = Sensitive(Update(rows=given.copy())), senders_of([5, 6, 0, 8], round=3)
-    together = encoder.many(sealed, TOLD, senders)
+    together = encoder(sealed, TOLD, senders)
     one_by_one = each_alone(
         lambda update, told, sender: alone(encoder, update, told, sender), sealed, TOLD, senders
     )
@@ -84,7 +84,7 @@ def test_training_that_failed_is_a_report_of_the_broadcast(name: str) -> None:
     one = WEIGHTS.copy()[None]
     one[0, 4] = np.inf
     reports = [
-        list(encoder.many(Sensitive(Update(rows=each)), TOLD, senders))
+        list(encoder(Sensitive(Update(rows=each)), TOLD, senders))
         for each in (failed, one, WEIGHTS[None])
     ]
     assert reports[0] == reports[1] == reports[2]

@@ -66,10 +66,10 @@ class Send:
     def event(self, exchange: int = 0) -> Event:
         return self.mechanism.event(self.size)
 
-    def many(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
-        return each_alone(self, update, broadcast, senders)
+    def __call__(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
+        return each_alone(self.one, update, broadcast, senders)
 
-    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+    def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         change = self.change(update, broadcast)
         return Report(
             round=broadcast.round,
@@ -109,8 +109,8 @@ class HalfNoiseConfig(RightConfig):
 class CountTold(Send):
     """The number of examples is sent as it is, as a weight."""
 
-    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
-        report = super().__call__(update, broadcast, sender)
+    def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+        report = super().one(update, broadcast, sender)
         return replace(report, weight=float(sender.num_examples.open()))
 
 
@@ -157,10 +157,10 @@ class Remembers(Send):
 
     kept: dict[int, Report] = field(default_factory=dict, compare=False)
 
-    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+    def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         if broadcast.round not in self.kept:
             loud = replace(self, mechanism=Laplace(1.0, 10_000.0))
-            self.kept[broadcast.round] = Send.__call__(loud, update, broadcast, sender)
+            self.kept[broadcast.round] = Send.one(loud, update, broadcast, sender)
         return self.kept[broadcast.round]
 
 
@@ -181,7 +181,7 @@ class OneBit(Send):
     def bit(self) -> Mechanism:
         return TwoPoint(self.mechanism.epsilon_per_client_round)  # type: ignore[attr-defined]
 
-    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+    def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         total = np.array([self.change(update, broadcast).sum()])
         payload = self.bit.encode(total, self.stream(sender))
         return Report(round=broadcast.round, size=1, payload=payload, chunk=1)
@@ -197,9 +197,9 @@ class OneBitConfig(RightConfig):
 class LessAndLess(Send):
     """The noise is that of what is stated in the first round, and shrinks from round to round."""
 
-    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+    def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         mechanism = Laplace(1.0, broadcast.round * self.event().epsilon)  # type: ignore[attr-defined]
-        return Send.__call__(replace(self, mechanism=mechanism), update, broadcast, sender)
+        return Send.one(replace(self, mechanism=mechanism), update, broadcast, sender)
 
 
 class LessAndLessConfig(RightConfig):
@@ -213,10 +213,10 @@ class LessAndLessConfig(RightConfig):
 class ToldHowMuch(Send):
     """The server tells how large a change may be, and the noise does not follow."""
 
-    def __call__(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
+    def one(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         told = float(broadcast.public["clip"])
         mechanism = Laplace(1.0, told * self.event().epsilon)  # type: ignore[attr-defined]
-        return Send.__call__(replace(self, mechanism=mechanism), update, broadcast, sender)
+        return Send.one(replace(self, mechanism=mechanism), update, broadcast, sender)
 
 
 class ToldHowMuchConfig(RightConfig):

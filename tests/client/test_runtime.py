@@ -257,7 +257,7 @@ def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
         def event(self, exchange: int = 0) -> Event:
             return ENCODER.event(exchange)
 
-        def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
             seen.append(sender)
             return alone(ENCODER, update, broadcast, sender)
 
@@ -308,7 +308,7 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
         def event(self, exchange: int = 0) -> Event:
             return ENCODER.event(exchange)
 
-        def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
             if "needed" not in broadcast.public:
                 raise PrivacyError("needed: it is not there")
             return alone(ENCODER, update, broadcast, sender)

@@ -65,7 +65,7 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
         def event(self, exchange: int = 0) -> Event:
             return ENCODER.event(exchange)
 
-        def __call__(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
             given.append(np.isnan(update.open().rows).all())
             return alone(ENCODER, update, broadcast, sender)
 

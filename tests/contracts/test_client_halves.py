@@ -234,7 +234,7 @@ class Spied:
 
     def __init__(self, patch: pytest.MonkeyPatch, kind: type) -> None:
         self.made: list[tuple[Encoder, int, bytes]] = []
-        original: Any = kind.many  # type: ignore[attr-defined]
+        original: Any = kind.__call__
 
         def many(encoder: Any, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
             reports: Reports = original(encoder, update, broadcast, senders)
@@ -242,7 +242,7 @@ class Spied:
                 self.made.append((encoder, senders.exchange, row.tobytes()))
             return reports
 
-        patch.setattr(kind, "many", many)
+        patch.setattr(kind, "__call__", many)
 
 
 @pytest.mark.sampled(6)

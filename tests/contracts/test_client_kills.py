@@ -130,11 +130,13 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
         folder = tmp_path / stage
         folder.mkdir()
         start(folder)
+        killed = False
         for number, message in enumerate(talk.questions):
             left: set[bytes] = set()
             with pytest.MonkeyPatch.context() as patch, suppress(Killed):
                 dying(patch, side)
                 left.add(start(folder).answer(message))
+            killed |= not left
             entries = SqliteLedger(folder / "ledger").verify()
             left |= {start(folder).answer(message) for _ in range(2)}
             assert len(left) == 1, (stage, number)
@@ -150,6 +152,8 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
             assert len(places) == len(set(places))
             if stage == "after the ledger commits":
                 assert ledger == entries, "charged before it was asked again"
+        paid = any(entry.cost for entry in SqliteLedger(folder / "ledger").releases())
+        assert killed or not paid or "store" in stage, f"{stage}: nobody was killed"
 
 
 @pytest.mark.sampled(6)

@@ -105,5 +105,5 @@ def test_an_encoder_gives_the_same_reports_wherever_the_weights_lie(
     found = []
     for updates in (weights.copy(), torch.from_numpy(weights.copy())):
         senders = senders_of([1, 1, 1])
-        found.append(list(encoder.many(Sensitive(Update(rows=updates)), broadcast, senders)))
+        found.append(list(encoder(Sensitive(Update(rows=updates)), broadcast, senders)))
     assert found[0] == found[1]

@@ -173,7 +173,7 @@ def test_encoding_together_gives_the_very_bits_of_encoding_alone(name: str, tmp_
     updates = broadcast.weights + change
     updates[1, 7] = np.nan  # such an update is replaced by the broadcast, alone and together
     senders, update = population.senders([3, 5, 8], 1, 0), Update(rows=updates.copy())
-    reports = list(encoder.many(Sensitive(update), broadcast, senders))
+    reports = list(encoder(Sensitive(update), broadcast, senders))
     for row, client, report in zip(updates, clients, reports, strict=True):
         halves = Halves(population.config, population.problem)
         assert report == halves.encode(row, broadcast, sender(client))
@@ -333,7 +333,7 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
     update = population.step(broadcast, population.batch(group, 1), GROUP)
     for index in (0, 1, 3, 63):
         own = rows_of(update, np.array([index]))
-        reports = population.encoders[index].many(own, broadcast, population.senders([index], 1, 0))
+        reports = population.encoders[index](own, broadcast, population.senders([index], 1, 0))
         assert pack_reports(reports, run="run", exchange=0).tobytes() == found[index]
 
 

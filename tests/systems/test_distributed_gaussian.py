@@ -120,7 +120,7 @@ def test_many_reports_are_each_that_of_the_client_alone() -> None:
     trained[4, 17] = np.nan
     trained[5] = 3e38
 
-    together = both.encoder().many(  # type: ignore[attr-defined]
+    together = both.encoder()(  # type: ignore[attr-defined]
         Sensitive(Update(rows=trained.copy())), told, senders_of([1] * 9)
     )
     for index, report in enumerate(together):

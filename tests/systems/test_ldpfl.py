@@ -437,14 +437,14 @@ def test_scores_through_an_own_encoder_tell_neighbours_apart_that_send_the_same(
     features[7] = 1 - features[7]
     neighbours = [replace(DIGITS, train=train) for train in (OWN, Examples(features, OWN.labels))]
     sent: list[list[bytes]] = []
-    encode = Encoder.many
+    encode = Encoder.__call__
 
     def watch(self: Encoder, *given: Any) -> Reports:
         reports = encode(self, *given)
         sent[-1] += [report.payload for report in reports]
         return reports
 
-    monkeypatch.setattr(Encoder, "many", watch)
+    monkeypatch.setattr(Encoder, "__call__", watch)
     losses = []
     for data in neighbours:
         sent.append([])

@@ -171,7 +171,9 @@ class Encoder:
             return replace(event, group=self.label)
         return event
 
-    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+    def __call__(
+        self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
+    ) -> Reports:
         """Return the reports of n clients, each as it is on its own."""
         opened = open_finite(update, broadcast)
         size = self.release.coordinates

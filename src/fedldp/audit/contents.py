@@ -86,7 +86,7 @@ def trained(config: LdpFlConfig, inputs: Inputs) -> Inside:
             imitated.append(found - found.mean(0))
             encoder = population.encoders[0]
             senders = population.senders(range(count), round, 0)
-            reports = encoder.many(Sensitive(Update(rows=weights)), broadcast, senders)
+            reports = encoder(Sensitive(Update(rows=weights)), broadcast, senders)
             state, _ = server.aggregate(state, iter([reports]), draws(round))
     return Inside(np.stack(rounds), np.stack(imitated))
 

@@ -153,7 +153,9 @@ class Forged:
         """Return the honest encoder's event: what a ledger is told."""
         return self.forger.encoder.event(exchange)
 
-    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+    def __call__(
+        self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
+    ) -> Reports:
         """Return the reports of clients that lie."""
         return each_alone(self._report, update, broadcast, senders)
 

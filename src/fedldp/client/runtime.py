@@ -441,7 +441,7 @@ class _Asked:
             store=lambda place: Trial(members.store(index)),
         )
         try:
-            cohort.encoder.many(_no_update(broadcast, 1), broadcast, trial)
+            cohort.encoder(_no_update(broadcast, 1), broadcast, trial)
         except Exception as error:
             self.runtime.fails(error)
             return False
@@ -486,7 +486,7 @@ class _Asked:
             if draws_once(event):
                 for place in range(len(indices)):
                     senders.store(place).arrays(_DRAWN, _mark)
-            reports = cohort.encoder.many(update, self.broadcast, senders)
+            reports = cohort.encoder(update, self.broadcast, senders)
             return pack_reports(reports, run=runtime.policy.run, exchange=exchange)
 
         try:

@@ -32,7 +32,7 @@ def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender
         store=lambda place: sender.store,
         exchange=sender.exchange,
     )
-    (report,) = encoder.many(sealed, broadcast, senders)
+    (report,) = encoder(sealed, broadcast, senders)
     return report
 
 

@@ -239,7 +239,9 @@ class Encoder(Protocol):
         """Return what one client's answer releases, whatever the broadcast was: it is charged."""
         ...
 
-    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+    def __call__(
+        self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
+    ) -> Reports:
         """Return a report for each row of the update, in their order.
 
         Each is the one that the client would send on its own, to the last bit.

@@ -113,7 +113,9 @@ class Answer:
             case Phase.UNMASK:
                 return NoData(what="shares of the secrets behind masks")
 
-    def many(self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders) -> Reports:
+    def __call__(
+        self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
+    ) -> Reports:
         """Return the answer of each client to the server's message so far.
 
         Raises:
