@@ -391,8 +391,10 @@ class _Asked:
                 open_.append((replace(cohort, places=places), event))
         if not open_:
             return [found[place] for place in range(len(self.indices))]
-        waiting = sorted(place for cohort, _ in open_ for place in cohort.places)
-        update = self._trained([self.indices[place] for place in waiting])
+        waiting = open_[0][0].places
+        if len(open_) > 1:
+            waiting = sorted(place for cohort, _ in open_ for place in cohort.places)
+        update = self._trained(self._at(waiting))
         for cohort, event in open_:
             rows = self._released(cohort, event, _part(update, waiting, cohort.places))
             if len(cohort.places) == len(self.indices):

@@ -132,10 +132,13 @@ class Population:
 
     def cohorts(self, indices: Sequence[int]) -> list[Cohort]:
         """Return some clients by their encoders, and by how many rounds each may answer."""
+        kinds = self.encoders.kinds(indices)
+        most_of = [self._participation.max_rounds(int(index)) for index in indices]
+        if len(set(kinds)) == len(set(most_of)) == 1:
+            return [Cohort(self.encoders.of_kind(kinds[0]), most_of[0], range(len(indices)))]
         found: dict[tuple[int, int | None], list[int]] = {}
-        kinds, max_rounds = self.encoders.kinds(indices), self._participation.max_rounds
-        for place, kind in enumerate(kinds):
-            found.setdefault((kind, max_rounds(int(indices[place]))), []).append(place)
+        for place, kind_and_most in enumerate(zip(kinds, most_of, strict=True)):
+            found.setdefault(kind_and_most, []).append(place)
         return [
             Cohort(self.encoders.of_kind(kind), most, places)
             for (kind, most), places in found.items()
@@ -163,7 +166,7 @@ class Population:
 
     def senders(self, indices: Sequence[int], round: int, exchange: int) -> Senders:
         """Return clients for their encoder, in one exchange of a round."""
-        counts = np.array([len(self.members[index]) for index in indices], np.int64)
+        counts = self.members.sizes[np.asarray(indices)].astype(np.int64)
         return Senders(
             indices=indices,
             num_examples=Sensitive(counts),
