@@ -44,7 +44,7 @@ from fedldp.client.policy import Policy
 from fedldp.client.store import Trial
 from fedldp.data.examples import Examples
 from fedldp.errors import FedldpError, PrivacyError, RunError, WireError
-from fedldp.parts.changes import rows_of
+from fedldp.parts.changes import check_shape, rows_of
 from fedldp.parts.sides import (
     Arrays,
     Batch,
@@ -470,10 +470,7 @@ class _Asked:
         try:
             batch = members.batch(indices, broadcast.round)
             update = members.step(broadcast, batch, runtime.group)
-            expected = (len(indices), broadcast.weights.size)
-            if tuple(update.open().rows.shape) != expected:  # else encoding fails, by the data
-                raise RunError(f"local update: give rows of shape {expected}")
-            return update
+            return check_shape(update, len(indices), broadcast.weights.size)
         except Exception as error:
             runtime.fails(error)
             return _no_update(broadcast, len(indices))

@@ -41,6 +41,26 @@ def row_of(update: Sensitive[Update], place: int) -> Sensitive[Update]:
     return Sensitive(update.open().alone(place))
 
 
+def check_shape(update: Sensitive[Update], count: int, size: int) -> Sensitive[Update]:
+    """Return an update, or refuse one whose encoding would fail, and tell of the examples by that.
+
+    Args:
+        update: of clients.
+        count: how many these are.
+        size: of the model, d.
+
+    Raises:
+        RunError: it does not have a row of ``size`` weights, and of all else, for each of them.
+    """
+    opened = update.open()
+    if tuple(opened.rows.shape) != (count, size):
+        raise RunError(f"local update: give rows of shape {(count, size)}")
+    for name, array in opened.aux.items():
+        if len(array) != count:
+            raise RunError(f"local update: give {count} rows of {name}")
+    return update
+
+
 def rows_of(update: Sensitive[Update], places: NDArray[np.int64]) -> Sensitive[Update]:
     """Return what some of the clients computed, sealed as it was."""
     return Sensitive(update.open().at(places))
