@@ -84,8 +84,8 @@ class Ledgers(Protocol):
     """The ledgers of one client, or of many.
 
     Guarantee: whatever ``release`` has returned for a client is counted, and the sum of its costs
-    never passes the client's budget. For one (run, round, exchange) only ever the same bytes are
-    returned.
+    never passes the client's budget. For one (run, round, exchange) it returns the same bytes
+    every time.
 
     A question is asked by (run, round, exchange), and is told from others by the SHA-256 digest of
     its bytes. Within a run rounds do not go back: only the latest round's answers are kept, all its

@@ -123,7 +123,7 @@ class SqliteLedger:
     Guarantee: whatever ``release`` has returned is in the file, so the sum of its costs never
     under-counts: not if the process is killed at any point, the machine loses power, the disk is
     full, or several processes release at once. Nothing is released by which that sum would pass the
-    budget, and for one (run, round, exchange) only ever the same bytes are returned. Where any of
+    budget, and for one (run, round, exchange) it returns the same bytes every time. Where any of
     this is in doubt it refuses. It refuses events that are private for real numbers only.
 
     What it cannot know: that the whole file was deleted, or replaced by an older copy. Every entry

@@ -122,7 +122,7 @@ def preset(
     inverse: bool = False,
     needs_extra: str | None = None,
 ) -> Callable[[Callable[[Any], Composition]], type[Settings]]:
-    """Make of a function from settings to parts the configuration class of a preset.
+    """Turn a function from settings to parts into the configuration class of a preset.
 
     The setting ``system`` has the function's name as its value; outside of fedldp, its address.
 

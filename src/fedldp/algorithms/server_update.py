@@ -243,9 +243,9 @@ class BySender:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySum:
-    """The sum of clear updates that the server itself clips and noises, over the agreed number.
+    """The noisy mean of updates sent in clear: the server clips them and adds the noise itself.
 
-    It is divided by the number that was agreed: that of those who really answered would show, in
+    It divides by the number that was agreed: that of those who really answered would show, in
     the scale of the noise, who was there.
 
     Attributes:

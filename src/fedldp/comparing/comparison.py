@@ -205,7 +205,7 @@ class Comparison:
         return results.add(row | where())
 
     def without_guarantee(self, results: Results, cell: Cell) -> Row:
-        """Return the line of a contestant of which nothing is proven, and why.
+        """Return the result of a contestant that proves nothing, and the reason.
 
         Raises:
             ConfigError: there is a guarantee after all.

@@ -223,8 +223,8 @@ class LocalUpdate(Protocol):
         Args:
             broadcast: of the round.
             batch: the clients; ``group`` of them at most, unless that is 1.
-            group: as the method gives it, or 1 for training one after the other, which agrees with
-                training together to float rounding.
+            group: what the method ``group`` returns; or 1, to train clients one after the other,
+                which agrees with training together to float rounding.
         """
         ...
 
