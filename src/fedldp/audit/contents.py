@@ -30,8 +30,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedldp.algorithms.bounds import InRange
+from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.release import Encoder
 from fedldp.audit.arrivals import Floats, Span, pick
 from fedldp.audit.seen import Keys
+from fedldp.errors import ConfigError
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.parts.secure_sum import SecureSumClient
@@ -43,7 +47,6 @@ from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
-from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.wire import Broadcast, Sensitive
 
 ROUNDS = 2
@@ -63,13 +66,49 @@ class Inside:
     shadows: NDArray[np.float32]
 
 
-def trained(config: LdpFlConfig, inputs: Inputs) -> Inside:
+@dataclass(frozen=True)
+class Bits:
+    """How a client's weights become one bit each.
+
+    Attributes:
+        bound: the ranges in which they are normalised.
+        mechanism: the randomiser.
+    """
+
+    bound: InRange
+    mechanism: BitMechanism
+
+    @classmethod
+    def of(cls, config: RunConfig, problem: Problem) -> Bits:
+        """Return that of a system's clients, who all have the same.
+
+        Raises:
+            ConfigError: a report is not one bit for each weight within a range.
+        """
+        encoder = config.client_encoder(problem, 0)
+        if isinstance(encoder, Encoder):
+            bound, mechanism = encoder.release.bound, encoder.release.mechanism
+            if isinstance(bound, InRange) and isinstance(mechanism, BitMechanism):
+                return cls(bound, mechanism)
+        raise ConfigError(
+            f"linkage: a report of {config.name()} is not one bit for each weight within a range; "
+            "give a configuration whose reports are, such as the recipe ldp-fl-digits"
+        )
+
+    def normalised(self, broadcast: Broadcast, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return weights, shape (n, d), in the coordinates that are randomised, -1 to 1."""
+        assert broadcast.ranges is not None
+        sent = weights - broadcast.weights if self.bound.send == "update" else weights
+        return np.clip(broadcast.ranges.normalise(sent), -1, 1)
+
+
+def trained(config: RunConfig, inputs: Inputs) -> Inside:
     """Train the clients of the first two rounds, and shadows, from the same broadcasts.
 
     The shadows have the test set, divided like the clients' examples, in as large shares. Clients
     are the first of the run, as many as a round has, and take part in both rounds.
     """
-    count = config.round_size
+    count, bits = config.round_size, Bits.of(config, inputs.problem)
     with tempfile.TemporaryDirectory() as folder:
         population = _population(config, inputs, Path(folder))
         shadows = [_population(*each, Path(folder)) for each in _shadows(config, inputs)]
@@ -80,9 +119,9 @@ def trained(config: LdpFlConfig, inputs: Inputs) -> Inside:
         for round in range(1, ROUNDS + 1):
             broadcast = server.publish(state)
             weights = _weights(population, broadcast, range(count))
-            rounds.append(_normalised(config, broadcast, weights))
+            rounds.append(bits.normalised(broadcast, weights))
             own = [_weights(each, broadcast, range(each.config.num_clients)) for each in shadows]
-            found = _normalised(config, broadcast, np.concatenate(own))
+            found = bits.normalised(broadcast, np.concatenate(own))
             imitated.append(found - found.mean(0))
             encoder = population.encoders[0]
             senders = population.senders(range(count), round, 0)
@@ -91,7 +130,7 @@ def trained(config: LdpFlConfig, inputs: Inputs) -> Inside:
     return Inside(np.stack(rounds), np.stack(imitated))
 
 
-def _shadows(config: LdpFlConfig, inputs: Inputs) -> Iterator[tuple[LdpFlConfig, Inputs]]:
+def _shadows(config: RunConfig, inputs: Inputs) -> Iterator[tuple[RunConfig, Inputs]]:
     data = inputs.dataset
     public = replace(data, train=data.test, clients=None)
     share = len(data.test) / inputs.problem.num_examples
@@ -104,7 +143,7 @@ def _shadows(config: LdpFlConfig, inputs: Inputs) -> Iterator[tuple[LdpFlConfig,
         yield own, Inputs.of(own, public, None)
 
 
-def _population(config: LdpFlConfig, inputs: Inputs, folder: Path) -> Population:
+def _population(config: RunConfig, inputs: Inputs, folder: Path) -> Population:
     return Population(
         config=config,
         problem=inputs.problem,
@@ -128,14 +167,6 @@ def _weights(
         assert isinstance(rows, np.ndarray)
         found.append(rows)
     return np.concatenate(found)
-
-
-def _normalised(
-    config: LdpFlConfig, broadcast: Broadcast, weights: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    assert broadcast.ranges is not None
-    change = weights - broadcast.weights if config.send == "update" else weights
-    return np.clip(broadcast.ranges.normalise(change), -1, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,14 +21,13 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import CLOCKS, Clocks, Span, Target, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
-from fedldp.audit.contents import Inside, content_hits, masked_hits, trained
+from fedldp.audit.contents import Bits, Inside, content_hits, masked_hits, trained
 from fedldp.audit.seen import Keys
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import BitMechanism
 from fedldp.parts.per_client import is_own
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems.ldp_fl import LdpFlConfig
 
 Channel = Literal["shuffler", "secure sum"]
 Evidence = Literal["time", "content"]
@@ -191,23 +190,19 @@ def linkage(
         FedldpError: the data cannot be had.
     """
     check_confidence(confidence)
-    delays = config.delays()
-    if delays is None or not isinstance(config, LdpFlConfig):
-        raise ConfigError(
-            f"linkage: the server of {config.name()} knows whose each report is; give a "
-            "configuration whose messages are shuffled"
-        )
+    delays = _delays(config)
     if config.round_size < 2:
         raise ConfigError("linkage: a round has one client; give clients_per_round = 2 or more")
-    if is_own(config.epsilon):
+    if is_own(getattr(config, "epsilon", None)):
         raise ConfigError(
             "linkage: epsilon is a list, and messages with different budgets are told apart; give "
             "one number"
         )
-    keys = Keys(seed)
+    inputs, keys = Inputs.of(config, dataset, data_dir), Keys(seed)
+    mechanism = Bits.of(config, inputs.problem).mechanism
     found = [
         *_by_time(config, delays, effort, keys, tell),
-        *_by_content(config, Inputs.of(config, dataset, data_dir), effort, keys, tell),
+        *_by_content(config, inputs, delays, mechanism, effort, keys, tell),
     ]
     each = 1 - (1 - confidence) / len(found)
     rows = tuple(one.row(each) for one in found)
@@ -256,7 +251,7 @@ def _timing(
 
 
 def _by_time(
-    config: LdpFlConfig, delays: Delays, effort: Effort, keys: Keys, tell: Callable[[str], None]
+    config: RunConfig, delays: Delays, effort: Effort, keys: Keys, tell: Callable[[str], None]
 ) -> Iterator[_Found]:
     clients = config.round_size
     trials = max(effort.timing // 10, min(effort.timing, effort.timing * _MANY // clients))
@@ -273,7 +268,7 @@ def _by_time(
 
 
 def content(
-    config: LdpFlConfig,
+    config: RunConfig,
     inputs: Inputs,
     chunks: Sequence[int],
     *,
@@ -291,44 +286,61 @@ def content(
     check_confidence(confidence)
     if trials < 1:
         raise ConfigError(f"trials = {trials}: give 1 or more")
+    delays, mechanism = _delays(config), Bits.of(config, inputs.problem).mechanism
     inside = trained(config, inputs)
     size = inside.clients.shape[2]
     for chunk in chunks:
         if not 1 <= chunk <= size:
             raise ConfigError(f"chunk = {chunk}: the model has {size} weights; give 1 to {size}")
-    found = list(_content(config, inside, chunks, trials, Keys(seed)))
+    found = list(_content(delays, mechanism, inside, chunks, trials, Keys(seed)))
     return tuple(one.row(1 - (1 - confidence) / len(found)) for one in found)
 
 
 def _content(
-    config: LdpFlConfig, inside: Inside, chunks: Sequence[int], trials: int, keys: Keys
+    delays: Delays,
+    mechanism: BitMechanism,
+    inside: Inside,
+    chunks: Sequence[int],
+    trials: int,
+    keys: Keys,
 ) -> Iterator[_Found]:
-    delays, mechanism = _parts(config, inside)
     hits = content_hits(inside, mechanism, chunks, trials=trials, keys=keys)
     for (span, chunk), right in hits.items():
         link = _link(delays, inside.clients.shape[1], chunk, span) | _CONTENT
         yield _Found(link=link, hits=right, trials=trials)
 
 
-def _parts(config: LdpFlConfig, inside: Inside) -> tuple[Delays, BitMechanism]:
+def _delays(config: RunConfig) -> Delays:
+    """Return the time model of a configuration's shuffler.
+
+    Raises:
+        ConfigError: it has none.
+    """
     delays = config.delays()
-    mechanism = config.randomiser(config.budget(0), inside.clients.shape[2])
-    assert delays is not None
-    assert isinstance(mechanism, BitMechanism)
-    return delays, mechanism
+    if delays is None:
+        raise ConfigError(
+            f"linkage: the server of {config.name()} knows whose each report is; give a "
+            "configuration whose messages are shuffled"
+        )
+    return delays
 
 
 def _by_content(
-    config: LdpFlConfig, inputs: Inputs, effort: Effort, keys: Keys, tell: Callable[[str], None]
+    config: RunConfig,
+    inputs: Inputs,
+    delays: Delays,
+    mechanism: BitMechanism,
+    effort: Effort,
+    keys: Keys,
+    tell: Callable[[str], None],
 ) -> Iterator[_Found]:
     tell("linkage by content: training clients, and shadow clients")
     inside = trained(config, inputs)
     inside = replace(inside, clients=inside.clients[:, : effort.clients])
     clients, size = inside.clients.shape[1:]
-    delays, mechanism = _parts(config, inside)
     tell(f"linkage by content: {clients} clients")
     chunks = chunks_of(delays.chunk, size)
-    yield from _content(config, inside, chunks, effort.content, keys)
+    yield from _content(delays, mechanism, inside, chunks, effort.content, keys)
     summed = min(effort.summed, clients)
     tell(f"linkage behind a secure sum: {summed} clients")
     few = tuple(sorted({1, max(1, size // 50)}))
