@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -20,7 +20,7 @@ from fedldp.bounding import Box, Ranges
 from fedldp.errors import RunError
 from fedldp.parts.rotation import Rotation, padded_size
 from fedldp.parts.sides import State
-from fedldp.wire import Broadcast, Vector
+from fedldp.wire import Broadcast, Layout, Vector
 
 Send = Literal["weights", "update"]
 """What a client sends: its weights after training, or their change from the broadcast's."""
@@ -36,9 +36,20 @@ class Bound(ABC):
 
     send: Send = "weights"
 
+    def bound_to(self, layout: Layout) -> Bound:
+        """Return it for a model whose parameters lie as ``layout`` says."""
+        return self
+
     def announce(self, weights: Vector) -> Ranges | None:
         """Return the ranges that a broadcast of public ``weights``, shape (d,), tells of."""
         return None
+
+    def announce_first(self) -> None:  # noqa: B027 (most announce nothing)
+        """Refuse what could not be announced whatever the weights are.
+
+        Raises:
+            ConfigError: it is that.
+        """
 
     def size(self, size: int) -> int:
         """Return the coordinates of what is randomised, of a model of ``size`` weights."""
@@ -160,7 +171,7 @@ class InRange(Bound):
     Everything here is done in float32. The mechanism clips x, each coordinate or as a vector.
 
     Attributes:
-        sizes: coordinates of each tensor.
+        sizes: coordinates of each tensor; () until it is bound to a model.
         center: c, of all tensors or one for each.
         radius: r, likewise.
         adaptive: take both from the weights of each broadcast instead.
@@ -169,13 +180,22 @@ class InRange(Bound):
         clip: the norm bound on x, for mechanisms of whole vectors.
     """
 
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
     center: float | tuple[float, ...] = 0.0
     radius: float | tuple[float, ...] = 1.0
     adaptive: bool = False
     floor: float = 1e-3
     margin: float = 1.0
     clip: float = 1.0
+
+    def bound_to(self, layout: Layout) -> InRange:
+        """Return it with the sizes of a model's tensors."""
+        return replace(self, sizes=layout.sizes)
+
+    def announce_first(self) -> None:
+        """Refuse fixed ranges that do not fit the model; see ``Bound.announce_first``."""
+        if not self.adaptive:
+            self.fixed  # noqa: B018 (it refuses them)
 
     def announce(self, weights: Vector) -> Ranges:
         """Return the ranges of a round that begins with ``weights``, which are public.

@@ -14,17 +14,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Bound, Unbounded
-from fedldp.algorithms.config import EpsilonMeaning, MeanServerConfig, Problem
+from fedldp.algorithms.channel import Channel, Named
+from fedldp.algorithms.config import EpsilonMeaning, Problem, RunConfig
+from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import (
     Aggregate,
     Estimate,
+    Needs,
     Values,
     Weighted,
     read_plain,
@@ -32,14 +35,30 @@ from fedldp.algorithms.server_update import (
 )
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.none import Plain
-from fedldp.parts.sides import Arrays, Draw, LocalUpdate, ServerSide, State, publish_weights
+from fedldp.mechanisms.summing import Summing
+from fedldp.parts.sides import Arrays, ClientSide, Draw, LocalUpdate, ServerSide, State, Tester
+from fedldp.parts.sides import Encoder as EncoderRole
 from fedldp.wire import Broadcast
 
 if TYPE_CHECKING:
     import torch
 
-EstimateOf = Callable[[Release], Estimate]
-"""Gives the server's estimate from the release whose reports it reads."""
+
+class EstimateOf(Protocol):
+    """Gives the server's estimate from the release whose reports it reads.
+
+    What it needs of a report decides what a client must send beside its payload: its name, or its
+    example count, in clear.
+    """
+
+    @property
+    def needs(self) -> Needs: ...
+
+    def __call__(self, release: Release) -> Estimate: ...
+
+
+Finish = Callable[[Values, State], Values]
+"""The last operation on the next weights; see ``ServerUpdate``."""
 
 
 class Calibration(ABC):
@@ -62,6 +81,10 @@ class Calibration(ABC):
         Raises:
             ConfigError: the mechanism does not go so far.
         """
+
+    def label(self, client: int) -> float | None:
+        """Return the budget that travels with a client's report, where budgets differ."""
+        return None
 
     def check_shares(self, sizes: Sequence[int]) -> None:  # noqa: B027 (most promise nothing)
         """Refuse shares of simulated clients that a setting has promised not to happen.
@@ -91,12 +114,52 @@ class Fixed(Calibration):
         return self.every
 
 
-LocalUpdateOf = Callable[[Any, Problem, "torch.device"], LocalUpdate]
-"""Gives what a client computes, from the settings, the problem and a device."""
+@dataclass(frozen=True, kw_only=True)
+class Local(ABC):
+    """What a client computes from the broadcast and its examples.
+
+    Every method is given the settings that all runs have.
+
+    Attributes:
+        tested_on: for the reader, what a run's accuracy is measured on.
+        uses_rounds: whether what is computed in a round depends on their number.
+    """
+
+    tested_on: str = "the test set"
+    uses_rounds: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> LocalUpdate:
+        """Return the local update; all clients share it."""
+
+    def event(self, config: RunConfig, problem: Problem, size: int) -> Event | None:
+        """Return what an update of ``size`` weights releases, where training randomises it.
+
+        Raises:
+            ConfigError: a setting does not fit the problem.
+        """
+        return None
+
+    def most_examples(self, config: RunConfig, problem: Problem) -> int | None:
+        """Return how many examples of a client its event counts, where it counts them."""
+        return None
+
+    def tester(self, config: RunConfig, problem: Problem, device: torch.device) -> Tester | None:
+        """Return how a simulation tests the model on its clients' side; None: on the test set."""
+        return None
+
+    def work_before_training(self, config: RunConfig, problem: Problem) -> int:
+        """Return how often clients multiply by a weight, forwards, before they train the model."""
+        return 0
+
+    @property
+    def data_may_refuse(self) -> bool:
+        """Whether the data may refuse a run of which the plan could be made."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sgd:
+class Sgd(Local):
     """Local SGD.
 
     Attributes:
@@ -105,35 +168,72 @@ class Sgd:
 
     momentum: float = 0.0
 
-    def __call__(
-        self, config: MeanServerConfig, problem: Problem, device: torch.device
-    ) -> LocalUpdate:
-        """Return it as a client step."""
+    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> LocalUpdate:
+        """Return it."""
         return config.sgd(problem, device, self.momentum)
 
 
-def own_mean(release: Release) -> Aggregate:
-    """Return the mean as the mechanism itself estimates it."""
-    return Aggregate(
-        empty=lambda size: release.mechanism.aggregate(release.bound.size(size)),
-        gives=release.bound.send,
-        restore=release.bound.restore,
-    )
+@dataclass(frozen=True, kw_only=True)
+class OwnMean:
+    """The mean as the mechanism itself estimates it.
+
+    Attributes:
+        scale: of bits, gives the scale for a budget and a report's size, where budgets differ.
+    """
+
+    needs: ClassVar[Needs] = "sum"
+
+    scale: Callable[[float, int], float] | None = None
+
+    def __call__(self, release: Release) -> Aggregate:
+        """Return the estimate."""
+        return Aggregate(
+            empty=lambda size: release.mechanism.aggregate(release.bound.size(size)),
+            gives=release.bound.send,
+            restore=release.bound.restore,
+            scale=self.scale,
+        )
 
 
-def weighted(by_examples: bool = False) -> EstimateOf:
-    """Return what gives the mean of reports that are read one by one, by their weights.
+@dataclass(frozen=True, kw_only=True)
+class WeightedMean:
+    """The mean of reports that are read one by one, by their weights.
 
-    Args:
+    Attributes:
         by_examples: whether these are the example counts that clients tell.
     """
 
-    def estimate(release: Release) -> Weighted:
+    by_examples: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        """The clear weight, or the reports alone."""
+        return "weight" if self.by_examples else "reports"
+
+    def __call__(self, release: Release) -> Weighted:
+        """Return the estimate."""
         mechanism = release.mechanism
         read = read_plain if isinstance(mechanism, Plain) else partial(read_report, mechanism)
-        return Weighted(read=read, gives=release.bound.send, by_examples=by_examples)
+        return Weighted(read=read, gives=release.bound.send, by_examples=self.by_examples)
 
-    return estimate
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateBy:
+    """An estimate of a preset's own.
+
+    Attributes:
+        make: gives it from the release.
+        needs: see ``EstimateOf``.
+    """
+
+    make: Callable[[Release], Estimate]
+    needs: Needs
+
+    def __call__(self, release: Release) -> Estimate:
+        """Return the estimate."""
+        found = self.make(release)
+        assert found.needs == self.needs
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,17 +244,18 @@ class Composition:
         calibration: gives the mechanism.
         bound: the chart in which the mechanism works.
         shaped: gives for a problem the release that is used, from that of bound and mechanism.
+        features: what the model is given of an example.
         local: what a client computes.
+        channel: how reports reach the server.
         estimate: what the server takes from reports.
-        inner: gives for a problem what the update itself releases, where training randomises it.
-        tells_examples: whether a client also sends its number of examples, in clear.
-        only_summed: whether a deployed run must go through a secure sum.
         participation: who answers when; None: all, or a sample for each round, as settings say.
         server_noise: gives the server's own noise for a problem, on an estimate of some size.
         downlink: gives what a broadcast of so many weights releases of clients to those who see
             nothing else, where the server's noise is for them.
         arrays: gives what else the server keeps, before the first round.
-        publish: gives the round's broadcast from the server's state.
+        publish: gives the round's broadcast from the server's state; None: the weights, and the
+            ranges that the bound announces.
+        finish: gives the last operation on the next weights; None: there is none.
         claim: what the source claims, if it claims anything.
         unused: settings that change nothing beside these parts, and why.
         uses: settings that these parts use, which others would not.
@@ -163,16 +264,16 @@ class Composition:
     calibration: Calibration
     bound: Bound = field(default_factory=Unbounded)
     shaped: Callable[[Release, Problem], Release] | None = None
-    local: LocalUpdateOf = field(default_factory=Sgd)
-    estimate: EstimateOf = own_mean
-    inner: Callable[[Problem], Event] | None = None
-    tells_examples: bool = False
-    only_summed: bool = False
+    features: Features = field(default_factory=Features)
+    local: Local = field(default_factory=Sgd)
+    channel: Channel = field(default_factory=Named)
+    estimate: EstimateOf = field(default_factory=OwnMean)
     participation: Participation | None = None
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
     downlink: Callable[[int], Event] | None = None
-    arrays: Callable[[Release], Arrays] | None = None
-    publish: Callable[[State], Broadcast] = publish_weights
+    arrays: Callable[[Release, Problem, Draw], Arrays] | None = None
+    publish: Callable[[State], Broadcast] | None = None
+    finish: Callable[[Release], Finish] | None = None
     claim: Claim | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
     uses: frozenset[str] = frozenset()
@@ -188,7 +289,7 @@ class Algorithm:
         problem: the facts.
     """
 
-    config: MeanServerConfig
+    config: RunConfig
     parts: Composition
     problem: Problem
 
@@ -198,20 +299,47 @@ class Algorithm:
         Raises:
             ConfigError: the model or a setting does not fit the problem.
         """
+        layout = self.config.layout(self.problem)
         found = Release(
-            bound=self.parts.bound,
+            bound=self.parts.bound.bound_to(layout),
             mechanism=self.parts.calibration.mechanism(self.problem, client),
-            size=self.config.layout(self.problem).size,
+            size=layout.size,
         )
         return found if self.parts.shaped is None else self.parts.shaped(found, self.problem)
 
-    def encoder(self, client: int) -> Encoder:
-        """Return what encodes the reports of one client; see ``release``."""
-        parts = self.parts
+    def report_encoder(self, client: int) -> Encoder:
+        """Return what encodes the report of one client, whatever carries it; see ``release``."""
+        parts, release = self.parts, self.release(client)
         return Encoder(
-            release=self.release(client),
-            inner=None if parts.inner is None else parts.inner(self.problem),
-            tells_examples=parts.tells_examples,
+            release=release,
+            inner=parts.local.event(self.config, self.problem, release.size),
+            chunk=parts.channel.chunk(release.size),
+            tells_examples=parts.estimate.needs == "weight",
+            names_sender=parts.estimate.needs == "sender",
+            label=parts.calibration.label(client),
+        )
+
+    def encoder(self, client: int) -> EncoderRole:
+        """Return what a client encodes its answers with; it states what they release."""
+        return self.parts.channel.encoder(self.report_encoder(client), self.config.round_size)
+
+    def summing(self) -> Summing | None:
+        """Return how reports are summed, where the server needs no more than their sum."""
+        if self.parts.estimate.needs != "sum":
+            return None
+        return self.report_encoder(0).summing(self.config.round_size)
+
+    def client(self, client: int, device: torch.device) -> ClientSide:
+        """Return the half of one client."""
+        config, parts = self.config, self.parts
+        return ClientSide(
+            step=self.local_update(device),
+            encoder=self.encoder(client),
+            exchanges=parts.channel.phases,
+            trains_in=parts.channel.trains_in,
+            turns=config.participation.max_rounds(client),
+            most_examples=parts.local.most_examples(config, self.problem),
+            num_classes=self.problem.num_classes,
         )
 
     def local_update(self, device: torch.device) -> LocalUpdate:
@@ -221,13 +349,28 @@ class Algorithm:
     def server(self) -> ServerSide:
         """Return the server's half; see ``release``."""
         parts, release = self.parts, self.release(0)
+        release.bound.announce_first()
         update = self.config.server_update(
             parts.estimate(release),
             noise=None if parts.server_noise is None else parts.server_noise(self.problem),
+            finish=None if parts.finish is None else parts.finish(release),
         )
-        arrays = {} if parts.arrays is None else parts.arrays(release)
-        return update.side(
-            lambda draw: replace(self.config.first_state(self.problem, draw), arrays=arrays),
-            publish=parts.publish,
+
+        def publish(state: State) -> Broadcast:
+            ranges = release.bound.announce(state.weights)
+            return Broadcast(round=state.round, weights=state.weights, ranges=ranges)
+
+        def first(draw: Draw) -> State:
+            arrays = {} if parts.arrays is None else parts.arrays(release, self.problem, draw)
+            return replace(self.config.first_state(self.problem, draw), arrays=arrays)
+
+        found = update.side(
+            first,
+            publish=parts.publish or publish,
             downlink=None if parts.downlink is None else parts.downlink(release.size),
         )
+        return parts.channel.server(found, lambda: self.report_encoder(0), self.config.round_size)
+
+    def inside(self) -> Algorithm:
+        """Return it as it is within a secure sum, which carries its reports."""
+        return replace(self, parts=replace(self.parts, channel=Named()))

@@ -6,12 +6,13 @@ Neither imports torch, reads data, or knows an example: so a statement is made b
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     ConfigDict,
     Field,
@@ -24,7 +25,6 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.releases import Clients
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms import release
 from fedldp.algorithms._refusals import describe
 from fedldp.algorithms.participation import All, Drawn, Participation
 from fedldp.algorithms.server_update import (
@@ -65,12 +65,13 @@ from fedldp.parts.sides import (
 )
 from fedldp.randomness import Stream
 from fedldp.registry import is_address
-from fedldp.wire import Layout, Vector
+from fedldp.wire import Broadcast, Layout, Vector
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from fedldp.algorithms.composition import Algorithm, Composition
     from fedldp.mechanisms.summing import Summing
     from fedldp.parts.local_sgd import LocalSgd
 
@@ -129,10 +130,11 @@ class EpsilonMeaning:
         return f"per {self.unit}{against} ({self.standing})"
 
 
-class RunConfig(Checked, ABC):
+class RunConfig(Checked):
     """A run's full configuration: frozen, public, checked when it is made.
 
-    Subclasses set ``system`` to a Literal of their name and add their own settings.
+    ``preset`` makes a subclass of it for each system, with the settings that are its own. All that
+    a run asks of them is in the composition.
     """
 
     model_config = ConfigDict(protected_namespaces=(), strict=True)
@@ -154,8 +156,11 @@ class RunConfig(Checked, ABC):
     semantics: ClassVar[int] = 1
     """Rises whenever the same settings give another result: what was measured before is void."""
 
-    rounds_only_add: ClassVar[bool] = False
-    """Whether nothing in a round depends on how many there will be."""
+    inverse: ClassVar[bool] = False
+    """Whether what a target is solved for is a noise, which is lower for a higher budget."""
+
+    compose: ClassVar[Callable[[Any], Composition]]
+    """From the settings to the parts; see ``preset``."""
 
     system: str = Field(description="the system's name")
     dataset: str = Field(
@@ -226,6 +231,20 @@ class RunConfig(Checked, ABC):
         ".kind (pure, zcdp or gdp); ledgers only count where it is not set",
     )
     seed: int = Field(0, ge=0, lt=2**64, description="the simulation's seed")
+    server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
+        "none", description="what the server does with the mean: takes it, momentum, or Adam"
+    )
+    server_rate: Annotated[ServerRate, LEFT_OUT] = Field(
+        1.0, description="the server's learning rate: factor on the step from the last weights"
+    )
+    server_momentum: Annotated[Momentum, LEFT_OUT] = Field(
+        0.9, description="what is left of the server's momentum after a round; of Adam its beta_1"
+    )
+    average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
+        0.0,
+        description="share of the last rounds whose weights are averaged for the test and the "
+        "model; 0: the last weights alone",
+    )
 
     @model_validator(mode="wrap")
     @classmethod
@@ -262,6 +281,15 @@ class RunConfig(Checked, ABC):
                 f"{self.client_column} says whose each row is; leave it out"
             )
         self.columns  # noqa: B018 (it refuses what contradicts itself)
+        return self
+
+    @model_validator(mode="after")
+    def _check_server(self) -> Self:
+        if self.server_optimizer == "adam" and self.server_rate >= 1:
+            raise ConfigError(
+                f"server_rate = {self.server_rate:g}: with server_optimizer = adam every weight "
+                "moves by about that much a round; give less than 1, such as 0.01"
+            )
         return self
 
     @model_validator(mode="after")
@@ -323,17 +351,37 @@ class RunConfig(Checked, ABC):
 
     def idle_settings(self) -> Mapping[str, str]:
         """Return the settings that change nothing beside the others, and why: they are refused."""
+        idle = {}
         delays = self.delays()
         shuffled = delays is not None and delays.prediction_error == 0
         if not shuffled and not self.has_downlink:
-            return {"untrusted_clients": f"no line of {self.name()}'s statement rests on it here"}
-        return {}
+            idle["untrusted_clients"] = f"no line of {self.name()}'s statement rests on it here"
+        if self.server_optimizer == "none":
+            idle["server_momentum"] = "server_optimizer = none has no momentum"
+        parts = self.composition
+        idle |= parts.unused
+        return {name: reason for name, reason in idle.items() if name not in parts.uses}
+
+    @property
+    def composition(self) -> Composition:
+        """The parts that the settings make.
+
+        Raises:
+            ConfigError: a mechanism or another part refuses a setting.
+        """
+        return type(self).compose(self)
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        """Return the composition, bound to the public facts of ``problem``."""
+        from fedldp.algorithms.composition import Algorithm
+
+        return Algorithm(self, self.composition, problem)
 
     # The two halves
 
     def model_input(self, problem: Problem) -> tuple[int, ...]:
         """Return the shape of what the model is given of one example."""
-        return problem.input_shape
+        return self.composition.features.shape(problem)
 
     def layout(self, problem: Problem) -> Layout:
         """Return how the model's parameters lie in a broadcast's weights.
@@ -343,82 +391,72 @@ class RunConfig(Checked, ABC):
         """
         return layout_of(self.model, self.model_input(problem), problem.num_classes)
 
-    @abstractmethod
     def client_encoder(self, problem: Problem, client: int) -> Encoder:
         """Return what encodes the reports of one client; it states what they release.
 
         Raises:
             ConfigError: the model or a setting does not fit the problem.
         """
+        return self.algorithm(problem).encoder(client)
 
-    @abstractmethod
     def client_step(self, problem: Problem, device: torch.device) -> LocalUpdate:
         """Return what trains on a client's examples; all clients share it."""
+        return self.algorithm(problem).local_update(device)
 
-    @abstractmethod
     def server(self, problem: Problem) -> ServerSide:
         """Return the server's half.
 
         Raises:
             ConfigError: the model or a setting does not fit the problem.
         """
+        return self.algorithm(problem).server()
 
     @property
     def exchanges(self) -> int:
         """The questions that a client is asked in one round."""
-        return 1
+        return self.composition.channel.phases
 
     @property
     def trains_in(self) -> int:
         """The exchange of a round in which clients train."""
-        return 0
+        return self.composition.channel.trains_in
 
     def client(self, problem: Problem, client: int, device: torch.device) -> ClientSide:
         """Return the half of one client."""
-        return ClientSide(
-            step=self.client_step(problem, device),
-            encoder=self.client_encoder(problem, client),
-            exchanges=self.exchanges,
-            trains_in=self.trains_in,
-            turns=self.participation.max_rounds(client),
-            most_examples=self.most_examples(problem),
-            num_classes=problem.num_classes,
-        )
+        return self.algorithm(problem).client(client, device)
 
     def most_examples(self, problem: Problem) -> int | None:
         """Return how many examples of a client its event counts, where it counts them."""
-        return None
+        return self.composition.local.most_examples(self, problem)
 
     def tester(self, problem: Problem, device: torch.device) -> Tester | None:
         """Return how a simulation tests the model on its clients' side; None: on the test set."""
-        return None
+        return self.composition.local.tester(self, problem, device)
+
+    def public_inputs(
+        self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
+    ) -> NDArray[np.float32] | None:
+        """Return what the model is given of examples, where that is public; see ``Features``."""
+        return self.composition.features(problem, broadcast, examples)
 
     # Sums
 
     def summing(self, problem: Problem) -> Summing | None:
         """Return how reports are summed, where the server step needs no more than their sum."""
-        encoder = self.client_encoder(problem, 0)
-        if not isinstance(encoder, release.Encoder):
-            return None
-        found = encoder.summing(self.round_size)
-        if found is None:
-            return None
-        server = self.server(problem).aggregate
-        needs = server.estimate.needs if isinstance(server, ServerUpdate) else "reports"
-        return found if needs == "sum" else None
+        return self.algorithm(problem).summing()
 
     @property
     def always_summed(self) -> bool:
         """Whether a deployed run must go through a secure sum, for nothing else is meant by it."""
-        return False
+        return self.composition.channel.kind == "sum"
 
     def inner_client(self, problem: Problem, client: int, device: torch.device) -> ClientSide:
         """Return the half of one client whose report a secure sum carries, in one exchange."""
-        return self.client(problem, client, device)
+        return self.algorithm(problem).inside().client(client, device)
 
     def inner_server(self, problem: Problem) -> ServerSide:
         """Return the server's half that reads what ``Summing.total`` gives."""
-        return self.server(problem)
+        return self.algorithm(problem).inside().server()
 
     # Who is told what
 
@@ -444,25 +482,32 @@ class RunConfig(Checked, ABC):
 
     @property
     def participation(self) -> Participation:
-        """Who answers when: all clients, or a sample in each round."""
+        """Who answers when: all clients, a sample in each round, or as the preset says."""
+        found = self.composition.participation
+        if found is not None:
+            return found
         if self.clients_per_round is None:
             return All()
         return Drawn(self.num_clients, self.clients_per_round)
 
     def settled(self, draws: Draws) -> Self:
         """Return a copy with whatever the server draws, and tells everyone, before the run."""
-        return self
+        participation = self.participation
+        if not participation.told:
+            return self
+        scheduled = participation.scheduled(draws)
+        return self.changed(**{name: getattr(scheduled, name) for name in participation.told})
 
     # What is claimed, and what is stated
 
-    @abstractmethod
     def claim(self) -> Claim | None:
         """Return what the source claims of this configuration, if it claims anything."""
+        return self.composition.claim
 
     @property
     def epsilon_meaning(self) -> EpsilonMeaning | None:
         """What the setting ``epsilon`` is about, where the system has one."""
-        return None
+        return self.composition.calibration.meaning
 
     def epsilon_in_words(self) -> str | None:
         """Return the setting ``epsilon`` with what it is about, for the reader."""
@@ -478,7 +523,7 @@ class RunConfig(Checked, ABC):
     @property
     def has_downlink(self) -> bool:
         """Whether the server adds noise for those who see nothing but its broadcasts."""
-        return False
+        return self.composition.downlink is not None
 
     def check_shares(self, sizes: Sequence[int]) -> None:
         """Refuse shares of simulated clients that a setting has promised not to happen.
@@ -489,28 +534,36 @@ class RunConfig(Checked, ABC):
         Raises:
             ConfigError: it did happen.
         """
+        self.composition.calibration.check_shares(sizes)
 
     @property
     def data_may_refuse(self) -> bool:
         """Whether the data may refuse a run of which the plan could be made."""
-        return False
+        parts = self.composition
+        return parts.calibration.data_may_refuse or parts.local.data_may_refuse
 
     def tested_on(self) -> str:
         """Return, for the reader, what a run's accuracy is measured on."""
-        return "the test set"
+        return self.composition.local.tested_on
 
     def delays(self) -> Delays | None:
         """Return the shuffler's time model where reports are shuffled, else None."""
-        return None
+        return self.composition.channel.delays
 
     @property
     def longer_begins_with_shorter(self) -> bool:
-        """Whether a run of more rounds has the same results in those of a shorter one."""
-        return self.rounds_only_add and self.target is None  # a target is solved for all rounds
+        """Whether a run of more rounds has the same results in those of a shorter one.
+
+        A target is solved for all rounds, and the rounds that are averaged are counted from the
+        last one.
+        """
+        parts = self.composition
+        uses = parts.calibration.uses_rounds or parts.local.uses_rounds
+        return not uses and self.target is None and self.average == 0
 
     def work_before_training(self, problem: Problem) -> int:
         """Return how often clients multiply by a weight, forwards, before they train the model."""
-        return 0
+        return self.composition.local.work_before_training(self, problem)
 
     @classmethod
     def name(cls) -> str:
@@ -523,6 +576,8 @@ class RunConfig(Checked, ABC):
         Raises:
             ConfigError: the system has nothing to solve for, or not such a budget.
         """
+        if self.inverse:
+            return self.changed(**{self.solved: 1 / budget})
         if self.solved not in type(self).model_fields:
             raise ConfigError(
                 f"target: {self.name()} has no epsilon to solve for; choose another system"
@@ -531,7 +586,8 @@ class RunConfig(Checked, ABC):
             raise ConfigError(
                 f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
-        return self.changed(**{self.solved: budget})
+        drawn = dict.fromkeys(self.participation.told)  # it is to be drawn again
+        return self.changed(**{self.solved: budget, **drawn})
 
     # Training, as most systems do it
 
@@ -550,7 +606,9 @@ class RunConfig(Checked, ABC):
         from fedldp.randomness import torch_seeded
 
         with torch_seeded(stream):
-            return build_model(self.model, self.model_input(problem), problem.num_classes)
+            model = build_model(self.model, self.model_input(problem), problem.num_classes)
+        self.composition.features.prepare(model)
+        return model
 
     def first_weights(self, problem: Problem, draw: Draw) -> Vector:
         """Return the model's weights before training, float32, shape (d,)."""
@@ -561,46 +619,6 @@ class RunConfig(Checked, ABC):
     def first_state(self, problem: Problem, draw: Draw) -> State:
         """Return a server's state that holds nothing but the first weights."""
         return State(weights=self.first_weights(problem, draw))
-
-
-class MeanServerConfig(RunConfig):
-    """The part of such a system's configuration that is about its server's step."""
-
-    server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
-        "none", description="what the server does with the mean: takes it, momentum, or Adam"
-    )
-    server_rate: Annotated[ServerRate, LEFT_OUT] = Field(
-        1.0, description="the server's learning rate: factor on the step from the last weights"
-    )
-    server_momentum: Annotated[Momentum, LEFT_OUT] = Field(
-        0.9, description="what is left of the server's momentum after a round; of Adam its beta_1"
-    )
-    average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
-        0.0,
-        description="share of the last rounds whose weights are averaged for the test and the "
-        "model; 0: the last weights alone",
-    )
-
-    @model_validator(mode="after")
-    def _check_server(self) -> Self:
-        if self.server_optimizer == "adam" and self.server_rate >= 1:
-            raise ConfigError(
-                f"server_rate = {self.server_rate:g}: with server_optimizer = adam every weight "
-                "moves by about that much a round; give less than 1, such as 0.01"
-            )
-        return self
-
-    def idle_settings(self) -> Mapping[str, str]:
-        """Name also the momentum that no optimiser uses."""
-        idle = dict(super().idle_settings())
-        if self.server_optimizer == "none":
-            idle["server_momentum"] = "server_optimizer = none has no momentum"
-        return idle
-
-    @property
-    def longer_begins_with_shorter(self) -> bool:
-        """Whether it does; the rounds that are averaged are counted from the last one."""
-        return super().longer_begins_with_shorter and self.average == 0
 
     def server_update(
         self,

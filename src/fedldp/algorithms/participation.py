@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,13 @@ _DENSE = 16
 
 
 class Participation(Protocol):
-    """Who answers when."""
+    """Who answers when.
+
+    Attributes:
+        told: settings whose values the server draws before the run, and tells everyone.
+    """
+
+    told: ClassVar[tuple[str, ...]]
 
     def clients(self, round: int, draws: Draws) -> Clients | None:
         """Return the clients of ``round``, ascending; None for all of them.
@@ -49,6 +55,8 @@ class Participation(Protocol):
 class All:
     """Every client is asked in every round."""
 
+    told: ClassVar[tuple[str, ...]] = ()
+
     def clients(self, round: int, draws: Draws) -> Clients | None:
         return None
 
@@ -69,6 +77,8 @@ class Drawn:
         num_clients: n.
         size: clients of a round, 1 to n.
     """
+
+    told: ClassVar[tuple[str, ...]] = ()
 
     num_clients: int
     size: int
@@ -100,6 +110,8 @@ class Balanced:
         size: clients of a round, 1 to n.
         rounds: of the run.
     """
+
+    told: ClassVar[tuple[str, ...]] = ()
 
     num_clients: int
     size: int
@@ -136,6 +148,8 @@ class Preselected:
 
     Source: the selection of Wu, Xu, Zhu 2023, Section 4.2; that it comes first is ours.
     """
+
+    told: ClassVar[tuple[str, ...]] = ("turns",)
 
     rho: Callable[[], NDArray[np.float64]]
     rounds: int

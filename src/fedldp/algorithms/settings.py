@@ -102,12 +102,16 @@ class Offer:
         type: of its values, with their limits.
         meaning: in words; None where the type has them.
         default: ... where it must be given.
+        per_client: whether it may be a list with one value for each client, who is told its own.
+        simulated: whether it is for a simulation alone, and no client is told of it.
     """
 
     name: str
     type: Any
     meaning: str | None = None
     default: Any = ...
+    per_client: bool = False
+    simulated: bool = False
 
     def but(self, **changes: Any) -> Offer:
         """Return it with another default, meaning or type, as a preset may have it."""

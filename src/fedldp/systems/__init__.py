@@ -29,7 +29,7 @@ __all__ = [
 
 def systems() -> dict[str, type[RunConfig]]:
     """Return the configuration class of every system by the system's name."""
-    found = [*scan("fedldp.algorithms.presets", RunConfig), *scan(__name__, RunConfig)]  # type: ignore[type-abstract]
+    found = [*scan("fedldp.algorithms.presets", RunConfig), *scan(__name__, RunConfig)]
     return dict(sorted((config.name(), config) for config in found))
 
 

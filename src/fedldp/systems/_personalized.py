@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from fedldp.algorithms.config import MeanServerConfig, Problem
+from fedldp.algorithms.config import Problem
 from fedldp.algorithms.settings import Delta, LearningRate, NormBound, Positive
 from fedldp.errors import ConfigError
 from fedldp.parts.per_client import Own, check_one_each, of_client
 from fedldp.parts.portions import PortionSgd, check_portions, check_rate, scale_features
 from fedldp.randomness import Stream
+from fedldp.systems._old import MeanServerConfig
 
 if TYPE_CHECKING:
     import torch

@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InRange
-from fedldp.algorithms.config import EpsilonMeaning, MeanServerConfig, Problem
+from fedldp.algorithms.config import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate, Values
 from fedldp.algorithms.settings import Count, Delays, Momentum, Positive
@@ -40,6 +40,7 @@ from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_m
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
 from fedldp.parts.sides import ServerSide, State
 from fedldp.registry import is_address
+from fedldp.systems._old import MeanServerConfig
 from fedldp.wire import Broadcast
 
 if TYPE_CHECKING:

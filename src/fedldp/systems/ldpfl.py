@@ -44,7 +44,7 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.config import EpsilonMeaning, MeanServerConfig, Problem
+from fedldp.algorithms.config import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.algorithms.settings import Count, Positive
@@ -64,6 +64,7 @@ from fedldp.parts.public_encoder import (
     to_public,
 )
 from fedldp.parts.sides import Draw, ServerSide, State
+from fedldp.systems._old import MeanServerConfig
 from fedldp.wire import Broadcast
 
 if TYPE_CHECKING:

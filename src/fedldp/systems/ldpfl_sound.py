@@ -49,7 +49,7 @@ from pydantic import Field, model_validator
 from fedldp.accounting.accountants import coordinate_of, is_pure
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, Several
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.config import EpsilonMeaning, MeanServerConfig, Problem
+from fedldp.algorithms.config import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.algorithms.settings import LARGEST_BATCH, Count, NormBound, Positive
@@ -62,6 +62,7 @@ from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, indices_of_round, kept_order
 from fedldp.parts.sides import Batch, Client, Score, ServerSide, Update
 from fedldp.registry import is_address
+from fedldp.systems._old import MeanServerConfig
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 if TYPE_CHECKING:

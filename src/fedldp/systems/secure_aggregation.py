@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InBox
-from fedldp.algorithms.config import MeanServerConfig, Problem
+from fedldp.algorithms.config import Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate
 from fedldp.algorithms.settings import Count, Positive
@@ -43,6 +43,7 @@ from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import ClientSide, ServerSide
 from fedldp.parts.summed_client import Answer, Phase
 from fedldp.parts.summed_server import summed_server
+from fedldp.systems._old import MeanServerConfig
 
 if TYPE_CHECKING:
     import torch

@@ -29,7 +29,8 @@ import numpy as np
 from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
 from fedldp.accounting.moments import moments_epsilon
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.composition import Composition, Fixed
+from fedldp.algorithms.channel import Central
+from fedldp.algorithms.composition import Composition, EstimateBy, Fixed
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import NoisySum, Values
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer
@@ -81,7 +82,11 @@ def central_dp(settings: Settings) -> Composition:
 
     return Composition(
         calibration=Fixed(every=Plain()),
-        estimate=lambda release: NoisySum(bounded=bounded, number=settings.round_size),
+        estimate=EstimateBy(
+            make=lambda release: NoisySum(bounded=bounded, number=settings.round_size),
+            needs="reports",
+        ),
+        channel=Central(),
         downlink=lambda size: of_broadcast(settings, size),
         claim=claim,
         unused=unused,

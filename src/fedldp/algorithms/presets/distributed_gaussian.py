@@ -40,6 +40,7 @@ from pydantic import Field
 
 from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Rotated
+from fedldp.algorithms.channel import Sum
 from fedldp.algorithms.composition import Calibration, Composition
 from fedldp.algorithms.config import EpsilonMeaning, Problem, ServerRate
 from fedldp.algorithms.participation import Balanced
@@ -86,7 +87,7 @@ def distributed_gaussian(settings: Settings) -> Composition:
             meaning=EpsilonMeaning("client-run", "proven", "summing-server"),
         ),
         participation=turns,
-        only_summed=True,
+        channel=Sum(),
         uses=frozenset({"untrusted_clients"}),  # the line of sums rests on it
     )
 

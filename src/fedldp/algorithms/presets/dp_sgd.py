@@ -22,11 +22,12 @@ Privacy", CCS 2016, Algorithm 1, as the row DP-SGD of tables on federated learni
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedldp.accounting.events import InClear, PerRecord
-from fedldp.algorithms.composition import Composition, Fixed, weighted
-from fedldp.algorithms.config import Problem
+from fedldp.algorithms.composition import Composition, Fixed, Local, WeightedMean
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer
 from fedldp.mechanisms.none import Plain
@@ -55,35 +56,48 @@ def dp_sgd(settings: Settings) -> Composition:
     It claims nothing: what Abadi et al. prove is of one data set, and for other neighbours.
     """
     return Composition(
-        local=noisy_steps,
+        local=NoisySteps(settings=settings),
         calibration=Fixed(every=Plain()),
-        inner=lambda problem: PerRecord(
-            record=sums(settings, problem).event,
-            client=InClear(what="weights that hide single examples only"),
-        ),
-        estimate=weighted(),
+        estimate=WeightedMean(),
     )
 
 
-def sums(settings: Settings, problem: Problem) -> NoisySums:
-    """Return what a client's steps compute in one round.
+@dataclass(frozen=True, kw_only=True)
+class NoisySteps(Local):
+    """Steps of DP-SGD, on Poisson samples of a client's examples.
 
-    Raises:
-        ConfigError: clients have too few examples for a batch.
+    Attributes:
+        settings: of the preset.
     """
-    rate = sampling_rate(settings.batch_size, settings.num_clients, problem.num_examples)
-    return NoisySums(
-        steps=settings.local_epochs * round(1 / rate),
-        sampling_rate=rate,
-        batch_size=settings.batch_size,
-        clip=settings.clip,
-        noise_multiplier=settings.noise_multiplier,
-    )
 
+    settings: Settings
 
-def noisy_steps(settings: Settings, problem: Problem, device: torch.device) -> PrivateSgd:
-    """Return the steps of DP-SGD."""
-    from fedldp.parts.private_sgd import PrivateSgd
+    def sums(self, problem: Problem) -> NoisySums:
+        """Return what a client's steps compute in one round.
 
-    model = settings.sgd(problem, device).model
-    return PrivateSgd(model, sums(settings, problem), settings.learning_rate, device)
+        Raises:
+            ConfigError: clients have too few examples for a batch.
+        """
+        settings = self.settings
+        rate = sampling_rate(settings.batch_size, settings.num_clients, problem.num_examples)
+        return NoisySums(
+            steps=settings.local_epochs * round(1 / rate),
+            sampling_rate=rate,
+            batch_size=settings.batch_size,
+            clip=settings.clip,
+            noise_multiplier=settings.noise_multiplier,
+        )
+
+    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> PrivateSgd:
+        """Return the steps."""
+        from fedldp.parts.private_sgd import PrivateSgd
+
+        model = config.sgd(problem, device).model
+        return PrivateSgd(model, self.sums(problem), config.learning_rate, device)
+
+    def event(self, config: RunConfig, problem: Problem, size: int) -> PerRecord:
+        """Return what the steps of one round release."""
+        return PerRecord(
+            record=self.sums(problem).event,
+            client=InClear(what="weights that hide single examples only"),
+        )

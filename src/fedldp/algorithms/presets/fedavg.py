@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedldp.algorithms.composition import Composition, Fixed, Sgd, weighted
+from fedldp.algorithms.composition import Composition, Fixed, Sgd, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import MOMENTUM, WEIGHTING
 from fedldp.mechanisms.none import Plain
@@ -34,10 +34,8 @@ from fedldp.mechanisms.none import Plain
 )
 def fedavg(settings: Settings) -> Composition:
     """FedAvg, which claims no differential privacy."""
-    by_examples = settings.weighting == "examples"
     return Composition(
         local=Sgd(momentum=settings.momentum),
         calibration=Fixed(every=Plain()),
-        estimate=weighted(by_examples),
-        tells_examples=by_examples,
+        estimate=WeightedMean(by_examples=settings.weighting == "examples"),
     )

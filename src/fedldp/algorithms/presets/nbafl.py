@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Composition, weighted
+from fedldp.algorithms.composition import Composition, WeightedMean
 from fedldp.algorithms.config import EpsilonMeaning
 from fedldp.algorithms.nbafl import OFFERS, NbaflCalibration
 from fedldp.algorithms.preset import Settings, preset
@@ -32,7 +32,6 @@ from fedldp.algorithms.settings import Offer, Positive
 @preset(*OFFERS, Offer("epsilon", Positive, "as claimed for one record, all uploads together"))
 def nbafl(settings: Settings) -> Composition:
     """NbAFL; its noise is sized as published, and what the clip proves is in the statement."""
-    by_examples = settings.weighting == "examples"
     calibration = NbaflCalibration(
         settings=settings,
         epsilon=settings.epsilon,
@@ -41,8 +40,7 @@ def nbafl(settings: Settings) -> Composition:
     return Composition(
         bound=InNorm(clip=settings.clip, send=settings.send),
         calibration=calibration,
-        estimate=weighted(by_examples),
-        tells_examples=by_examples,
+        estimate=WeightedMean(by_examples=settings.weighting == "examples"),
         server_noise=calibration.downlink_noise,
         claim=Claim(
             epsilon=settings.epsilon,

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Literal
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Composition, weighted
-from fedldp.algorithms.config import MeanServerConfig, Problem
+from fedldp.algorithms.composition import Composition, Local, WeightedMean
+from fedldp.algorithms.config import Problem, RunConfig
 from fedldp.algorithms.nbafl import OFFERS, NbaflCalibration
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.release import Release, UnevenRelease
@@ -72,15 +72,13 @@ def priority(settings: Settings) -> Composition:
             f"epsilon_low = {low:g} is above epsilon_high = {high:g}: the features that are picked "
             "get more noise, so give them the smaller epsilon"
         )
-    by_examples = settings.weighting == "examples"
     calibration = NbaflCalibration(settings=settings, epsilon=high, setting="epsilon_high")
     return Composition(
         local=Ranking(settings=settings, calibration=calibration),
         bound=InNorm(clip=settings.clip, send=settings.send),
         calibration=calibration,
         shaped=lambda release, problem: uneven(settings, release, problem),
-        estimate=weighted(by_examples),
-        tells_examples=by_examples,
+        estimate=WeightedMean(by_examples=settings.weighting == "examples"),
         server_noise=calibration.downlink_noise,
         claim=Claim(
             epsilon=high,
@@ -130,7 +128,7 @@ def uneven(settings: Settings, release: Release, problem: Problem) -> UnevenRele
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranking:
+class Ranking(Local):
     """Local SGD that finds the importance of features, too.
 
     Attributes:
@@ -141,9 +139,7 @@ class Ranking:
     settings: Settings
     calibration: NbaflCalibration
 
-    def __call__(
-        self, config: MeanServerConfig, problem: Problem, device: torch.device
-    ) -> RankingSgd:
+    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> RankingSgd:
         """Return it as a client step."""
         from fedldp.parts.ranking_sgd import RankingSgd, check_dense_first
 

@@ -38,8 +38,8 @@ from pydantic import Field
 
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Calibration, Composition, weighted
-from fedldp.algorithms.config import EpsilonMeaning, Problem
+from fedldp.algorithms.composition import Calibration, Composition, EstimateBy, Local, WeightedMean
+from fedldp.algorithms.config import EpsilonMeaning, Problem, RunConfig
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
@@ -82,17 +82,15 @@ def priority_public(settings: Settings) -> Composition:
     """Feature priority with public importance; the paper makes no claim of this variant."""
 
     def rank(release: Release) -> RankFeatures:
-        mean = weighted()(release)
         assert isinstance(release, UnevenRelease)
-        assert isinstance(mean, Weighted)
-        return RankFeatures(release.noisier, mean)
+        return RankFeatures(release.noisier, WeightedMean()(release))
 
     return Composition(
-        local=dense_first,
+        local=DenseFirst(),
         bound=InNorm(clip=settings.clip, send=settings.send),
         calibration=PerRun(settings=settings, meaning=EpsilonMeaning("client-run", "proven")),
         shaped=lambda release, problem: uneven(settings, release, problem),
-        estimate=rank,
+        estimate=EstimateBy(make=rank, needs="reports"),
         arrays=unknown,
         publish=publish_importance,
     )
@@ -150,16 +148,24 @@ def uneven(settings: Settings, release: Release, problem: Problem) -> UnevenRele
     )
 
 
-def dense_first(settings: Settings, problem: Problem, device: torch.device) -> LocalSgd:
-    """Return plain SGD, of a model whose features have weights of their own."""
-    from fedldp.parts.ranking_sgd import check_dense_first
+@dataclass(frozen=True, kw_only=True)
+class DenseFirst(Local):
+    """Plain SGD, of a model whose features have weights of their own."""
 
-    training = settings.sgd(problem, device)
-    check_dense_first(training.model, settings.model)
-    return training
+    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> LocalSgd:
+        """Return it.
+
+        Raises:
+            ConfigError: the model is another one.
+        """
+        from fedldp.parts.ranking_sgd import check_dense_first
+
+        training = config.sgd(problem, device)
+        check_dense_first(training.model, config.model)
+        return training
 
 
-def unknown(release: Release) -> Mapping[str, NDArray[np.float64]]:
+def unknown(release: Release, problem: Problem, draw: Draw) -> Mapping[str, NDArray[np.float64]]:
     """Return what the server knows of features before the first round."""
     assert isinstance(release, UnevenRelease)
     nothing = np.zeros(release.noisier.first_layer.num_features)

@@ -1,0 +1,175 @@
+"""Channels: what carries reports from clients to the server, and so what the server sees of them.
+
+The statement has a line for each adversary that a channel makes: with all of them the ``server``,
+which is given each report; a shuffler hides whose it is from a ``shuffled-server``, and a secure
+sum hides all but the total from a ``summing-server``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedldp.algorithms.release import Encoder
+from fedldp.algorithms.settings import Delays
+from fedldp.errors import ConfigError
+from fedldp.mechanisms.summing import Summing
+from fedldp.parts.secure_sum_messages import SecureSum
+from fedldp.parts.sides import Encoder as EncoderRole
+from fedldp.parts.sides import ServerSide
+from fedldp.parts.summed_client import Answer, Phase
+from fedldp.parts.summed_server import summed_server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel(ABC):
+    """How reports reach the server.
+
+    Attributes:
+        kind: what the setting ``channel`` calls it.
+        phases: the questions that a client is asked in one round.
+        trains_in: the one of them in which clients train.
+        delays: a shuffler's size of messages, and its time model in a simulation.
+    """
+
+    delays: Delays | None = None
+
+    kind: ClassVar[str]
+    phases: ClassVar[int] = 1
+    trains_in: ClassVar[int] = 0
+
+    def chunk(self, size: int) -> int | None:
+        """Return the coordinates in one message of a model of ``size`` weights; None: all.
+
+        Raises:
+            ConfigError: a message cannot have so many.
+        """
+        return None
+
+    def encoder(self, encoder: Encoder, clients: int) -> EncoderRole:
+        """Return what a client encodes its answers with.
+
+        Args:
+            encoder: of its report.
+            clients: of a round.
+        """
+        return encoder
+
+    def server(
+        self, server: ServerSide, encoder: Callable[[], Encoder], clients: int
+    ) -> ServerSide:
+        """Return the server's half; ``encoder`` gives that of reports."""
+        return server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named(Channel):
+    """Every report reaches the server with its sender's name."""
+
+    kind: ClassVar[str] = "named"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffle(Channel):
+    """Reports travel in pieces, in order of arrival, without a name."""
+
+    kind: ClassVar[str] = "shuffle"
+
+    delays: Delays
+
+    def chunk(self, size: int) -> int:
+        """Return the coordinates in one message; see ``Channel``."""
+        if self.delays.chunk > size:
+            raise ConfigError(
+                f"chunk = {self.delays.chunk}: the model has {size} weights; give at most that"
+            )
+        return self.delays.chunk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(Channel):
+    """A secure sum gives the server the total of a round's reports, and nothing else.
+
+    A simulation takes the total in the server's step, which reads no more than that: its bits are
+    those of the sum, at a thousandth of the cost. A deployment masks the same reports.
+    """
+
+    kind: ClassVar[str] = "sum"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedSum(Sum):
+    """A secure sum whose four exchanges are held in a simulation, too.
+
+    Attributes:
+        threshold: clients needed to the end of a round; None: two thirds.
+        dropout: chance that a client leaves in the middle of a round.
+    """
+
+    phases: ClassVar[int] = len(Phase)
+    trains_in: ClassVar[int] = Phase.MASKED_INPUT
+
+    threshold: int | None
+    dropout: float
+
+    def setup(self, encoder: Encoder, clients: int) -> SecureSum:
+        """Return the parameters of one round's sum, where no key is certified.
+
+        Raises:
+            ConfigError: a setting is out of range, or the sum would not fit into 64 bits.
+        """
+        return SecureSum.of(_summing(encoder, clients), clients, self.threshold)
+
+    def encoder(self, encoder: Encoder, clients: int) -> EncoderRole:
+        """Return what answers in each exchange; see ``Channel``."""
+        return Answer(encoder, _summing(encoder, clients), self.setup(encoder, clients))
+
+    def server(
+        self, server: ServerSide, encoder: Callable[[], Encoder], clients: int
+    ) -> ServerSide:
+        """Return the server that holds the dialogue; see ``Channel``."""
+        summing, setup = _summing(encoder(), clients), self.setup(encoder(), clients)
+        return summed_server(server, summing, setup, dropout=self.dropout)
+
+    def check(self, summing: Summing, clients: int) -> None:
+        """Refuse rounds in which too few clients can be expected to stay.
+
+        Args:
+            summing: how reports add up, of a model of any size.
+            clients: of a round.
+
+        Raises:
+            ConfigError: they are; or see ``setup``.
+        """
+        setup = SecureSum.of(summing, clients, self.threshold)
+        staying = clients * (1 - self.dropout)
+        if staying < setup.threshold:
+            most = math.floor(1000 * (1 - setup.threshold / clients)) / 1000
+            raise ConfigError(
+                f"dropout = {self.dropout:g}: of {clients} clients in a round, {staying:g} are "
+                f"expected to stay, fewer than threshold = {setup.threshold} (two thirds, where it "
+                f"is not set); give a dropout of at most {most:g}"
+                + ("" if setup.threshold == clients // 2 + 1 else ", or a lower threshold")
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Central(Channel):
+    """Clients send in clear to a server that they trust, which draws the noise itself."""
+
+    kind: ClassVar[str] = "central"
+
+
+def _summing(encoder: Encoder, clients: int) -> Summing:
+    """Return how the reports of an encoder add up.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    found = encoder.summing(clients)
+    if found is None:
+        raise ConfigError("channel = sum: these reports do not add up; set channel = named")
+    return found
