@@ -29,7 +29,7 @@ class Bits(TwoPoint):
 SYSTEM = """
 from typing import Literal
 from fedldp.systems.ldp_fl import LdpFlConfig
-from fedldp.algorithms.config import EpsilonMeaning
+from fedldp.algorithms.problem import EpsilonMeaning
 
 class Mine(LdpFlConfig):
     system: Literal["own_word_system:Mine"] = "own_word_system:Mine"

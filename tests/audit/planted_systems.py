@@ -11,7 +11,8 @@ from pydantic import Field
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import open_finite
 from fedldp.algorithms.server_update import Aggregate, ServerUpdate
 from fedldp.algorithms.settings import LearningRate, Positive

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     Agreement,

@@ -9,7 +9,7 @@ import pytest
 from worlds import make_world
 
 from fedldp import recipe
-from fedldp.algorithms.config import Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.data import Columns
 from fedldp.deployment import server
 from fedldp.deployment.agreeing import agree, input_of

@@ -27,7 +27,7 @@ from fedldp.accounting.events import (
     Several,
     TwoValuedBits,
 )
-from fedldp.algorithms.config import Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.deployment.agreeing import agree
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, mechanisms, stated_event

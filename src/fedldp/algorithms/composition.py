@@ -20,28 +20,37 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Bound, Unbounded
 from fedldp.algorithms.channel import Channel, Named
-from fedldp.algorithms.config import EpsilonMeaning, Problem, RunConfig
 from fedldp.algorithms.features import Features
-from fedldp.algorithms.participation import Participation
+from fedldp.algorithms.participation import All, Participation
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, Release
+from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import (
     Aggregate,
     Estimate,
     Needs,
+    ServerUpdate,
+    Step,
     Values,
     Weighted,
+    first_averaged,
     read_plain,
     read_report,
 )
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
+from fedldp.models import layout_of
 from fedldp.parts.sides import Arrays, ClientSide, Draw, LocalUpdate, ServerSide, State, Tester
 from fedldp.parts.sides import Encoder as EncoderRole
-from fedldp.wire import Broadcast
+from fedldp.randomness import Stream
+from fedldp.wire import Broadcast, Layout
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
+
+    from fedldp.parts.local_sgd import LocalSgd
 
 
 class EstimateOf(Protocol):
@@ -118,7 +127,7 @@ class Fixed(Calibration):
 class Local(ABC):
     """What a client computes from the broadcast and its examples.
 
-    Every method is given the settings that all runs have.
+    Every method is given the algorithm that it is a part of.
 
     Attributes:
         tested_on: for the reader, what a run's accuracy is measured on.
@@ -129,10 +138,10 @@ class Local(ABC):
     uses_rounds: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> LocalUpdate:
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update; all clients share it."""
 
-    def event(self, config: RunConfig, problem: Problem, size: int) -> Event | None:
+    def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what an update of ``size`` weights releases, where training randomises it.
 
         Raises:
@@ -140,15 +149,15 @@ class Local(ABC):
         """
         return None
 
-    def most_examples(self, config: RunConfig, problem: Problem) -> int | None:
+    def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return how many examples of a client its event counts, where it counts them."""
         return None
 
-    def tester(self, config: RunConfig, problem: Problem, device: torch.device) -> Tester | None:
+    def tester(self, algorithm: Algorithm, device: torch.device) -> Tester | None:
         """Return how a simulation tests the model on its clients' side; None: on the test set."""
         return None
 
-    def work_before_training(self, config: RunConfig, problem: Problem) -> int:
+    def work_before_training(self, algorithm: Algorithm) -> int:
         """Return how often clients multiply by a weight, forwards, before they train the model."""
         return 0
 
@@ -168,9 +177,9 @@ class Sgd(Local):
 
     momentum: float = 0.0
 
-    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> LocalUpdate:
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return it."""
-        return config.sgd(problem, device, self.momentum)
+        return algorithm.sgd(device, self.momentum)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +257,7 @@ class Composition:
         local: what a client computes.
         channel: how reports reach the server.
         estimate: what the server takes from reports.
-        participation: who answers when; None: all, or a sample for each round, as settings say.
+        participation: who answers when.
         server_noise: gives the server's own noise for a problem, on an estimate of some size.
         downlink: gives what a broadcast of so many weights releases of clients to those who see
             nothing else, where the server's noise is for them.
@@ -268,7 +277,7 @@ class Composition:
     local: Local = field(default_factory=Sgd)
     channel: Channel = field(default_factory=Named)
     estimate: EstimateOf = field(default_factory=OwnMean)
-    participation: Participation | None = None
+    participation: Participation = field(default_factory=All)
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
     downlink: Callable[[int], Event] | None = None
     arrays: Callable[[Release, Problem, Draw], Arrays] | None = None
@@ -289,9 +298,43 @@ class Algorithm:
         problem: the facts.
     """
 
-    config: RunConfig
+    config: RunSettings
     parts: Composition
     problem: Problem
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of what the model is given of one example."""
+        return self.parts.features.shape(self.problem)
+
+    @property
+    def layout(self) -> Layout:
+        """How the model's parameters lie in a broadcast's weights.
+
+        Raises:
+            ConfigError: the model does not fit the problem.
+        """
+        return layout_of(self.config.model, self.input_shape, self.problem.num_classes)
+
+    def module(self, stream: Stream) -> nn.Module:
+        """Return the model as a torch module, with initial weights from ``stream``."""
+        from fedldp.models import build_model
+        from fedldp.randomness import torch_seeded
+
+        with torch_seeded(stream):
+            model = build_model(self.config.model, self.input_shape, self.problem.num_classes)
+        self.parts.features.prepare(model)
+        return model
+
+    def sgd(self, device: torch.device, momentum: float = 0.0) -> LocalSgd:
+        """Return SGD as a local update."""
+        from fedldp.parts.local_sgd import LocalSgd
+
+        config = self.config
+        # Whatever weights it has: those of a broadcast replace them.
+        model = self.module(Stream(bytes(32), simulated=True))
+        epochs, rate = config.local_epochs, config.learning_rate
+        return LocalSgd(model, epochs, config.batch_size, rate, device, momentum)
 
     def release(self, client: int) -> Release:
         """Return the randomiser of one client, with its claim.
@@ -299,7 +342,7 @@ class Algorithm:
         Raises:
             ConfigError: the model or a setting does not fit the problem.
         """
-        layout = self.config.layout(self.problem)
+        layout = self.layout
         found = Release(
             bound=self.parts.bound.bound_to(layout),
             mechanism=self.parts.calibration.mechanism(self.problem, client),
@@ -312,7 +355,7 @@ class Algorithm:
         parts, release = self.parts, self.release(client)
         return Encoder(
             release=release,
-            inner=parts.local.event(self.config, self.problem, release.size),
+            inner=parts.local.event(self, release.size),
             chunk=parts.channel.chunk(release.size),
             tells_examples=parts.estimate.needs == "weight",
             names_sender=parts.estimate.needs == "sender",
@@ -331,29 +374,50 @@ class Algorithm:
 
     def client(self, client: int, device: torch.device) -> ClientSide:
         """Return the half of one client."""
-        config, parts = self.config, self.parts
+        parts = self.parts
         return ClientSide(
             step=self.local_update(device),
             encoder=self.encoder(client),
             exchanges=parts.channel.phases,
             trains_in=parts.channel.trains_in,
-            turns=config.participation.max_rounds(client),
-            most_examples=parts.local.most_examples(config, self.problem),
+            turns=parts.participation.max_rounds(client),
+            most_examples=self.most_examples(),
             num_classes=self.problem.num_classes,
         )
 
     def local_update(self, device: torch.device) -> LocalUpdate:
         """Return what trains on a client's examples; all clients share it."""
-        return self.parts.local(self.config, self.problem, device)
+        return self.parts.local(self, device)
+
+    def most_examples(self) -> int | None:
+        """Return how many examples of a client its event counts, where it counts them."""
+        return self.parts.local.most_examples(self)
+
+    def tester(self, device: torch.device) -> Tester | None:
+        """Return how a simulation tests the model on its clients' side; None: on the test set."""
+        return self.parts.local.tester(self, device)
+
+    def work_before_training(self) -> int:
+        """Return how often clients multiply by a weight, forwards, before they train the model."""
+        return self.parts.local.work_before_training(self)
 
     def server(self) -> ServerSide:
         """Return the server's half; see ``release``."""
+        from fedldp.parts.tensors import read_weights
+
         parts, release = self.parts, self.release(0)
         release.bound.announce_first()
-        update = self.config.server_update(
-            parts.estimate(release),
+        config = self.config
+        update = ServerUpdate(
+            estimate=parts.estimate(release),
+            step=Step(
+                optimizer=config.server_optimizer,
+                rate=config.server_rate,
+                momentum=config.server_momentum,
+            ),
             noise=None if parts.server_noise is None else parts.server_noise(self.problem),
             finish=None if parts.finish is None else parts.finish(release),
+            average_from=first_averaged(config.average, config.rounds),
         )
 
         def publish(state: State) -> Broadcast:
@@ -362,7 +426,7 @@ class Algorithm:
 
         def first(draw: Draw) -> State:
             arrays = {} if parts.arrays is None else parts.arrays(release, self.problem, draw)
-            return replace(self.config.first_state(self.problem, draw), arrays=arrays)
+            return State(weights=read_weights(self.module(draw("weights"))), arrays=arrays)
 
         found = update.side(
             first,

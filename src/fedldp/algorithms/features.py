@@ -13,7 +13,7 @@ from fedldp.parts.portions import scale_features
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedldp.algorithms.config import Problem
+    from fedldp.algorithms.problem import Problem
     from fedldp.wire import Broadcast
 
 

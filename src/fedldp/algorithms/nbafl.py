@@ -8,8 +8,8 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from fedldp.algorithms.composition import Calibration
-from fedldp.algorithms.config import EpsilonMeaning, Problem
 from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.server_update import Values
 from fedldp.algorithms.settings import CLIP, WEIGHTING, Count, Offer
 from fedldp.mechanisms.gaussian import Gaussian

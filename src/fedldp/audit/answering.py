@@ -33,7 +33,8 @@ from fedldp.accounting.ledger import (
     always,
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.audit.canaries import Canary
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime

@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging
 from fedldp.bounding import within_largest_weight
 from fedldp.client.keys import SimulationKeys

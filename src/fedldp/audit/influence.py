@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.audit.forging import FACTOR, Forger, made_of
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import FolderStore

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Target
 from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Swap

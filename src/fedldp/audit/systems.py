@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Pair, Shape, Swap, pairs
 from fedldp.audit.events import Found, best, lower_bound

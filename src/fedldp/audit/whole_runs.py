@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.audit.answering import RUN, Host, TrialKeys
 from fedldp.audit.canaries import Canary
 from fedldp.audit.one_run import best_lower

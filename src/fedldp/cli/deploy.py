@@ -15,7 +15,8 @@ from fedldp.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedldp.algorithms.config import Problem, RunConfig
+    from fedldp.algorithms.config import RunConfig
+    from fedldp.algorithms.problem import Problem
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.policy import SitePolicy
 
@@ -312,7 +313,7 @@ def _problem(
 
     All parties are told them. So what only a private table's rows would tell has to be given.
     """
-    from fedldp.algorithms.config import Problem
+    from fedldp.algorithms.problem import Problem
     from fedldp.data import SUFFIXES
     from fedldp.deployment.agreeing import input_of
     from fedldp.simulation.plan import problem_of

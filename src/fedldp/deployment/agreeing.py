@@ -9,7 +9,8 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from fedldp.accounting.selftest import selftest
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.deployment.agreement import Agreement, Channel, Site
 from fedldp.deployment.deployable import without_simulation
 from fedldp.errors import ConfigError

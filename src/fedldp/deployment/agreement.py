@@ -24,7 +24,8 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import SumInPath, upgraded
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.statement import stated
 from fedldp.errors import ConfigError, FedldpError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.events import within
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.errors import ConfigError
 from fedldp.parts.per_client import is_own
 

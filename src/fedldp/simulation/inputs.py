@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from fedldp.accounting.shown import rounded_count
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.data import (
     SUFFIXES,
     Dataset,

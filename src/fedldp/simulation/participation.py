@@ -12,7 +12,8 @@ from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.budget import Budget, price
 from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Clients, Releases
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.parts.sides import Draws, Encoder
 
 

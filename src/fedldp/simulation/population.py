@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Participation
+from fedldp.algorithms.problem import Problem
 from fedldp.bounding import check_releasable
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy

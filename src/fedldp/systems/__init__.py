@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.errors import ConfigError
 from fedldp.registry import is_address, load, scan
 

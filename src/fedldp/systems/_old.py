@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from fedldp.algorithms import release
 from fedldp.algorithms.composition import Composition, Fixed
-from fedldp.algorithms.config import Problem, RunConfig
-from fedldp.algorithms.server_update import ServerUpdate
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.server_update import Estimate, ServerUpdate, Step, Values, first_averaged
 from fedldp.mechanisms.none import Plain
-from fedldp.parts.sides import ClientSide, ServerSide
+from fedldp.models import layout_of
+from fedldp.parts.sides import ClientSide, Draw, ServerSide, State
+from fedldp.randomness import Stream
+from fedldp.wire import Layout, Vector
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from fedldp.mechanisms.summing import Summing
+    from fedldp.parts.local_sgd import LocalSgd
 
 
 class MeanServerConfig(RunConfig):
     rounds_only_add: ClassVar[bool] = False
+
+    def model_input(self, problem: Problem) -> tuple[int, ...]:
+        return problem.input_shape
+
+    def layout(self, problem: Problem) -> Layout:
+        return layout_of(self.model, self.model_input(problem), problem.num_classes)
 
     def client(self, problem: Problem, client: int, device: torch.device) -> ClientSide:
         return ClientSide(
@@ -51,6 +64,45 @@ class MeanServerConfig(RunConfig):
     @property
     def longer_begins_with_shorter(self) -> bool:
         return self.rounds_only_add and self.target is None and self.average == 0
+
+    def sgd(self, problem: Problem, device: torch.device, momentum: float = 0.0) -> LocalSgd:
+        from fedldp.parts.local_sgd import LocalSgd
+
+        model = self.module(problem, Stream(bytes(32), simulated=True))
+        epochs, rate = self.local_epochs, self.learning_rate
+        return LocalSgd(model, epochs, self.batch_size, rate, device, momentum)
+
+    def module(self, problem: Problem, stream: Stream) -> nn.Module:
+        from fedldp.models import build_model
+        from fedldp.randomness import torch_seeded
+
+        with torch_seeded(stream):
+            return build_model(self.model, self.model_input(problem), problem.num_classes)
+
+    def first_weights(self, problem: Problem, draw: Draw) -> Vector:
+        from fedldp.parts.tensors import read_weights
+
+        return read_weights(self.module(problem, draw("weights")))
+
+    def first_state(self, problem: Problem, draw: Draw) -> State:
+        return State(weights=self.first_weights(problem, draw))
+
+    def server_update(
+        self,
+        estimate: Estimate,
+        *,
+        finish: Callable[[Values, State], Values] | None = None,
+    ) -> ServerUpdate:
+        return ServerUpdate(
+            estimate=estimate,
+            step=Step(
+                optimizer=self.server_optimizer,
+                rate=self.server_rate,
+                momentum=self.server_momentum,
+            ),
+            finish=finish,
+            average_from=first_averaged(self.average, self.rounds),
+        )
 
 
 MeanServerConfig.compose = staticmethod(

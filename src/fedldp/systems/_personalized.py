@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from fedldp.algorithms.config import Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Delta, LearningRate, NormBound, Positive
 from fedldp.errors import ConfigError
 from fedldp.parts.per_client import Own, check_one_each, of_client

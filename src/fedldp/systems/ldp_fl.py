@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InRange
-from fedldp.algorithms.config import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate, Values
 from fedldp.algorithms.settings import Count, Delays, Momentum, Positive

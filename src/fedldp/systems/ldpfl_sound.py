@@ -49,7 +49,7 @@ from pydantic import Field, model_validator
 from fedldp.accounting.accountants import coordinate_of, is_pure
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, Several
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.config import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.algorithms.settings import LARGEST_BATCH, Count, NormBound, Positive

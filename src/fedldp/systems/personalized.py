@@ -40,8 +40,8 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Bound, InBox, Unbounded
-from fedldp.algorithms.config import EpsilonMeaning, Problem
 from fedldp.algorithms.participation import draw_selection
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import BySender, Values, read_plain, read_report
 from fedldp.algorithms.settings import Delta, NormBound, Positive

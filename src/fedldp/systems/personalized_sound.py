@@ -41,8 +41,8 @@ from pydantic import Field, model_validator
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.config import EpsilonMeaning, Problem
 from fedldp.algorithms.participation import Participation, Preselected
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import BySender, Values, read_report
 from fedldp.algorithms.settings import Delta, NormBound, Positive

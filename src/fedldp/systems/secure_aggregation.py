@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InBox
-from fedldp.algorithms.config import Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate
 from fedldp.algorithms.settings import Count, Positive

@@ -42,9 +42,10 @@ from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Rotated
 from fedldp.algorithms.channel import Sum
 from fedldp.algorithms.composition import Calibration, Composition
-from fedldp.algorithms.config import EpsilonMeaning, Problem, ServerRate
 from fedldp.algorithms.participation import Balanced
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.run_settings import ServerRate
 from fedldp.algorithms.settings import CLIP, Offer
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.gaussian_share import (

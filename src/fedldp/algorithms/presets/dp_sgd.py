@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedldp.accounting.events import InClear, PerRecord
-from fedldp.algorithms.composition import Composition, Fixed, Local, WeightedMean
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.composition import Algorithm, Composition, Fixed, Local, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer
 from fedldp.mechanisms.none import Plain
 from fedldp.parts.noisy_sums import NoisySums, sampling_rate
@@ -88,16 +88,16 @@ class NoisySteps(Local):
             noise_multiplier=settings.noise_multiplier,
         )
 
-    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> PrivateSgd:
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> PrivateSgd:
         """Return the steps."""
         from fedldp.parts.private_sgd import PrivateSgd
 
-        model = config.sgd(problem, device).model
-        return PrivateSgd(model, self.sums(problem), config.learning_rate, device)
+        model, rate = algorithm.sgd(device).model, self.settings.learning_rate
+        return PrivateSgd(model, self.sums(algorithm.problem), rate, device)
 
-    def event(self, config: RunConfig, problem: Problem, size: int) -> PerRecord:
+    def event(self, algorithm: Algorithm, size: int) -> PerRecord:
         """Return what the steps of one round release."""
         return PerRecord(
-            record=self.sums(problem).event,
+            record=self.sums(algorithm.problem).event,
             client=InClear(what="weights that hide single examples only"),
         )

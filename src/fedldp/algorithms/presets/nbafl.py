@@ -23,9 +23,9 @@ from __future__ import annotations
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.composition import Composition, WeightedMean
-from fedldp.algorithms.config import EpsilonMeaning
 from fedldp.algorithms.nbafl import OFFERS, NbaflCalibration
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.settings import Offer, Positive
 
 

@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING, Literal
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Composition, Local, WeightedMean
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.composition import Algorithm, Composition, Local, WeightedMean
 from fedldp.algorithms.nbafl import OFFERS, NbaflCalibration
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.errors import ConfigError
@@ -139,15 +139,15 @@ class Ranking(Local):
     settings: Settings
     calibration: NbaflCalibration
 
-    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> RankingSgd:
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> RankingSgd:
         """Return it as a client step."""
         from fedldp.parts.ranking_sgd import RankingSgd, check_dense_first
 
-        training = config.sgd(problem, device)
-        check_dense_first(training.model, config.model)
+        training = algorithm.sgd(device)
+        check_dense_first(training.model, algorithm.config.model)
         shift = None
         if self.settings.importance == "sensitivity":
             # The mean absolute value of the noise that a feature may get.
-            noise = self.calibration.noise(problem)
+            noise = self.calibration.noise(algorithm.problem)
             shift = noise.uplink_sigma(self.settings.epsilon_low) * math.sqrt(2 / math.pi)
-        return RankingSgd(training, first_layer_of(self.settings, problem), shift)
+        return RankingSgd(training, first_layer_of(self.settings, algorithm.problem), shift)

@@ -38,9 +38,16 @@ from pydantic import Field
 
 from fedldp.accounting.gaussian import gaussian_sigma
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Calibration, Composition, EstimateBy, Local, WeightedMean
-from fedldp.algorithms.config import EpsilonMeaning, Problem, RunConfig
+from fedldp.algorithms.composition import (
+    Algorithm,
+    Calibration,
+    Composition,
+    EstimateBy,
+    Local,
+    WeightedMean,
+)
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
 from fedldp.algorithms.settings import CLIP, Offer, Positive
@@ -152,7 +159,7 @@ def uneven(settings: Settings, release: Release, problem: Problem) -> UnevenRele
 class DenseFirst(Local):
     """Plain SGD, of a model whose features have weights of their own."""
 
-    def __call__(self, config: RunConfig, problem: Problem, device: torch.device) -> LocalSgd:
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalSgd:
         """Return it.
 
         Raises:
@@ -160,8 +167,8 @@ class DenseFirst(Local):
         """
         from fedldp.parts.ranking_sgd import check_dense_first
 
-        training = config.sgd(problem, device)
-        check_dense_first(training.model, config.model)
+        training = algorithm.sgd(device)
+        check_dense_first(training.model, algorithm.config.model)
         return training
 
 

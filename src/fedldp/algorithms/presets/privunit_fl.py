@@ -30,8 +30,8 @@ from pydantic import Field
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.composition import Composition, Fixed
-from fedldp.algorithms.config import EpsilonMeaning
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.settings import CLIP, Offer
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 

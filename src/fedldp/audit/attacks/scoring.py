@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from fedldp.algorithms.config import Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.audit.attacks.seen import Floats, World
 from fedldp.parts.sides import State
 from fedldp.parts.single_gradients import single_gradients

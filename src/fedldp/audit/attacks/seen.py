@@ -19,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy

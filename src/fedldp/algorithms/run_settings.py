@@ -1,0 +1,288 @@
+"""The settings that every run has, and how they are checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+
+from fedldp.accounting.releases import Clients
+from fedldp.algorithms._refusals import describe
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.server_update import (
+    Optimizer,
+)
+from fedldp.algorithms.settings import (
+    LARGEST_BATCH,
+    ClientBudget,
+    Count,
+    Delta,
+    LearningRate,
+    ModelName,
+    Momentum,
+    Target,
+    with_solved,
+)
+from fedldp.checked import LEFT_OUT, Checked
+from fedldp.data import Columns, is_table
+from fedldp.data.partition import parse_scheme
+from fedldp.errors import ConfigError
+from fedldp.parts.per_client import Own, is_own, of_client, of_equal_values
+
+if TYPE_CHECKING:
+    pass
+
+Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+_OF_TABLES = (
+    "client_column",
+    "test_file",
+    "ignore_columns",
+    "scale_columns",
+    "categories",
+    "classes",
+)
+_OF_PARTITIONS = ("partition", "num_examples")
+_EQUAL = ("iid", "drawn")
+"""Partitions in which every client has as many examples as the others, up to one."""
+ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
+
+
+class RunSettings(Checked):
+    """The settings that every run has, checked as far as they can be without its parts."""
+
+    model_config = ConfigDict(protected_namespaces=(), strict=True)
+
+    needs_extra: ClassVar[str | None] = None
+    """The extra of fedldp without which its clients cannot train; see ``registry.EXTRAS``."""
+
+    simulation_only: ClassVar[frozenset[str]] = frozenset(
+        {"seed", "client_budget", "target", "client_column", "test_file"}
+    )
+    """Settings that no client is told."""
+
+    solved: ClassVar[str] = "epsilon"
+    """The setting that a target is solved for, which may then be left out."""
+
+    per_client: ClassVar[tuple[str, ...]] = ()
+    """Settings that may be a list with one value for each client; a client is told its own."""
+
+    semantics: ClassVar[int] = 1
+    """Rises whenever the same settings give another result: what was measured before is void."""
+
+    inverse: ClassVar[bool] = False
+    """Whether what a target is solved for is a noise, which is lower for a higher budget."""
+
+    system: str = Field(description="the system's name")
+    dataset: str = Field(
+        description="a name from `fedldp list datasets`, or a .npz, .csv or .parquet file"
+    )
+    label_column: str = Field("label", description="the label's column in a .csv or .parquet file")
+    client_column: str | None = Field(
+        None,
+        description="the column that says whose a row is: each value in it is a client, and "
+        "num_clients follows from it",
+    )
+    test_file: str | None = Field(
+        None,
+        description="a second .csv or .parquet file, to test on; else a fifth of the rows is",
+    )
+    ignore_columns: list[str] = Field([], description="columns that are left out")
+    scale_columns: dict[str, Range] = Field(
+        {},
+        description="public range [low, high] of a column, which becomes 0 to 1: never measured on "
+        "the data",
+    )
+    categories: dict[str, list[str]] = Field(
+        {}, description="public list of a column's texts; each becomes a feature that is 0 or 1"
+    )
+    classes: list[str] | None = Field(
+        None,
+        description="public list of the labels' texts; where it is not set they are integers from "
+        "0, or numbered in sorted order",
+    )
+    standardise: bool = Field(
+        False, description="shift and scale images by the data set's published constants"
+    )
+    partition: str = Field(
+        "iid", description="iid, dirichlet:ALPHA, shards:N, power-law:EXPONENT or drawn:N of all"
+    )
+    num_examples: Count | None = Field(
+        None, description="training examples to use, drawn at random; all where it is not set"
+    )
+
+    target: Target | None = Field(
+        None,
+        description="solve for epsilon, or the noise: target.unit, .epsilon, .delta, .adversary",
+    )
+    num_clients: Count = Field(
+        le=1_000_000,
+        description="clients that the training set is divided among; of data that say whose they "
+        "are, their clients",
+    )
+    clients_per_round: Count | None = Field(
+        None, description="clients drawn for each round; all of them where it is not set"
+    )
+    rounds: Count = Field(le=100_000, description="communication rounds")
+    model: ModelName = Field(description='a name from `fedldp list models`, or "module:name"')
+    local_epochs: Count = Field(
+        1, le=100_000, description="passes over a client's examples in one round"
+    )
+    batch_size: Count = Field(10, le=LARGEST_BATCH, description="examples in one SGD step")
+    learning_rate: LearningRate = Field(description="SGD step size")
+    delta: Delta = Field(
+        1e-5, description="delta of the approximate guarantees, and of the mechanism"
+    )
+    untrusted_clients: int = Field(
+        0, ge=0, description="participants of a round that may collude with the server or drop out"
+    )
+    client_budget: ClientBudget | None = Field(
+        None,
+        description="limit of every client's ledger, which refuses beyond it: client_budget.limit, "
+        ".kind (pure, zcdp or gdp); ledgers only count where it is not set",
+    )
+    seed: int = Field(0, ge=0, lt=2**64, description="the simulation's seed")
+    server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
+        "none", description="what the server does with the mean: takes it, momentum, or Adam"
+    )
+    server_rate: Annotated[ServerRate, LEFT_OUT] = Field(
+        1.0, description="the server's learning rate: factor on the step from the last weights"
+    )
+    server_momentum: Annotated[Momentum, LEFT_OUT] = Field(
+        0.9, description="what is left of the server's momentum after a round; of Adam its beta_1"
+    )
+    average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
+        0.0,
+        description="share of the last rounds whose weights are averaged for the test and the "
+        "model; 0: the last weights alone",
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_one_line(cls, settings: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return validate(with_solved(settings, cls.solved, cls.model_fields))
+        except ValidationError as error:
+            nested = {"target": Target.model_fields, "client_budget": ClientBudget.model_fields}
+            raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None
+
+    @model_validator(mode="after")
+    def _check_data(self) -> Self:
+        fields = type(self).model_fields
+
+        def given(names: tuple[str, ...]) -> list[str]:
+            return [
+                name
+                for name in names
+                if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+            ]
+
+        own = given(_OF_TABLES)
+        if own and not is_table(self.dataset):
+            raise ConfigError(
+                f"{own[0]}: it is for a .csv or .parquet file, and dataset = {self.dataset}; "
+                "leave it out, or set dataset to such a file"
+            )
+        if self.test_file is not None and not is_table(self.test_file):
+            raise ConfigError(f"test_file = {self.test_file}: give a .csv or .parquet file")
+        divided = given(_OF_PARTITIONS)
+        if self.client_column is not None and divided:
+            raise ConfigError(
+                f"{divided[0]} = {getattr(self, divided[0])}: client_column = "
+                f"{self.client_column} says whose each row is; leave it out"
+            )
+        self.columns  # noqa: B018 (it refuses what contradicts itself)
+        return self
+
+    @model_validator(mode="after")
+    def _check_server(self) -> Self:
+        if self.server_optimizer == "adam" and self.server_rate >= 1:
+            raise ConfigError(
+                f"server_rate = {self.server_rate:g}: with server_optimizer = adam every weight "
+                "moves by about that much a round; give less than 1, such as 0.01"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_own(self) -> Self:
+        """Refuse as one client's own value what would be refused for all of them."""
+        own = {n: v.own for n in self.per_client if isinstance(v := getattr(self, n), Own)}
+        if own:
+            self.changed(**own)
+        return self
+
+    @model_validator(mode="after")
+    def _check_clients(self) -> Self:
+        parse_scheme(self.partition)
+        if self.clients_per_round is not None and self.clients_per_round > self.num_clients:
+            raise ConfigError(
+                f"clients_per_round = {self.clients_per_round}: there are only num_clients = "
+                f"{self.num_clients}; give at most that"
+            )
+        if self.untrusted_clients >= self.round_size:
+            raise ConfigError(
+                f"untrusted_clients = {self.untrusted_clients}: a round has {self.round_size} "
+                f"participants; give at most {self.round_size - 1}, so that one can be trusted"
+            )
+        return self
+
+    def equal_share(self, problem: Problem, num_clients: int) -> int | None:
+        """Return how many examples every client has at most, where all have as many; else None.
+
+        Args:
+            problem: public facts. Data that say whose they are need not be divided equally.
+            num_clients: among whom they are divided.
+        """
+        if problem.num_clients is not None or parse_scheme(self.partition)[0] not in _EQUAL:
+            return None
+        return -(-problem.num_examples // num_clients)
+
+    @property
+    def columns(self) -> Columns:
+        """What the columns of a table are."""
+        return Columns(
+            label=self.label_column,
+            client=self.client_column,
+            ignored=tuple(self.ignore_columns),
+            scaled={name: (low, high) for name, (low, high) in self.scale_columns.items()},
+            categories={name: tuple(values) for name, values in self.categories.items()},
+            classes=None if self.classes is None else tuple(self.classes),
+        )
+
+    @property
+    def round_size(self) -> int:
+        """The clients drawn for a round."""
+        return self.clients_per_round or self.num_clients
+
+    # Who is told what
+
+    def for_client(self, client: int) -> Self:
+        """Return the configuration as one client is told it.
+
+        It lacks what only a simulation needs, and what other clients choose for themselves.
+        """
+        fields = type(self).model_fields
+        settings: dict[str, Any] = {name: fields[name].default for name in self.simulation_only}
+        for name in self.per_client:
+            value = getattr(self, name)
+            if is_own(value):
+                settings[name] = Own(own=of_client(value, client))
+        return self.changed(**settings)
+
+    def alike(self) -> list[Clients]:
+        """Return the clients in groups, of which each has encoders that are alike.
+
+        Clients of a group ascend, and groups by their first client.
+        """
+        return of_equal_values([getattr(self, name) for name in self.per_client], self.num_clients)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the system's name."""
+        return str(cls.model_fields["system"].default)
