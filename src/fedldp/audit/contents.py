@@ -31,7 +31,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.algorithms.bounds import InRange
-from fedldp.algorithms.config import Problem, RunConfig
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.audit.arrivals import Floats, Span, pick
 from fedldp.audit.seen import Keys
