@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from fedldp.audit.attacks import FULL, Attack, Effort, attack
+from fedldp.audit.attacks import Attack, attack
 from fedldp.audit.attacks.codes import of_codes
 from fedldp.audit.attacks.inversion import of_reports
 from fedldp.audit.attacks.seen import World
+from fedldp.audit.efforts import FULL, Effort
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig
 
@@ -41,10 +42,13 @@ SEED = 0
 
 ON_MNIST = replace(
     FULL,
-    rounds=1,
-    visits=1e9,
-    membership=replace(FULL.membership, clients=64, runs=8, rounds=5, candidates=400),
-    clients=100,
+    attack_rounds=1,
+    attack_visits=1e9,
+    member_clients=64,
+    member_runs=8,
+    member_rounds=5,
+    member_candidates=400,
+    property_clients=100,
 )
 """One round: of the next one a hundred clients would have to train a CNN first."""
 
@@ -150,9 +154,11 @@ def pictures(folder: Path) -> None:
     for title, (name, changes) in SHOWN.items():
         config = find_recipe(name).config.changed(**changes)
         world = World.of(config, None, seed=SEED, most_examples=60, rounds=1, visits=1e9)
-        effort = replace(FULL.inversion, images=IMAGES, matched=IMAGES)
+        effort = replace(FULL, image_count=IMAGES, image_matched=IMAGES)
         codes = name.startswith("ldpfl")
-        (found,) = of_codes(world, IMAGES, effort.public) if codes else of_reports(world, effort)
+        (found,) = (
+            of_codes(world, IMAGES, effort.image_public) if codes else of_reports(world, effort)
+        )
         print(f"{title}: {found.name}, error {found.result}", flush=True)
         assert found.result is not None
         label = f"{title}\nerror {found.result.value:.2f}"

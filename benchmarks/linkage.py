@@ -19,7 +19,8 @@ from typing import Any
 import fedldp
 from benchmarks.blocks import table, write_blocks
 from fedldp.audit.arrivals import CLOCKS
-from fedldp.audit.linkage import Effort, Link, content, linkage, timing
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.linkage import Link, content, linkage, timing
 from fedldp.simulation.inputs import Inputs
 from fedldp.systems.ldp_fl import LdpFlConfig
 
@@ -29,7 +30,10 @@ TRIALS = {100: 3_000, 10_000: 300}
 CHUNKS = (1, 10, 65, 325, 650)
 CONTENTS = ((1.0, 100, 500), (4.0, 100, 500), (8.0, 100, 500), (8.0, 10_000, 40))
 """Epsilon, clients, trials."""
-EFFORT = Effort(timing=5_000, content=1_000, clients=100, summed=20, sums=10)
+EFFORT = replace(
+    QUICK, timing_trials=5_000, content_trials=1_000, content_clients=100, sum_clients=20,
+    sum_repeats=10,
+)  # fmt: skip
 
 Found = tuple[dict[str, Any], Callable[[], tuple[Link, ...]]]
 

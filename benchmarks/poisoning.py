@@ -18,8 +18,9 @@ from typing import Any
 
 import fedldp
 from benchmarks.blocks import table, write_blocks
+from fedldp.audit.efforts import FULL
 from fedldp.audit.influence import Influence
-from fedldp.audit.poisoning import FULL, Poisoned, poisoning
+from fedldp.audit.poisoning import Poisoned, poisoning
 from fedldp.systems import RunConfig, systems
 
 SHARES = (0.01, 0.05, 0.1, 0.2)

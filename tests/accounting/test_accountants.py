@@ -48,7 +48,8 @@ from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees, 
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
-from fedldp.audit.mechanisms import QUICK_PLAN, audit, questions_of
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.mechanisms import audit, questions_of
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.two_point import TwoPoint
 
@@ -279,13 +280,13 @@ def test_a_new_event_is_audited(loaded: Any) -> None:
         def event(self, size: int) -> Any:
             return module.Subset(epsilon=size * self.epsilon_per_weight, chosen=size)
 
-    found = questions_of(Stating, QUICK_PLAN)
+    found = questions_of(Stating, QUICK)
     assert {question.game.unit for question in found if hasattr(question.game, "unit")} >= {
         "client-round",
         "weight",
     }
     assert all(proven is not None for question in found for proven in question.proven)
-    assert audit("", [Stating], plan=QUICK_PLAN, trials=500).verdict == "ok"
+    assert audit("", [Stating], effort=QUICK, trials=500).verdict == "ok"
 
 
 # A new side: people

@@ -11,7 +11,6 @@ from fedldp.audit.attacks.codes import OWN, of_codes
 from fedldp.audit.attacks.inversion import (
     FEATURES,
     OF_SUMS,
-    Effort,
     first_dense,
     first_layer,
     guessed_classes,
@@ -23,11 +22,14 @@ from fedldp.audit.attacks.recovering import Prior, Shrinking
 from fedldp.audit.attacks.results import Attack
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.attacks.seen import World, take
+from fedldp.audit.efforts import QUICK
 from fedldp.data import Dataset, load_dataset
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig
 
-EFFORT = Effort(images=12, known=40, matched=2, steps=60, public=300)
+EFFORT = replace(
+    QUICK, image_count=12, image_known=40, image_matched=2, image_steps=60, image_public=300
+)
 
 
 def world_of(config: RunConfig, dataset: Dataset | None = None, **more: object) -> World:
@@ -167,6 +169,6 @@ def test_shrinking_trusts_what_is_right_and_drops_noise() -> None:
 
 
 def test_pictures_are_no_part_of_json_and_the_effort_is_kept() -> None:
-    (attack,) = of_reports(world_of(digits("fedavg-digits")), replace(EFFORT, images=3))
+    (attack,) = of_reports(world_of(digits("fedavg-digits")), replace(EFFORT, image_count=3))
     assert len(attack.pictures) == 3
     assert "pictures" not in attack.as_json()

@@ -11,7 +11,6 @@ from scipy.stats import norm
 
 from fedldp.audit.attacks.membership import (
     SECRET,
-    Effort,
     Played,
     decide,
     lira,
@@ -22,10 +21,11 @@ from fedldp.audit.attacks.membership import (
 )
 from fedldp.audit.attacks.results import curve
 from fedldp.audit.attacks.seen import World
+from fedldp.audit.efforts import QUICK
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig
 
-EFFORT = Effort(clients=30, runs=3, rounds=2, candidates=200)
+EFFORT = replace(QUICK, member_clients=30, member_runs=3, member_rounds=2, member_candidates=200)
 
 
 def world_of(config: RunConfig, **more: object) -> World:
@@ -141,7 +141,7 @@ def test_a_model_that_is_given_secrets_leaves_only_the_shadows_centre() -> None:
 def test_a_published_model_of_one_overfitted_client_tells_of_it() -> None:
     config = digits("fedavg-digits", num_clients=2, model="mlp_64", num_examples=40, rounds=2)
     config = config.changed(local_epochs=20)
-    effort = replace(EFFORT, runs=8)
+    effort = replace(EFFORT, member_runs=8)
     found = {a.name: a for a in of_published_model(world_of(config, most_examples=2), effort)}
     assert found["loss threshold"].succeeds
     assert found["LiRA"].succeeds
@@ -150,7 +150,7 @@ def test_a_published_model_of_one_overfitted_client_tells_of_it() -> None:
 
 def test_a_seed_repeats_and_another_does_not() -> None:
     config = digits("ldp-fl-digits")
-    effort = replace(EFFORT, clients=6)
+    effort = replace(EFFORT, member_clients=6)
     first, again, other = (
         [a.as_json() for a in of_reports(world_of(config, seed=seed), effort)] for seed in (1, 1, 2)
     )

@@ -10,21 +10,20 @@ import numpy as np
 import pytest
 
 from fedldp.algorithms.presets.fedavg import fedavg
-from fedldp.audit.attacks import QUICK, Attack, Effort, attack
+from fedldp.audit.attacks import Attack, attack
 from fedldp.audit.attacks.seen import World, weakest
+from fedldp.audit.efforts import QUICK
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.errors import ConfigError
 from fedldp.recipes import find_recipe, recipes
 from fedldp.systems import RunConfig, systems
 
-TINY = Effort(
-    most_examples=6,
-    rounds=1,
-    visits=1e5,
-    membership=replace(QUICK.membership, clients=5, runs=2, rounds=1, candidates=30),
-    inversion=replace(QUICK.inversion, images=3, known=12, public=40),
-    clients=8,
-)
+TINY = replace(
+    QUICK, attack_examples=6, attack_rounds=1, attack_visits=1e5, member_clients=5, member_runs=2,
+    member_rounds=1, member_candidates=30, image_count=3, image_known=12, image_public=40,
+    property_clients=8,
+)  # fmt: skip
+
 CONFIGS = {c.system: c for c in (r.config for r in recipes().values()) if c.dataset == "digits"}
 
 # What happens to these, to the attacks, happens to others too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,18 @@ import pytest
 
 from fedldp.accounting.events import GaussianReport, InClear, PureCoordinates, TwoValuedBits
 from fedldp.accounting.guarantees import proven_epsilon
-from fedldp.audit.games import Effort, trials_for
-from fedldp.audit.mechanisms import Plan, audit, note_of, questions_of, verdict_of
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.games import trials_for
+from fedldp.audit.mechanisms import audit, note_of, questions_of, verdict_of
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import find_mechanism, mechanisms
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.randomness import Stream
 
-TINY = Effort(explore=40, least=100, most=100, most_quick=100, most_coordinates=100)
-ONE = Plan(settings=((1.0, 1),), effort=TINY)
+ONE = replace(
+    QUICK, mechanism_settings=((1.0, 1),), mechanism_explore=40, mechanism_least=100,
+    mechanism_most=100, mechanism_most_quick=100, mechanism_most_coordinates=100,
+)  # fmt: skip
 KEYS = {"unit", "adversary", "claimed", "proven", "lower", "confidence", "trials", "attack",
         "verdict"}  # fmt: skip
 
@@ -85,20 +89,20 @@ def test_trials_are_as_many_as_show_a_small_epsilon_and_no_more() -> None:
 
 
 def test_all_bounds_share_the_confidence() -> None:
-    found = audit("", [TwoPoint], plan=ONE, confidence=0.99)
+    found = audit("", [TwoPoint], effort=ONE, confidence=0.99)
     assert len(found.rows) > 1
     assert sum(1 - row.confidence for row in found.rows) == pytest.approx(0.01)
 
 
 def test_the_seed_decides() -> None:
     def lowers(seed: int) -> list[float]:
-        return [row.lower for row in audit("", [TwoPoint], plan=ONE, seed=seed).rows]
+        return [row.lower for row in audit("", [TwoPoint], effort=ONE, seed=seed).rows]
 
     assert lowers(1) == lowers(1) != lowers(2)
 
 
 def test_the_paper_s_claim_falls_where_what_is_proven_stands() -> None:
-    found = audit("", [find_mechanism("randomised_bits")], plan=ONE)
+    found = audit("", [find_mechanism("randomised_bits")], effort=ONE)
     broken = [row for row in found.rows if row.verdict == "claim-broken"]
     assert found.verdict == "claim-broken"
     assert any("theorem_2" in row.mechanism and row.claimed == 0.5 for row in broken)
@@ -130,7 +134,7 @@ def test_its_streams_are_those_of_a_deployment(monkeypatch: pytest.MonkeyPatch) 
         return encode(self, values, stream)
 
     monkeypatch.setattr(planted.FloatBits, "encode", spy)
-    audit("", [planted.FloatBits], plan=ONE)
+    audit("", [planted.FloatBits], effort=ONE)
     # But for the question whether NaN is refused, which draws nothing.
     assert sum(stream.simulated for stream in seen) <= 6
     assert sum(not stream.simulated for stream in seen) > 500
@@ -190,7 +194,7 @@ def test_what_cannot_be_audited_is_refused(fedldp_command: Any, arguments: Any) 
 
 def test_a_mechanism_that_takes_none_of_the_settings_is_an_error() -> None:
     with pytest.raises(ConfigError, match="none of the settings"):
-        audit("", [TwoPoint], plan=Plan(settings=((1e9, 1),), effort=TINY))
+        audit("", [TwoPoint], effort=replace(ONE, mechanism_settings=((1e9, 1),)))
 
 
 @pytest.mark.slow

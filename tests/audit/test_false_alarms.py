@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from fedldp.audit.bounds import epsilon_lower
-from fedldp.audit.games import CoordinateGame, Effort, ReportGame
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.games import CoordinateGame, ReportGame
 from fedldp.audit.seen import Keys
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.randomised_bits import RandomisedBits
 from fedldp.mechanisms.two_point import TwoPoint
 
-SMALL = Effort(explore=60, least=150, most=150, most_quick=150, most_coordinates=150)
+SMALL = replace(
+    QUICK, mechanism_explore=60, mechanism_least=150, mechanism_most=150, mechanism_most_quick=150,
+    mechanism_most_coordinates=150,
+)  # fmt: skip
 # At so little confidence false alarms come often enough to be counted.
 CONFIDENCE = 0.8
 FALSE_ALARM = 1e-6

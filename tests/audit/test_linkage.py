@@ -13,7 +13,8 @@ import fedldp
 from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, Habits, by_rank, draw_windows
 from fedldp.audit.contents import Inside, content_hits, masked_hits, masked_vectors
-from fedldp.audit.linkage import Effort, Link, linkage, timing
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.linkage import Link, linkage, timing
 from fedldp.audit.seen import Keys
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.summing import counts_of_bits
@@ -193,7 +194,9 @@ def test_masked_vectors_are_what_the_protocol_sums() -> None:
 def test_the_audit_of_a_recipe() -> None:
     config = fedldp.recipe("ldp-fl-digits", num_clients=20, num_examples=200, epsilon=8.0)
     told: list[str] = []
-    tiny = Effort(timing=60, content=30, clients=20, summed=4, sums=1)
+    tiny = replace(
+        QUICK, timing_trials=60, content_trials=30, content_clients=20, sum_clients=4, sum_repeats=1
+    )
     found = linkage(config, effort=tiny, tell=told.append)
     assert found == linkage(config, effort=tiny)
     assert told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,9 +16,10 @@ import fedldp
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.cldp_fed import cldp_fed
 from fedldp.audit.crowd import accepts_report, accuracy_of
+from fedldp.audit.efforts import QUICK
 from fedldp.audit.forging import Forger, made_of
 from fedldp.audit.influence import Step, influence
-from fedldp.audit.poisoning import Effort, poisoning
+from fedldp.audit.poisoning import poisoning
 from fedldp.bounding import LARGEST_WEIGHT
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.reports import Reports
@@ -175,7 +177,9 @@ def test_influence_counts_the_client_with_the_largest_weight() -> None:
 
 def test_the_audit_of_a_recipe() -> None:
     config = fedldp.recipe("ldp-fl-digits", num_clients=20, rounds=2)
-    effort = Effort(shares=(0.2,), attacks=("report",), seeds=1, rounds=1)
+    effort = replace(
+        QUICK, lying_shares=(0.2,), lying_attacks=("report",), lying_seeds=1, lying_rounds=1
+    )
     told: list[str] = []
     found = poisoning(config, effort=effort, tell=told.append)
     assert found == poisoning(config, effort=effort)
@@ -188,6 +192,6 @@ def test_the_audit_of_a_recipe() -> None:
 
 
 def test_a_share_must_be_one() -> None:
-    effort = Effort(shares=(1.0,), attacks=("report",), seeds=1, rounds=1)
+    effort = replace(QUICK, lying_shares=(1.0,))
     with pytest.raises(ConfigError, match="share = 1"):
         poisoning(fedldp.recipe("quickstart"), effort=effort)

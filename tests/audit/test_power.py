@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import planted
 import pytest
 
-from fedldp.audit.games import QUICK
-from fedldp.audit.mechanisms import QUICK_PLAN, Plan, audit
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.mechanisms import audit
 from fedldp.mechanisms import Mechanism
 
 # Where each shows: the setting of the quick mode at which the least is to be run.
@@ -42,8 +43,8 @@ LONG = {
     [pytest.param(*bug, id=bug[0].__name__) for bug in BUGS if bug[0] not in LONG],
 )
 def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]) -> None:
-    assert setting in QUICK_PLAN.settings
-    found = audit(cls.__name__, [cls], plan=Plan(settings=(setting,), effort=QUICK))
+    assert setting in QUICK.mechanism_settings
+    found = audit(cls.__name__, [cls], effort=replace(QUICK, mechanism_settings=(setting,)))
     assert found.verdict == "bug"
     assert found.confidence == 0.999
 
@@ -51,16 +52,16 @@ def test_a_planted_bug_is_found(cls: type[Mechanism], setting: tuple[float, int]
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", sorted(LONG, key=lambda cls: cls.__name__))
 def test_a_planted_bug_is_found_among_all_settings(cls: type[Mechanism]) -> None:
-    assert audit(cls.__name__, [cls], plan=QUICK_PLAN).verdict == "bug"
+    assert audit(cls.__name__, [cls], effort=QUICK).verdict == "bug"
 
 
 @pytest.mark.parametrize(
     "setting",
     [pytest.param(s, id=str(s), marks=[pytest.mark.slow] * (at > 0))
-     for at, s in enumerate(QUICK_PLAN.settings)],
+     for at, s in enumerate(QUICK.mechanism_settings)],
 )  # fmt: skip
 def test_the_mechanism_that_they_were_planted_in_passes(setting: tuple[float, int]) -> None:
-    found = audit("", [planted.FloatBits], plan=Plan(settings=(setting,), effort=QUICK))
+    found = audit("", [planted.FloatBits], effort=replace(QUICK, mechanism_settings=(setting,)))
     assert found.verdict == "ok"
 
 

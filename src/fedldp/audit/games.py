@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Unit
+from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Found, Reports, Score, best, lower_bound, scores
 from fedldp.audit.inputs import Pair, constant_pairs, coordinate_pairs, whole_pairs
 from fedldp.audit.seen import Floats, Keys, needs_simulated, observe
@@ -26,30 +27,6 @@ BLOCK = 1 << 16
 _FEW_CODES = 4096
 _NOTHING = -1
 
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How many trials a game makes.
-
-    Attributes:
-        explore: of each input of every pair, to choose by.
-        least: of each input of the chosen pair, to count.
-        most: likewise, of mechanisms that encode one report at a time.
-        most_quick: likewise, of those that encode many at once.
-        most_coordinates: coordinates of each input, to count, in a game of coordinates.
-    """
-
-    explore: int
-    least: int
-    most: int
-    most_quick: int
-    most_coordinates: int
-
-
-QUICK = Effort(explore=160, least=2_000, most=2_000, most_quick=40_000, most_coordinates=10_000_000)
-FULL = Effort(
-    explore=2_000, least=20_000, most=20_000, most_quick=1_000_000, most_coordinates=100_000_000
-)
 
 _TRIALS_PER_RARE_EVENT = 100
 
@@ -115,9 +92,9 @@ class ReportGame:
             trials: of each input, to count; else as many as ``effort`` says.
         """
         many = type(self.mechanism).encode_many is not Mechanism.encode_many
-        most = effort.most_quick if many else effort.most
-        count = trials or trials_for(proven, effort.least, most)
-        pair, chosen = self.choose(deltas, effort.explore, count, keys)
+        most = effort.mechanism_most_quick if many else effort.mechanism_most
+        count = trials or trials_for(proven, effort.mechanism_least, most)
+        pair, chosen = self.choose(deltas, effort.mechanism_explore, count, keys)
         fresh = [self.reports(pair, side, count, keys, "count") for side in (0, 1)]
         return [
             self._shown(events, pair, fresh, delta, confidence, count)
@@ -207,7 +184,7 @@ class CoordinateGame:
         trials: int | None = None,
     ) -> Shown:  # fmt: skip
         """Return the bound for one coordinate, at delta 0."""
-        most = effort.most_coordinates
+        most = effort.mechanism_most_coordinates
         count = trials or trials_for(proven, min(most, 4 * self.size), most)
         blocks = -(-count // self.size)
         count = blocks * self.size

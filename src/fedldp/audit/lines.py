@@ -18,8 +18,9 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Target
 from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Swap
+from fedldp.audit.efforts import Effort
 from fedldp.audit.playing import Question
-from fedldp.audit.systems import Effort, SystemGame, SystemQuestion
+from fedldp.audit.systems import SystemGame, SystemQuestion
 from fedldp.audit.whole_runs import WholeQuestion, WholeRun
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.registry import is_address, is_installed

@@ -22,6 +22,7 @@ from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import CLOCKS, Clocks, Span, Target, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
 from fedldp.audit.contents import Bits, Inside, content_hits, masked_hits, trained
+from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.seen import Keys
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError
@@ -36,29 +37,6 @@ _SPANS: tuple[Span, ...] = ("within", "across")
 _MANY = 500
 """Clients of a round, above which there are fewer trials."""
 _IN_WORDS = {"within": "within a round", "across": "from round to round"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much is tried.
-
-    Attributes:
-        timing: trials of each game on arrivals.
-        content: trials of the games on bits; each randomises all clients' reports anew.
-        clients: the most clients of a game on bits.
-        summed: clients of a secure sum.
-        sums: how often their two rounds are summed.
-    """
-
-    timing: int
-    content: int
-    clients: int
-    summed: int
-    sums: int
-
-
-QUICK = Effort(timing=2_000, content=300, clients=100, summed=8, sums=2)
-FULL = Effort(timing=20_000, content=2_000, clients=1_000, summed=20, sums=20)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +194,7 @@ def timing(
     *,
     span: Span = "within",
     target: Target = "any",
-    trials: int = QUICK.timing,
+    trials: int = QUICK.timing_trials,
     confidence: float = 0.999,
     seed: int = 0,
 ) -> tuple[Link, ...]:
@@ -254,7 +232,10 @@ def _by_time(
     config: RunConfig, delays: Delays, effort: Effort, keys: Keys, tell: Callable[[str], None]
 ) -> Iterator[_Found]:
     clients = config.round_size
-    trials = max(effort.timing // 10, min(effort.timing, effort.timing * _MANY // clients))
+    trials = max(
+        effort.timing_trials // 10,
+        min(effort.timing_trials, effort.timing_trials * _MANY // clients),
+    )
     games: list[tuple[Clocks, Span, Target]] = [
         (clocks, span, "any") for clocks in CLOCKS for span in _SPANS
     ]
@@ -272,7 +253,7 @@ def content(
     inputs: Inputs,
     chunks: Sequence[int],
     *,
-    trials: int = QUICK.content,
+    trials: int = QUICK.content_trials,
     confidence: float = 0.999,
     seed: int = 0,
 ) -> tuple[Link, ...]:
@@ -336,15 +317,17 @@ def _by_content(
 ) -> Iterator[_Found]:
     tell("linkage by content: training clients, and shadow clients")
     inside = trained(config, inputs)
-    inside = replace(inside, clients=inside.clients[:, : effort.clients])
+    inside = replace(inside, clients=inside.clients[:, : effort.content_clients])
     clients, size = inside.clients.shape[1:]
     tell(f"linkage by content: {clients} clients")
     chunks = chunks_of(delays.chunk, size)
-    yield from _content(delays, mechanism, inside, chunks, effort.content, keys)
-    summed = min(effort.summed, clients)
+    yield from _content(delays, mechanism, inside, chunks, effort.content_trials, keys)
+    summed = min(effort.sum_clients, clients)
     tell(f"linkage behind a secure sum: {summed} clients")
     few = tuple(sorted({1, max(1, size // 50)}))
-    hits, trials = masked_hits(inside, mechanism, few, clients=summed, sums=effort.sums, keys=keys)
+    hits, trials = masked_hits(
+        inside, mechanism, few, clients=summed, sums=effort.sum_repeats, keys=keys
+    )
     for (span, chunk), right in hits.items():
         link = _link(delays, summed, chunk, span) | _CONTENT | {"channel": "secure sum"}
         yield _Found(link=link, hits=right, trials=trials[span, chunk])

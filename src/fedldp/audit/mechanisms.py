@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from fedldp.accounting.accountants import coordinate_of, is_alike, is_pure, on_side
 from fedldp.accounting.guarantees import HOUSE, Unit, proven_epsilon
-from fedldp.audit.games import BLOCK, FULL, QUICK, CoordinateGame, Effort, ReportGame
+from fedldp.audit.efforts import FULL, QUICK, Effort
+from fedldp.audit.games import BLOCK, CoordinateGame, ReportGame
 from fedldp.audit.playing import play
 from fedldp.audit.seen import Keys
 from fedldp.audit.verdicts import Audit, Verdict, note_of, verdict_of
@@ -15,29 +16,10 @@ from fedldp.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_event
 
 DELTA = 1e-5
+CLIP = 1.0
+"""The setting of that name, of every mechanism."""
 CURVE = (0.01, 0.1, 0.3)
 """Further deltas of a guarantee that is a curve: where there is more to see in few trials."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is tried of each mechanism.
-
-    Attributes:
-        settings: (epsilon, d): what a mechanism is made for.
-        effort: how many trials.
-        clip: the setting of that name.
-    """
-
-    settings: tuple[tuple[float, int], ...]
-    effort: Effort
-    clip: float = 1.0
-
-
-QUICK_PLAN = Plan(settings=((1.0, 1), (12.0, 1), (0.5, 8), (4.0, 64)), effort=QUICK)
-FULL_PLAN = Plan(
-    settings=tuple((e, d) for e in (0.5, 1.0, 4.0, 12.0) for d in (1, 8, 64)), effort=FULL
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +126,7 @@ def audit(
     subject: str,
     classes: Sequence[type[Mechanism]],
     *,
-    plan: Plan = FULL_PLAN,
+    effort: Effort = FULL,
     confidence: float = 0.999,
     trials: int | None = None,
     seed: int = 0,
@@ -156,7 +138,7 @@ def audit(
     Args:
         subject: what the audit is of, for its reader.
         classes: of the mechanisms.
-        plan: what is tried of each.
+        effort: how much is tried of each: ``QUICK`` or ``FULL``.
         confidence: that all bounds hold together; each has its share of the rest.
         trials: of each input, to count by; else as many as seem worth while.
         seed: of all randomness.
@@ -166,7 +148,7 @@ def audit(
     Raises:
         ConfigError: an argument is out of range, or no setting is one for a mechanism.
     """
-    questions = [question for cls in classes for question in questions_of(cls, plan)]
+    questions = [question for cls in classes for question in questions_of(cls, effort)]
     return play(
         subject,
         questions,
@@ -178,7 +160,7 @@ def audit(
     )
 
 
-def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
+def questions_of(cls: type[Mechanism], effort: Effort) -> list[Question]:
     """Return the games of a mechanism: those of its settings, and of examples with a claim.
 
     Raises:
@@ -186,9 +168,10 @@ def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
     """
     found: list[Question] = []
     refusals: list[FedldpError] = []
-    least = min((e, d) for e, d in plan.settings if d == min(d for _, d in plan.settings))
-    for epsilon, size in plan.settings:
-        settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=plan.clip, size=size)
+    tried = effort.mechanism_settings
+    least = min((e, d) for e, d in tried if d == min(d for _, d in tried))
+    for epsilon, size in tried:
+        settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=CLIP, size=size)
         try:
             mechanism = cls.from_settings(settings)
             stated_event(mechanism, size)
@@ -196,8 +179,8 @@ def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
             refusals.append(error)
             continue
         found += _reports_of(mechanism, size, epsilon, again=(epsilon, size) == least)
-    for epsilon in dict.fromkeys(epsilon for epsilon, _ in plan.settings):
-        settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=plan.clip, size=BLOCK)
+    for epsilon in dict.fromkeys(epsilon for epsilon, _ in tried):
+        settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=CLIP, size=BLOCK)
         try:
             found += _coordinates_of(cls.from_settings(settings), epsilon)
         except FedldpError:
@@ -207,7 +190,7 @@ def questions_of(cls: type[Mechanism], plan: Plan) -> list[Question]:
         raise ConfigError(
             f"mechanism = {cls.__name__}: it takes none of the settings: {refusals[0]}"
         )
-    return [replace(question, effort=plan.effort) for question in found]
+    return [replace(question, effort=effort) for question in found]
 
 
 def whose(mechanism: type[Mechanism]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.audit import linkage, poisoning
 from fedldp.audit.attacks import Attack, attack
+from fedldp.audit.efforts import FULL, QUICK
 from fedldp.audit.verdicts import Audit, title_of
 from fedldp.parts.per_client import is_own
 from fedldp.reporting import charts
@@ -46,15 +47,14 @@ def beside(config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], N
     Raises:
         FedldpError: the configuration or its data are refused.
     """
+    effort = QUICK if quick else FULL
     links = None
     if config.delays() is not None and not is_own(getattr(config, "epsilon", None)):
-        effort = linkage.QUICK if quick else linkage.FULL
         links = linkage.linkage(config, effort=effort, seed=seed, tell=tell)
-    trouble = poisoning.QUICK if quick else poisoning.FULL
     return Beside(
-        attacks=attack(config, seed=seed, quick=quick, tell=tell),
+        attacks=attack(config, seed=seed, effort=effort, tell=tell),
         links=links,
-        lies=poisoning.poisoning(config, effort=trouble, tell=tell),
+        lies=poisoning.poisoning(config, effort=effort, tell=tell),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.audit.crowd import accuracy_of
+from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.forging import Attack
 from fedldp.audit.influence import Influence, influence
 from fedldp.data import Dataset
@@ -23,30 +24,6 @@ from fedldp.errors import ConfigError
 from fedldp.recipes import shared_settings
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """What is tried.
-
-    Attributes:
-        shares: of the clients, that lie.
-        attacks: what they do.
-        seeds: of a configuration's runs.
-        rounds: at most.
-    """
-
-    shares: tuple[float, ...]
-    attacks: tuple[Attack, ...]
-    seeds: int
-    rounds: int
-
-
-QUICK = Effort(shares=(0.05, 0.2), attacks=("report", "labels"), seeds=1, rounds=5)
-FULL = Effort(
-    shares=(0.01, 0.05, 0.1, 0.2), attacks=("report", "random", "update", "labels"), seeds=3,
-    rounds=5,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +104,17 @@ def poisoning(
         ConfigError: a share is none, or the configuration does not fit the data.
         FedldpError: the data cannot be had.
     """
-    for share in effort.shares:
+    for share in effort.lying_shares:
         if not 0 < share < 1:
             raise ConfigError(f"share = {share}: give a number above 0 and below 1")
-    rounds = min(config.rounds, effort.rounds)
+    rounds = min(config.rounds, effort.lying_rounds)
     configs = [_shortened(config, rounds)]
     if beside and not isinstance(config, fedavg):
         configs.append(_shortened(fedavg(**shared_settings(config)), rounds))
     rows: list[Poisoned] = []
     influences = []
     for each in configs:
-        for number in range(effort.seeds):
+        for number in range(effort.lying_seeds):
             seeded = each.changed(seed=config.seed + number)
             inputs = Inputs.of(seeded, dataset, data_dir)
             if not number:
@@ -163,8 +140,8 @@ def _rows(
     )  # fmt: skip
     yield row
     order = draws_of_seed(config.seed)(0)("liars").generator().permutation(config.num_clients)
-    for attack in effort.attacks:
-        for share in effort.shares:
+    for attack in effort.lying_attacks:
+        for share in effort.lying_shares:
             liars = tuple(sorted(order[: max(1, round(share * config.num_clients))].tolist()))
             tell(f"poisoning {config.name()}, seed {config.seed}: {attack}, {len(liars)} lie")
             accuracy, stopped = accuracy_of(config, inputs, attack, liars)

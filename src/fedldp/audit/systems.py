@@ -13,6 +13,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Pair, Shape, Swap, pairs
+from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Found, best, lower_bound
 from fedldp.audit.games import Shown
 from fedldp.audit.seen import Keys
@@ -22,28 +23,8 @@ from fedldp.audit.views import Observed, View
 from fedldp.parts.tensors import one_thread
 from fedldp.systems import whose_word
 
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How many trials a game of a system makes, of each input.
-
-    Attributes:
-        explore: of every pair, to choose by.
-        most: of the chosen pair, to count.
-        few: likewise, where no figure is small enough to be refuted by ``most``.
-        trained: at most, of systems that train anew in every trial.
-    """
-
-    explore: int
-    most: int
-    few: int
-    trained: int
-
-
-QUICK = Effort(explore=100, most=1_000, few=150, trained=150)
 _RARE = 20
 """Trials of a rare event that a bound takes, about."""
-FULL = Effort(explore=400, most=20_000, few=2_000, trained=2_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,16 +234,16 @@ class SystemQuestion:
 
     def trials(self) -> int:
         """Return how many trials of each input seem worth while."""
-        count = self.effort.most if self.is_refutable else self.effort.few
+        count = self.effort.system_most if self.is_refutable else self.effort.system_few
         if self.trained:
-            count = min(count, self.effort.trained)
+            count = min(count, self.effort.system_trained)
         return count if self.figures and not self.is_coarse else count // 2
 
     @property
     def explore(self) -> int:
         """How many to choose by."""
         weak = self.trained or not self.is_refutable or self.is_coarse
-        return self.effort.explore // (2 if weak else 1)
+        return self.effort.system_explore // (2 if weak else 1)
 
     @property
     def is_coarse(self) -> bool:
@@ -277,7 +258,7 @@ class SystemQuestion:
     @property
     def is_refutable(self) -> bool:
         """Whether so few trials could show that a figure is wrong."""
-        return bool(self.figures) and min(self.figures) <= math.log(self.effort.most / _RARE)
+        return bool(self.figures) and min(self.figures) <= math.log(self.effort.system_most / _RARE)
 
     def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[SystemRow]:
         """Play, and yield a row for each of ``deltas``."""

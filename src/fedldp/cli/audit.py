@@ -87,18 +87,20 @@ def audit(
 
 
 def _questions(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[Question]:
-    from fedldp.audit import lines, systems
-    from fedldp.audit.mechanisms import FULL_PLAN, QUICK_PLAN, questions_of
+    from fedldp.audit import lines
+    from fedldp.audit.efforts import FULL, QUICK
+    from fedldp.audit.mechanisms import questions_of
     from fedldp.mechanisms import find_mechanism, mechanisms
 
+    effort = QUICK if quick else FULL
     found: list[Question] = []
     if recipe is None:
         classes = list(mechanisms().values()) if mechanism is None else [find_mechanism(mechanism)]
         for cls in classes:
-            found += questions_of(cls, QUICK_PLAN if quick else FULL_PLAN)
+            found += questions_of(cls, effort)
     if mechanism is None:
         configs = lines.representatives() if recipe is None else lines.configs_of(recipe)
-        found += lines.system_questions(configs, systems.QUICK if quick else systems.FULL)
+        found += lines.system_questions(configs, effort)
     return found
 
 

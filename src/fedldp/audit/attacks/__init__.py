@@ -20,66 +20,24 @@ protects little lets through, in terms that need no epsilon.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit.attacks import codes, inversion, membership, property
 from fedldp.audit.attacks.results import LEVELS, Attack, Estimate, Picture, Roc
 from fedldp.audit.attacks.seen import World
+from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError
 
 __all__ = [
-    "FULL",
     "LEVELS",
-    "QUICK",
     "Attack",
-    "Effort",
     "Estimate",
     "Picture",
     "Roc",
     "attack",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much the adversary does.
-
-    Attributes:
-        most_examples: of the client that is attacked.
-        rounds: that it looks at, at most.
-        visits: of whole runs; see ``World``.
-        membership: see ``membership.Effort``.
-        inversion: see ``inversion.Effort``.
-        clients: shadows, and targets, of property inference.
-    """
-
-    most_examples: int
-    rounds: int
-    visits: float
-    membership: membership.Effort
-    inversion: inversion.Effort
-    clients: int
-
-
-QUICK = Effort(
-    most_examples=20,
-    rounds=1,
-    visits=4e8,
-    membership=membership.Effort(clients=48, runs=5, rounds=4, candidates=400),
-    inversion=inversion.Effort(images=24, known=100, matched=2, steps=100, public=600),
-    clients=60,
-)
-FULL = Effort(
-    most_examples=60,
-    rounds=3,
-    visits=4e9,
-    membership=membership.Effort(clients=128, runs=16, rounds=15, candidates=1000),
-    inversion=inversion.Effort(images=40, known=200, matched=6, steps=300, public=2000),
-    clients=150,
-)
 
 
 def attack(
@@ -113,18 +71,18 @@ def attack(
         config,
         dataset,
         seed=seed,
-        most_examples=effort.most_examples,
-        rounds=effort.rounds,
-        visits=effort.visits,
+        most_examples=effort.attack_examples,
+        rounds=effort.attack_rounds,
+        visits=effort.attack_visits,
         data_dir=data_dir,
     )
     tell("membership, by what the server sees")
-    found = membership.of_reports(world, effort.membership)
+    found = membership.of_reports(world, effort)
     tell("membership, by the published model")
-    found += membership.of_published_model(world, effort.membership)
+    found += membership.of_published_model(world, effort)
     if inversion.is_images(world):
         tell("inversion")
-        found += inversion.of_reports(world, effort.inversion)
-        found += codes.of_codes(world, effort.inversion.images, effort.inversion.public)
+        found += inversion.of_reports(world, effort)
+        found += codes.of_codes(world, effort.image_count, effort.image_public)
     tell("property")
-    return found + property.of_reports(world, effort.clients)
+    return found + property.of_reports(world, effort.property_clients)

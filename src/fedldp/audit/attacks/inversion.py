@@ -16,8 +16,6 @@ adversary takes the one that does best on its own images; ``recovering`` has wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -27,6 +25,7 @@ from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
 from fedldp.audit.attacks.results import Attack
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.attacks.seen import Floats, World, take
+from fedldp.audit.efforts import Effort
 from fedldp.data import Examples
 
 Labels = NDArray[np.int64]
@@ -38,25 +37,6 @@ _MOST_PUBLIC = 2000
 
 FEATURES = "the model is given features of images, from which no image is recovered here"
 OF_SUMS = "matching seeks one client's update, and the server sees sums"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much is tried.
-
-    Attributes:
-        images: to recover.
-        known: images of the adversary's own, which tell it how far to trust what it finds.
-        matched: images to recover, and of its own, where each is sought by ``steps``.
-        steps: of that search.
-        public: images that a decoder of codes uses, at most.
-    """
-
-    images: int
-    known: int
-    matched: int
-    steps: int
-    public: int
 
 
 def is_images(world: World) -> bool:
@@ -75,7 +55,9 @@ def of_reports(world: World, effort: Effort) -> list[Attack]:
     if dense is None and world.sums:
         return [_impossible(world, OF_SUMS)]
     known, images = (
-        (effort.matched, effort.matched) if dense is None else (effort.known, effort.images)
+        (effort.image_matched, effort.image_matched)
+        if dense is None
+        else (effort.image_known, effort.image_count)
     )
     own, hidden = world.some(world.public, known, 8), world.some(world.private, images, 9)
     prior = Prior.of(_public(world), world.problem.num_classes)
@@ -89,7 +71,7 @@ def of_reports(world: World, effort: Effort) -> list[Attack]:
             "matching": [
                 np.array(
                     [
-                        matching(scoring, effort.steps, update[0], int(k), prior.classes[k])
+                        matching(scoring, effort.image_steps, update[0], int(k), prior.classes[k])
                         for update, k in zip(one, guessed, strict=True)
                     ]
                 )

@@ -26,6 +26,7 @@ from torch import Tensor
 from fedldp.audit.attacks.results import Attack, curve
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.attacks.seen import Floats, World, published, take
+from fedldp.audit.efforts import Effort
 from fedldp.data import Shares
 
 Members = NDArray[np.bool_]
@@ -35,23 +36,6 @@ _OF_ITS_OWN = 64
 _LEAST_VARIANCE = 1e-12
 
 SECRET = "the model is given what a secret encoder makes of an example, and the server has none"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much is played.
-
-    Attributes:
-        clients: that are shadows; as many are targets.
-        runs: likewise, of published models.
-        rounds: of such a run, at most.
-        candidates: examples whose membership in a run is asked, at most.
-    """
-
-    clients: int
-    runs: int
-    rounds: int
-    candidates: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,7 +64,7 @@ def play(world: World, count: int, first: int = 0) -> Played:
 
 def of_reports(world: World, effort: Effort) -> list[Attack]:
     """Return the attacks on a client through what the server sees of it."""
-    count = effort.clients
+    count = effort.member_clients
     setting = (
         f"clients of {world.size} examples out of {len(world.pool)}; {count} shadows, {count} "
         "targets"
@@ -107,7 +91,7 @@ def decide(world: World, shadows: Played, targets: Played, setting: str = "") ->
 
 def of_published_model(world: World, effort: Effort) -> list[Attack]:
     """Return the attacks on all clients through the model that a run publishes."""
-    rounds = min(effort.rounds, world.config.rounds)
+    rounds = min(effort.member_rounds, world.config.rounds)
     if world.config.exchanges > 1:  # each of which takes as long as a round of others
         rounds = -(-rounds // 2)
     against = f"the model after {rounds} rounds" if rounds > 1 else "the model after one round"
@@ -118,15 +102,15 @@ def of_published_model(world: World, effort: Effort) -> list[Attack]:
             result=None, baseline=0.5, note=SECRET,
         )  # fmt: skip
         return [blank]
-    shares = world.shares(2 * effort.runs, rounds)
+    shares = world.shares(2 * effort.member_runs, rounds)
     most = max(map(len, shares))
     generator = np.random.default_rng([world.seed, 5])
     asked = np.unique(np.concatenate(shares))
-    if len(asked) > effort.candidates:
-        asked = np.sort(generator.choice(asked, effort.candidates, replace=False))
+    if len(asked) > effort.member_candidates:
+        asked = np.sort(generator.choice(asked, effort.member_candidates, replace=False))
     examples = take(world.inputs.dataset.train, asked)
     members, confidences = [], []
-    for number in range(2 * effort.runs):
+    for number in range(2 * effort.member_runs):
         inside = generator.random(len(world.inputs.dataset.train)) < 0.5
         halves = [_some(share, inside) for share in shares]
         inputs = replace(world.inputs, members=Shares.of(halves))
@@ -137,11 +121,11 @@ def of_published_model(world: World, effort: Effort) -> list[Attack]:
         weights = last.weights.astype(np.float64)
         confidences.append(scoring.confidences(weights, given, examples.labels))
     known, seen = np.array(members), np.array(confidences)
-    shadows, targets = slice(effort.runs), slice(effort.runs, None)
+    shadows, targets = slice(effort.member_runs), slice(effort.member_runs, None)
     setting = (
         f"{world.config.num_clients} clients of {most} examples at most, of which each run has a "
-        f"random half; {effort.runs} shadow runs, {effort.runs} targets; {len(asked)} examples "
-        "are asked for"
+        f"random half; {effort.member_runs} shadow runs, {effort.member_runs} targets; "
+        f"{len(asked)} examples are asked for"
     )
     ratios = lira(seen[shadows], known[shadows], seen[targets])
     return [

@@ -1,0 +1,154 @@
+"""How much every game and attack of an audit tries: one table, with a column for each level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedldp.audit.forging import Attack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is tried; a field's name begins with the game that it is for.
+
+    Attributes:
+        mechanism_settings: (epsilon, d): what each mechanism is made for.
+        mechanism_explore: trials of each input of every pair, to choose by.
+        mechanism_least: trials of each input of the chosen pair, to count by.
+        mechanism_most: at most so many, of mechanisms that encode one report at a time.
+        mechanism_most_quick: at most so many, of mechanisms that encode many at once.
+        mechanism_most_coordinates: coordinates of each input, to count by, in a game of
+            coordinates.
+        system_explore: trials of each input of every pair, to choose by.
+        system_most: trials of each input of the chosen pair, to count by.
+        system_few: so many where no figure is small enough to be refuted by ``system_most``.
+        system_trained: at most so many, of systems that train anew in every trial.
+        timing_trials: of each game on the arrivals of shuffled messages.
+        content_trials: of the games on the bits of messages; each randomises all reports anew.
+        content_clients: the most clients of such a game.
+        sum_clients: clients of a secure sum.
+        sum_repeats: how often its two rounds are summed.
+        lying_shares: of the clients, that lie.
+        lying_attacks: what they do.
+        lying_seeds: of a configuration's runs.
+        lying_rounds: at most.
+        attack_examples: of the client that is attacked, at most.
+        attack_rounds: that the adversary looks at, at most.
+        attack_visits: examples trained on, times weights, that whole runs are worth.
+        member_clients: shadows of membership inference; as many are targets.
+        member_runs: shadows and targets, likewise, of published models.
+        member_rounds: of such a run, at most.
+        member_candidates: examples whose membership in a run is asked, at most.
+        image_count: images to recover.
+        image_known: images of the adversary's own, which tell it how far to trust what it finds.
+        image_matched: images to recover, and of its own, where each is sought by steps.
+        image_steps: of that search.
+        image_public: images that a decoder of codes uses, at most.
+        property_clients: shadows of property inference; as many are targets.
+    """
+
+    mechanism_settings: tuple[tuple[float, int], ...]
+    mechanism_explore: int
+    mechanism_least: int
+    mechanism_most: int
+    mechanism_most_quick: int
+    mechanism_most_coordinates: int
+    system_explore: int
+    system_most: int
+    system_few: int
+    system_trained: int
+    timing_trials: int
+    content_trials: int
+    content_clients: int
+    sum_clients: int
+    sum_repeats: int
+    lying_shares: tuple[float, ...]
+    lying_attacks: tuple[Attack, ...]
+    lying_seeds: int
+    lying_rounds: int
+    attack_examples: int
+    attack_rounds: int
+    attack_visits: float
+    member_clients: int
+    member_runs: int
+    member_rounds: int
+    member_candidates: int
+    image_count: int
+    image_known: int
+    image_matched: int
+    image_steps: int
+    image_public: int
+    property_clients: int
+
+
+QUICK = Effort(
+    mechanism_settings=((1.0, 1), (12.0, 1), (0.5, 8), (4.0, 64)),
+    mechanism_explore=160,
+    mechanism_least=2_000,
+    mechanism_most=2_000,
+    mechanism_most_quick=40_000,
+    mechanism_most_coordinates=10_000_000,
+    system_explore=100,
+    system_most=1_000,
+    system_few=150,
+    system_trained=150,
+    timing_trials=2_000,
+    content_trials=300,
+    content_clients=100,
+    sum_clients=8,
+    sum_repeats=2,
+    lying_shares=(0.05, 0.2),
+    lying_attacks=("report", "labels"),
+    lying_seeds=1,
+    lying_rounds=5,
+    attack_examples=20,
+    attack_rounds=1,
+    attack_visits=4e8,
+    member_clients=48,
+    member_runs=5,
+    member_rounds=4,
+    member_candidates=400,
+    image_count=24,
+    image_known=100,
+    image_matched=2,
+    image_steps=100,
+    image_public=600,
+    property_clients=60,
+)
+
+FULL = Effort(
+    mechanism_settings=tuple((e, d) for e in (0.5, 1.0, 4.0, 12.0) for d in (1, 8, 64)),
+    mechanism_explore=2_000,
+    mechanism_least=20_000,
+    mechanism_most=20_000,
+    mechanism_most_quick=1_000_000,
+    mechanism_most_coordinates=100_000_000,
+    system_explore=400,
+    system_most=20_000,
+    system_few=2_000,
+    system_trained=2_000,
+    timing_trials=20_000,
+    content_trials=2_000,
+    content_clients=1_000,
+    sum_clients=20,
+    sum_repeats=20,
+    lying_shares=(0.01, 0.05, 0.1, 0.2),
+    lying_attacks=("report", "random", "update", "labels"),
+    lying_seeds=3,
+    lying_rounds=5,
+    attack_examples=60,
+    attack_rounds=3,
+    attack_visits=4e9,
+    member_clients=128,
+    member_runs=16,
+    member_rounds=15,
+    member_candidates=1_000,
+    image_count=40,
+    image_known=200,
+    image_matched=6,
+    image_steps=300,
+    image_public=2_000,
+    property_clients=150,
+)
