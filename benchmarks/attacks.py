@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from fedldp.audit.attacks import Attack, attack
+from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.codes import of_codes
 from fedldp.audit.attacks.inversion import of_reports
 from fedldp.audit.attacks.seen import World
 from fedldp.audit.efforts import FULL, Effort
+from fedldp.audit.results import Result
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig
 
@@ -90,7 +91,7 @@ def read(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def line_of(name: str, config: RunConfig, found: Attack, seconds: float) -> dict[str, Any]:
+def line_of(name: str, config: RunConfig, found: Result, seconds: float) -> dict[str, Any]:
     """Return what is kept of an attack: its curve in 40 points."""
     document = found.as_json()
     every = max(1, len(document["roc"]) // 40)
@@ -159,9 +160,9 @@ def pictures(folder: Path) -> None:
         (found,) = (
             of_codes(world, IMAGES, effort.image_public) if codes else of_reports(world, effort)
         )
-        print(f"{title}: {found.name}, error {found.result}", flush=True)
-        assert found.result is not None
-        label = f"{title}\nerror {found.result.value:.2f}"
+        print(f"{title}: {found.attack}, error {found.measured}", flush=True)
+        assert found.measured is not None
+        label = f"{title}\nerror {found.measured.value:.2f}"
         rows.append(
             (label, [p.original for p in found.pictures], [p.recovered for p in found.pictures])
         )

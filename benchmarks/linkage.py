@@ -12,7 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ import fedldp
 from benchmarks.blocks import table, write_blocks
 from fedldp.audit.arrivals import CLOCKS
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.linkage import Link, content, linkage, timing
+from fedldp.audit.linkage import content, linkage, timing, what
+from fedldp.audit.results import Result
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.systems import RunConfig
 
 RECIPE = "ldp-fl-digits"
 DELAYS = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -35,15 +36,15 @@ EFFORT = replace(
     sum_repeats=10,
 )  # fmt: skip
 
-Found = tuple[dict[str, Any], Callable[[], tuple[Link, ...]]]
+Row = dict[str, Any]
+"""The JSON of a result."""
+Found = tuple[dict[str, Any], Callable[[], tuple[Result, ...]]]
 
 
-def configuration(epsilon: float, clients: int) -> LdpFlConfig:
+def configuration(epsilon: float, clients: int) -> RunConfig:
     """Return LDP-FL on digits; of many clients each draws ten examples."""
     changed: dict[str, Any] = {} if clients == 100 else {"partition": "drawn:10"}
-    config = fedldp.recipe(RECIPE, epsilon=epsilon, num_clients=clients, **changed)
-    assert isinstance(config, LdpFlConfig)
-    return config
+    return fedldp.recipe(RECIPE, epsilon=epsilon, num_clients=clients, **changed)
 
 
 def parts() -> Iterator[Found]:
@@ -67,7 +68,7 @@ def parts() -> Iterator[Found]:
     for epsilon, clients, trials in CONTENTS:
         name = {"part": "chunk", "clients": clients, "epsilon": epsilon}
 
-        def play(e: float = epsilon, n: int = clients, m: int = trials) -> tuple[Link, ...]:
+        def play(e: float = epsilon, n: int = clients, m: int = trials) -> tuple[Result, ...]:
             of = configuration(e, n)
             return content(of, Inputs.of(of, None, None), CHUNKS, trials=m)
 
@@ -81,7 +82,7 @@ def measure(path: Path) -> None:
         if json.dumps(name) in known:
             continue
         started = time.process_time()
-        rows = [asdict(row) for row in play()]
+        rows = [row.as_json() for row in play()]
         seconds = round(time.process_time() - started, 2)
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"name": name, "cpu_seconds": seconds, "rows": rows}) + "\n")
@@ -95,25 +96,21 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def rows_of(lines: list[dict[str, Any]], part: str) -> list[tuple[dict[str, Any], list[Link]]]:
+def rows_of(lines: list[dict[str, Any]], part: str) -> list[tuple[dict[str, Any], list[Row]]]:
     """Return the rows of one part, each with what it is called."""
-    return [
-        (line["name"], [Link(**row) for row in line["rows"]])
-        for line in lines
-        if line["name"]["part"] == part
-    ]
+    return [(line["name"], line["rows"]) for line in lines if line["name"]["part"] == part]
 
 
-def best(rows: list[Link]) -> Link:
+def best(rows: list[Row]) -> Row:
     """Return the row of the attack that was right most often."""
-    return max(rows, key=lambda row: row.hits)
+    return max(rows, key=lambda row: row["hits"])
 
 
-def percent(row: Link) -> str:
+def percent(row: Row) -> str:
     """Return the share of correct links, with its interval, in percent; bold where it is linked."""
-    share = f"{100 * row.hits / row.trials:.1f}"
-    shown = f"**{share}**" if row.verdict == "linked" else share
-    return f"{shown} ({100 * row.low:.1f} to {100 * row.high:.1f})"
+    share = f"{100 * row['hits'] / row['trials']:.1f}"
+    shown = f"**{share}**" if row["verdict"] == "linked" else share
+    return f"{shown} ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
 
 
 def delay_table(lines: list[dict[str, Any]], clients: int, target: str) -> str:
@@ -132,7 +129,7 @@ def chunk_table(lines: list[dict[str, Any]]) -> str:
     out = []
     for name, rows in rows_of(lines, "chunk"):
         for span, words in (("within", "within a round"), ("across", "from round to round")):
-            of = {row.chunk: percent(row) for row in rows if row.span == span}
+            of = {row["chunk"]: percent(row) for row in rows if row["span"] == span}
             label = [f"{name['epsilon']:g}", f"{name['clients']:,}", words]
             out.append(label + [of.get(chunk, "one message") for chunk in CHUNKS])
     return table(["ε", "n", "links", *(f"chunk {chunk}" for chunk in CHUNKS)], out)
@@ -141,12 +138,12 @@ def chunk_table(lines: list[dict[str, Any]]) -> str:
 def audit_table(lines: list[dict[str, Any]]) -> str:
     """Return the table of the audit of the recipe, but for lines of the slowest client."""
     ((_, rows),) = rows_of(lines, "audit")
-    shown = [row for row in rows if row.target == "any"]
+    shown = [row for row in rows if row["target"] == "any"]
     return table(
         ["what", "chunk", "guessing", "right", "trials", "verdict"],
         [
-            [row.what, f"{row.chunk:,}", f"{100 * row.guessing:.1f}", percent(row),
-             f"{row.trials:,}", row.verdict]
+            [what(row), f"{row['chunk']:,}", f"{100 * row['guessing']:.1f}", percent(row),
+             f"{row['trials']:,}", row["verdict"]]
             for row in shown
         ],
     )  # fmt: skip
@@ -171,14 +168,14 @@ def chart(lines: list[dict[str, Any]], path: Path) -> None:
                     == (clocks.name, clients, "any")
                 ]
                 label = clocks.name if clients == 100 else None
-                _line(left, [row.delay_seconds for row in rows], rows, number, dashes, label)
+                _line(left, [row["delay_seconds"] for row in rows], rows, number, dashes, label)
         left.set_xlabel("T in seconds; dashed: 10,000 clients, else 100")
         left.set_title("within a round, by time")
         left.set_ylabel("probability of a correct link, less guessing")
         for number, (name, rows) in enumerate(rows_of(lines, "chunk")):
-            across = [row for row in rows if row.span == "across"]
+            across = [row for row in rows if row["span"] == "across"]
             label = f"ε {name['epsilon']:g}, {name['clients']:,} clients"
-            _line(right, [row.chunk for row in across], across, number, "-", label)
+            _line(right, [row["chunk"] for row in across], across, number, "-", label)
         right.set_xlabel("chunk: weights in one message, of 650")
         right.set_title("from round to round, by content")
         for axes in (left, right):
@@ -190,14 +187,14 @@ def chart(lines: list[dict[str, Any]], path: Path) -> None:
 
 
 def _line(
-    axes: Any, at: list[float], rows: list[Link], number: int, dashes: Any, label: str | None
+    axes: Any, at: list[float], rows: list[Row], number: int, dashes: Any, label: str | None
 ) -> None:
     axes.errorbar(
         at,
-        [row.advantage for row in rows],
+        [row["hits"] / row["trials"] - row["guessing"] for row in rows],
         yerr=[
-            [max(0.0, row.hits / row.trials - row.low) for row in rows],
-            [row.high - row.hits / row.trials for row in rows],
+            [max(0.0, row["hits"] / row["trials"] - row["low"]) for row in rows],
+            [row["high"] - row["hits"] / row["trials"] for row in rows],
         ],
         color=f"C{number}", marker="os^Dv<"[number], linestyle=dashes, linewidth=1.3,
         markersize=4, capsize=2, elinewidth=0.8, label=label,

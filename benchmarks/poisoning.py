@@ -19,8 +19,8 @@ from typing import Any
 import fedldp
 from benchmarks.blocks import table, write_blocks
 from fedldp.audit.efforts import FULL
-from fedldp.audit.influence import Influence
-from fedldp.audit.poisoning import Poisoned, poisoning
+from fedldp.audit.poisoning import poisoning
+from fedldp.audit.results import Audit
 from fedldp.systems import RunConfig, systems
 
 SHARES = (0.01, 0.05, 0.1, 0.2)
@@ -55,8 +55,19 @@ def measure(path: Path) -> None:
         found = poisoning(configuration(system), effort=FULL, beside=False)
         seconds = round(time.process_time() - started, 2)
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**found.as_json(), "cpu_seconds": seconds}) + "\n")
+            file.write(json.dumps({**line_of(found), "cpu_seconds": seconds}) + "\n")
         print(system, f"{seconds} s", flush=True)
+
+
+def line_of(found: Audit) -> dict[str, Any]:
+    """Return what is kept of a system."""
+    rows = found.of("poisoning")
+    return {
+        "system": found.subject,
+        "rounds": rows[0].figures["rounds"],
+        "influences": [one.as_json() for one in found.of("influence")],
+        "rows": [row.as_json() for row in rows],
+    }
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -68,10 +79,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def accuracies(line: dict[str, Any], attack: str | None, share: float) -> str:
     """Return the mean accuracy in percent; a star where a run stopped early."""
-    rows = [Poisoned(**row) for row in line["rows"]]
-    of = [row for row in rows if row.attack == attack and row.share == share]
-    star = "*" if any(row.stopped for row in of) else ""
-    return f"{100 * mean(row.accuracy for row in of):.1f}{star}"
+    of = [row for row in line["rows"] if (row["attack"], row["share"]) == (attack, share)]
+    star = "*" if any(row["stopped"] for row in of) else ""
+    return f"{100 * mean(row['accuracy'] for row in of):.1f}{star}"
 
 
 def attack_table(lines: list[dict[str, Any]], attack: str) -> str:
@@ -95,11 +105,16 @@ def influence_table(lines: list[dict[str, Any]]) -> str:
     """Return what one client can do, by system."""
     out = []
     for line in lines:
-        (raw,) = line["influences"]
-        one = Influence(**raw)
-        more = "-" if one.amplification is None else f"{one.amplification:,.2f}"
+        (one,) = line["influences"]
+        more = "-" if one["amplification"] is None else f"{one['amplification']:,.2f}"
         out.append(
-            [f"`{one.system}`", str(one.clients), f"{one.most:,.4g}", f"{one.norm:,.4g}", more]
+            [
+                f"`{one['system']}`",
+                str(one["clients"]),
+                f"{one['most']:,.4g}",
+                f"{one['norm']:,.4g}",
+                more,
+            ]
         )
     head = ["system", "clients of a round", "one weight", "all weights, L2", "forged over honest"]
     return table(head, out)

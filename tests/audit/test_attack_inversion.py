@@ -19,10 +19,10 @@ from fedldp.audit.attacks.inversion import (
 )
 from fedldp.audit.attacks.matching import matching
 from fedldp.audit.attacks.recovering import Prior, Shrinking
-from fedldp.audit.attacks.results import Attack
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.attacks.seen import World, take
 from fedldp.audit.efforts import QUICK
+from fedldp.audit.results import Result
 from fedldp.data import Dataset, load_dataset
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig
@@ -41,7 +41,7 @@ def digits(name: str, **changes: object) -> RunConfig:
     return find_recipe(name).config.changed(**changes)
 
 
-def attacked(config: RunConfig) -> Attack:
+def attacked(config: RunConfig) -> Result:
     (attack,) = of_reports(world_of(config), EFFORT)
     return attack
 
@@ -65,8 +65,8 @@ def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None
 def test_the_attack_as_a_whole_finds_it_too() -> None:
     attack = attacked(digits("fedavg-digits"))
     assert attack.succeeds
-    assert attack.result is not None
-    assert attack.result.high < 1e-4
+    assert attack.measured is not None
+    assert attack.measured.high < 1e-4
     assert len(attack.pictures) == 12
     for picture in attack.pictures:
         np.testing.assert_allclose(picture.recovered, picture.original, atol=1e-2)
@@ -75,7 +75,7 @@ def test_the_attack_as_a_whole_finds_it_too() -> None:
 
 def test_the_smaller_the_budget_the_worse_the_picture() -> None:
     found = [
-        attacked(digits("ldp-fl-digits", epsilon=epsilon, chunk=1)).result
+        attacked(digits("ldp-fl-digits", epsilon=epsilon, chunk=1)).measured
         for epsilon in (16.0, 1.0, 0.01)
     ]
     values = [each.value for each in found if each is not None]
@@ -87,9 +87,9 @@ def test_the_smaller_the_budget_the_worse_the_picture() -> None:
 def test_a_model_that_scales_its_inputs_gives_the_image_all_the_same() -> None:
     config = digits("personalized-digits-fig2-none")
     attack = attacked(config)
-    assert attack.result is not None
+    assert attack.measured is not None
     assert "20 copies" in attack.setting
-    assert attack.result.value < 0.1  # of two copies neither is trained on with probability 0.04
+    assert attack.measured.value < 0.1  # of two copies neither is trained on with probability 0.04
 
 
 @pytest.mark.slow
@@ -97,10 +97,10 @@ def test_a_sum_of_many_hides_the_image() -> None:
     few, many = (
         attacked(digits("secure-aggregation-digits", num_clients=n, dropout=0.0)) for n in (2, 60)
     )
-    assert few.result is not None
-    assert many.result is not None
-    assert few.result.high < many.result.low
-    assert many.result.value > 0.8
+    assert few.measured is not None
+    assert many.measured is not None
+    assert few.measured.high < many.measured.low
+    assert many.measured.value > 0.8
 
 
 @pytest.mark.slow
@@ -124,11 +124,11 @@ def test_a_convolution_is_matched() -> None:
 
 def test_what_cannot_be_inverted_says_why() -> None:
     (attack,) = of_reports(world_of(digits("ldpfl-sound-digits")), EFFORT)
-    assert (attack.result, attack.note) == (None, FEATURES)
+    assert (attack.measured, attack.note) == (None, FEATURES)
     data = Dataset.from_arrays(np.random.default_rng(0).random((60, 1, 16, 16)), np.arange(60) % 3)
     summed = digits("secure-aggregation-digits", model="cnn", num_clients=4, standardise=False)
     (attack,) = of_reports(world_of(summed, data), EFFORT)
-    assert (attack.result, attack.note) == (None, OF_SUMS)
+    assert (attack.measured, attack.note) == (None, OF_SUMS)
     table = Dataset.from_arrays(np.random.default_rng(0).random((60, 5)), np.arange(60) % 3)
     assert not is_images(world_of(digits("fedavg-digits", num_clients=4, standardise=False), table))
 
@@ -148,8 +148,8 @@ def test_codes_of_a_public_encoder_show_the_image_and_those_of_an_own_one_do_not
 def test_bits_that_are_all_noise_show_nothing() -> None:
     quiet = digits("ldpfl-digits-public", randomisation="symmetric", epsilon=0.1)
     (attack,) = of_codes(world_of(quiet), 12, 300)
-    assert attack.result is not None
-    assert attack.result.value > 0.95
+    assert attack.measured is not None
+    assert attack.measured.value > 0.95
 
 
 def test_shrinking_trusts_what_is_right_and_drops_noise() -> None:

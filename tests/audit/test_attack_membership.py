@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from fedldp.audit.attacks.intervals import curve
 from fedldp.audit.attacks.membership import (
     SECRET,
     Played,
@@ -19,7 +20,6 @@ from fedldp.audit.attacks.membership import (
     of_reports,
     play,
 )
-from fedldp.audit.attacks.results import curve
 from fedldp.audit.attacks.seen import World
 from fedldp.audit.efforts import QUICK
 from fedldp.recipes import find_recipe
@@ -44,12 +44,12 @@ def overfitted() -> tuple[World, Played, Played]:
 
 
 def test_an_overfitted_client_is_known_well(overfitted: tuple[World, Played, Played]) -> None:
-    found = {attack.name: attack for attack in decide(*overfitted)}
+    found = {attack.attack: attack for attack in decide(*overfitted)}
     assert set(found) == {"loss threshold", "LiRA", "gradient threshold", "LiRA, gradient"}
     for attack in found.values():
         assert attack.succeeds
-        assert attack.result is not None
-        assert attack.result.low > 0.8
+        assert attack.measured is not None
+        assert attack.measured.low > 0.8
     roc = found["LiRA"].roc
     assert roc is not None
     assert roc.tpr_at(0.01).low > 0.1
@@ -74,8 +74,8 @@ def test_who_was_a_member_at_random_is_not_found(overfitted: tuple[World, Played
     assert curve(scores.ravel(), targets.members.ravel(), groups, 0).auc.low > 0.6  # else it is
     of_all = decide(world, shadows, replace(targets, members=shuffled(targets.members, 0)))
     for attack in of_all:
-        assert attack.result is not None
-        assert abs(attack.result.value - 0.5) < 0.06
+        assert attack.measured is not None
+        assert abs(attack.measured.value - 0.5) < 0.06
 
 
 @pytest.mark.slow
@@ -84,17 +84,19 @@ def test_shadows_whose_members_are_shuffled_are_of_no_use(
 ) -> None:
     world, shadows, targets = overfitted
     members = shuffled(shadows.members, 1)
-    found = {a.name: a for a in decide(world, replace(shadows, members=members), targets)}
+    found = {a.attack: a for a in decide(world, replace(shadows, members=members), targets)}
     assert found["loss threshold"].succeeds  # it needs none
     for name in ("LiRA", "LiRA, gradient"):
-        result = found[name].result
+        result = found[name].measured
         assert result is not None
         assert result.value < 0.7
 
 
 def test_of_a_small_budget_nothing_is_seen() -> None:
     """At 0.001 for a weight, 650 of them and one round are a pure 0.65, and 0.06 at delta 1e-5."""
-    found = [a.result for a in of_reports(world_of(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)]
+    found = [
+        a.measured for a in of_reports(world_of(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)
+    ]
     results = [each for each in found if each is not None]
     assert len(results) == 4
     assert all(abs(each.value - 0.5) < 0.06 for each in results)
@@ -105,7 +107,7 @@ def test_of_a_small_budget_nothing_is_seen() -> None:
 def test_more_rounds_show_more() -> None:
     config = digits("ldp-fl-digits")
     one, four = (
-        {a.name: a.result for a in of_reports(world_of(config, rounds=rounds), EFFORT)}
+        {a.attack: a.measured for a in of_reports(world_of(config, rounds=rounds), EFFORT)}
         for rounds in (1, 4)
     )
     name = "gradient threshold"
@@ -116,7 +118,7 @@ def test_more_rounds_show_more() -> None:
 def test_a_secure_sum_hides_the_one_among_many() -> None:
     few, many = (
         {
-            a.name: a.result
+            a.attack: a.measured
             for a in of_reports(
                 world_of(digits("secure-aggregation-digits", num_clients=n, dropout=0.0)), EFFORT
             )
@@ -132,9 +134,9 @@ def test_a_model_that_is_given_secrets_leaves_only_the_shadows_centre() -> None:
     config = digits("ldpfl-digits", encoder_epochs=1, local_epochs=1)
     world = world_of(config)
     (attack,) = decide(world, play(world, 4), play(world, 4, 4))
-    assert (attack.name, attack.note) == ("nearest centre", SECRET)
+    assert (attack.attack, attack.note) == ("nearest centre", SECRET)
     (blank,) = of_published_model(world, EFFORT)
-    assert (blank.result, blank.note, blank.succeeds) == (None, SECRET, False)
+    assert (blank.measured, blank.note, blank.succeeds) == (None, SECRET, False)
 
 
 @pytest.mark.slow
@@ -142,7 +144,7 @@ def test_a_published_model_of_one_overfitted_client_tells_of_it() -> None:
     config = digits("fedavg-digits", num_clients=2, model="mlp_64", num_examples=40, rounds=2)
     config = config.changed(local_epochs=20)
     effort = replace(EFFORT, member_runs=8)
-    found = {a.name: a for a in of_published_model(world_of(config, most_examples=2), effort)}
+    found = {a.attack: a for a in of_published_model(world_of(config, most_examples=2), effort)}
     assert found["loss threshold"].succeeds
     assert found["LiRA"].succeeds
     assert found["LiRA"].against == "the model after 2 rounds"

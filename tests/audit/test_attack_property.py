@@ -25,10 +25,10 @@ def digits(name: str, **changes: Any) -> RunConfig:
 @pytest.mark.parametrize("label", [None, pytest.param(7, marks=pytest.mark.slow)])
 def test_updates_in_clear_tell_the_share(label: int | None) -> None:
     (attack,) = of_reports(world_of(digits("fedavg-digits")), 50, label)
-    assert attack.name == f"share of class {5 if label is None else 7}"
-    assert attack.result is not None
-    assert attack.result.low > 0.85
-    more = dict(attack.more)
+    assert attack.attack == f"share of class {5 if label is None else 7}"
+    assert attack.measured is not None
+    assert attack.measured.low > 0.85
+    more = attack.figures
     assert more["accuracy"].low > more["base rate"].high
     assert more["squared error of the share, over guessing's"].high < 0.6
 
@@ -36,7 +36,7 @@ def test_updates_in_clear_tell_the_share(label: int | None) -> None:
 def test_a_small_budget_hides_it() -> None:
     (attack,) = of_reports(world_of(digits("ldp-fl-digits", epsilon=0.001)), 40)
     assert not attack.succeeds
-    more = dict(attack.more)
+    more = attack.figures
     assert more["squared error of the share, over guessing's"].value > 0.9
 
 

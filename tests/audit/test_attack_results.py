@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from fedldp.audit.attacks.results import (
+from fedldp.audit.attacks.intervals import (
     CONFIDENCE,
-    LEVELS,
-    Attack,
-    Estimate,
     curve,
+    judged,
     mean_estimate,
     ratio_estimate,
 )
+from fedldp.audit.results import LEVELS, Estimate
 from fedldp.errors import ConfigError
 
 
@@ -94,9 +93,9 @@ def test_means_and_ratios() -> None:
 
 def test_success_is_by_the_whole_interval() -> None:
     def of(measure: str, low: float, high: float) -> bool:
-        return Attack(
-            kind="membership", name="", against="", setting="", measure=measure,  # type: ignore[arg-type]
-            result=Estimate(value=(low + high) / 2, low=low, high=high),
+        return judged(
+            "", "membership", "", measure,  # type: ignore[arg-type]
+            Estimate(value=(low + high) / 2, low=low, high=high),
             baseline=0.5 if measure == "AUC" else 1.0,
         ).succeeds  # fmt: skip
 

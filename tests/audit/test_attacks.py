@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from fedldp.algorithms.presets.fedavg import fedavg
-from fedldp.audit.attacks import Attack, attack
+from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.seen import World, weakest
 from fedldp.audit.efforts import QUICK
+from fedldp.audit.results import Result
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.errors import ConfigError
 from fedldp.recipes import find_recipe, recipes
@@ -37,17 +38,17 @@ class OwnConfig(fedavg):
     system: Literal["test_attacks:OwnConfig"] = "test_attacks:OwnConfig"  # type: ignore[assignment]
 
 
-def check(found: list[Attack]) -> None:
-    assert {each.kind for each in found} >= {"membership", "property"}
+def check(found: list[Result]) -> None:
+    assert {each.game for each in found} >= {"membership", "property"}
     for each in found:
-        assert json.loads(json.dumps(each.as_json(), allow_nan=False))["kind"] == each.kind
-        if each.result is None:
+        assert json.loads(json.dumps(each.as_json(), allow_nan=False))["kind"] == each.game
+        if each.measured is None:
             assert each.note
             continue
-        assert each.result.low <= each.result.value <= each.result.high
+        assert each.measured.low <= each.measured.value <= each.measured.high
         if each.measure == "AUC":
             assert each.roc is not None
-            assert each.roc.auc == each.result
+            assert each.roc.auc == each.measured
         else:
             assert each.pictures
 
@@ -74,7 +75,7 @@ def test_a_users_own_system_and_data_are_attacked() -> None:
     data = Dataset.from_arrays(generator.random((80, 5)), generator.integers(0, 2, 80))
     found = attack(config, data, effort=TINY)
     check(found)
-    assert "inversion" not in {each.kind for each in found}  # it is a table
+    assert "inversion" not in {each.game for each in found}  # it is a table
     clients = [(generator.random((n, 5)), generator.integers(0, 2, n)) for n in (20, 30, 40)]
     check(attack(config, Dataset.from_clients(clients), effort=TINY))
 

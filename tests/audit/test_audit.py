@@ -15,7 +15,8 @@ from fedldp.accounting.events import GaussianReport, InClear, PureCoordinates, T
 from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.games import trials_for
-from fedldp.audit.mechanisms import audit, note_of, questions_of, verdict_of
+from fedldp.audit.mechanisms import audit, questions_of
+from fedldp.audit.results import note_of, verdict_of
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import find_mechanism, mechanisms
 from fedldp.mechanisms.two_point import TwoPoint
@@ -91,7 +92,7 @@ def test_trials_are_as_many_as_show_a_small_epsilon_and_no_more() -> None:
 def test_all_bounds_share_the_confidence() -> None:
     found = audit("", [TwoPoint], effort=ONE, confidence=0.99)
     assert len(found.rows) > 1
-    assert sum(1 - row.confidence for row in found.rows) == pytest.approx(0.01)
+    assert sum(1 - (row.confidence or 0) for row in found.rows) == pytest.approx(0.01)
 
 
 def test_the_seed_decides() -> None:
@@ -105,7 +106,7 @@ def test_the_paper_s_claim_falls_where_what_is_proven_stands() -> None:
     found = audit("", [find_mechanism("randomised_bits")], effort=ONE)
     broken = [row for row in found.rows if row.verdict == "claim-broken"]
     assert found.verdict == "claim-broken"
-    assert any("theorem_2" in row.mechanism and row.claimed == 0.5 for row in broken)
+    assert any("theorem_2" in row.subject and row.claimed == 0.5 for row in broken)
     assert all(row.claimed < row.lower <= row.proven for row in broken)  # type: ignore[operator]
 
 

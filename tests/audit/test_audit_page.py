@@ -10,25 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedldp.audit.attacks import Attack, Estimate, Picture
-from fedldp.audit.attacks.results import curve
-from fedldp.audit.linkage import Link, Linkage
-from fedldp.audit.mechanisms import Row
+from fedldp.audit.attacks.intervals import curve, judged
 from fedldp.audit.page import Beside, page
-from fedldp.audit.poisoning import Poisoned, Poisoning
-from fedldp.audit.verdicts import Audit
+from fedldp.audit.results import Audit, Estimate, Picture, Result
 from fedldp.reporting import charts
 from fedldp.reporting.html import GENERATOR
 
-OK = Row(
-    mechanism="Mine(<b>)", size=1, unit="client-round", delta=0.0, claimed=1.0, proven=1.0,
-    lower=0.5, confidence=0.99, trials=2_000, attack="corners", verdict="ok", note="far",
+OK = Result(
+    subject="Mine(<b>)", game="mechanism", attack="corners", measure="epsilon",
+    measured=Estimate.at_least(0.5), size=1, unit="client-round", neighbours="replace-client",
+    claimed=1.0, proven=1.0, confidence=0.99, trials=2_000, verdict="ok", note="far",
 )  # fmt: skip
 BROKEN = replace(OK, claimed=0.25, verdict="claim-broken")
 BUG = replace(OK, proven=0.25, verdict="bug")
 
 
-def audit(*rows: Row) -> Audit:
+def audit(*rows: Result) -> Audit:
     return Audit(subject="<script>mine</script>", confidence=0.999, seed=7, rows=rows)
 
 
@@ -39,27 +36,31 @@ def found() -> Beside:
     shared: dict[str, Any] = {"against": "a report", "setting": "small clients"}
     image = generator.random((1, 8, 8)).astype(np.float32)
     attacks = [
-        Attack(kind="membership", name="LiRA", measure="AUC", result=roc.auc, baseline=0.5,
-               roc=roc, **shared),
-        Attack(kind="inversion", name="first layer", measure="error", baseline=1.0,
-               result=Estimate(value=0.5, low=0.4, high=0.6),
+        judged("ldp_fl", "membership", "LiRA", "AUC", roc.auc, baseline=0.5, roc=roc, **shared),
+        judged("ldp_fl", "inversion", "first layer", "error",
+               Estimate(value=0.5, low=0.4, high=0.6), baseline=1.0,
                pictures=(Picture(original=image, recovered=image),), **shared),
-        Attack(kind="property", name="share", measure="AUC", result=None, baseline=0.5,
-               note="cannot be made", **shared),
+        judged("ldp_fl", "property", "share", "AUC", None, baseline=0.5, note="cannot be made",
+               **shared),
     ]  # fmt: skip
-    link = Link(
-        channel="shuffler", span="within", evidence="time", attack="ranks", clocks="honest",
-        target="any", clients=100, delay_seconds=10.0, chunk=1, guessing=0.01, hits=50, trials=100,
-        low=0.4, high=0.6, confidence=0.99, verdict="linked",
+    link = Result(
+        subject="ldp_fl", game="linkage", attack="ranks", measure="links",
+        measured=Estimate(value=0.5, low=0.4, high=0.6), baseline=0.01, trials=100, confidence=0.99,
+        verdict="linked", figures={
+            "channel": "shuffler", "span": "within", "evidence": "time", "clocks": "honest",
+            "target": "any", "clients": 100, "delay_seconds": 10.0, "chunk": 1, "hits": 50,
+        },
     )  # fmt: skip
-    lie = Poisoned(
-        system="ldp_fl", attack="report", share=0.05, liars=5, clients=100, seed=0, accuracy=0.5,
-        lost=0.375, stopped="",
+    lie = Result(
+        subject="ldp_fl", game="poisoning", attack="report", measure="accuracy",
+        measured=Estimate.exact(0.5), baseline=0.875, figures={
+            "share": 0.05, "liars": 5, "clients": 100, "seed": 0, "lost": 0.375, "rounds": 5,
+        },
     )  # fmt: skip
     return Beside(
         attacks=attacks,
-        links=Linkage(system="ldp_fl", confidence=0.999, seed=0, rows=(link,)),
-        lies=Poisoning(system="ldp_fl", rounds=5, influences=(), rows=(lie,)),
+        links=Audit(subject="ldp_fl", confidence=0.999, seed=0, rows=(link,)),
+        lies=Audit(subject="ldp_fl", seed=0, rows=(lie,)),
     )
 
 
@@ -71,7 +72,7 @@ def found() -> Beside:
         (BUG, "A figure that was said to be proven does not hold."),
     ],
 )
-def test_the_worst_verdict_is_said_first(row: Row, words: str) -> None:
+def test_the_worst_verdict_is_said_first(row: Result, words: str) -> None:
     text = page(audit(OK, row))
     assert words in text.split("<h2>")[0]
     assert ('broken">' in text) is (row is not OK)

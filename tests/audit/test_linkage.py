@@ -14,7 +14,8 @@ from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, Habits, by_rank, draw_windows
 from fedldp.audit.contents import Inside, content_hits, masked_hits, masked_vectors
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.linkage import Link, linkage, timing
+from fedldp.audit.linkage import linkage, timing
+from fedldp.audit.results import Estimate, Result, worst
 from fedldp.audit.seen import Keys
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.summing import counts_of_bits
@@ -35,8 +36,14 @@ OFF = Clocks(name="off by 1 s", prediction_error=0.0, offset_seconds=1.0)
 CLIENTS, SIZE = 40, 60
 
 
-def best(rows: tuple[Link, ...]) -> Link:
-    return max(rows, key=lambda row: row.hits)
+def best(rows: tuple[Result, ...]) -> Estimate:
+    """Return the share of links of the attack that was right most often."""
+    return measured(max(rows, key=lambda row: int(row.figures["hits"])))
+
+
+def measured(row: Result) -> Estimate:
+    assert row.measured is not None
+    return row.measured
 
 
 # By time
@@ -48,7 +55,7 @@ def test_clocks_that_are_off_link_what_a_short_delay_does_not_mix(span: str) -> 
     assert {row.attack for row in rows} == {"ranks", "law", "windows"}
     for row in rows:
         assert row.verdict == "linked"
-        assert row.low > 10 * row.guessing
+        assert row.lower > 10 * row.baseline
 
 
 @pytest.mark.sampled(3)
@@ -57,17 +64,17 @@ def test_clocks_that_are_off_link_what_a_short_delay_does_not_mix(span: str) -> 
 @pytest.mark.parametrize("delays", [DELAYS, SHORT], ids=["T = 10", "T = 0.1"])
 def test_clocks_as_assumed_give_nothing_away(delays: Delays, span: str, target: str) -> None:
     for row in timing(delays, 10, AS_ASSUMED, span=span, target=target, trials=1000):  # type: ignore[arg-type]
-        assert row.low <= row.guessing <= row.high
+        assert row.baseline in measured(row)
         assert row.verdict == "at chance"
 
 
 def test_a_longer_delay_gives_less_away() -> None:
     found = [
-        best(timing(replace(DELAYS, delay_seconds=delay), 20, OFF, trials=400))
+        timing(replace(DELAYS, delay_seconds=delay), 20, OFF, trials=400)
         for delay in (0.1, 2.0, 1000.0)
     ]
-    assert found[0].low > found[1].high
-    assert [row.verdict for row in found] == ["linked", "linked", "at chance"]
+    assert best(found[0]).low > best(found[1]).high
+    assert [worst(rows) for rows in found] == ["linked", "linked", "at chance"]
 
 
 def test_the_slowest_client_gives_most_away() -> None:
@@ -75,7 +82,7 @@ def test_the_slowest_client_gives_most_away() -> None:
         best(timing(DELAYS, 100, NO_WAIT, target=target, trials=300))
         for target in ("any", "slowest")
     )
-    assert slowest.low > any_client.high > any_client.low > any_client.guessing
+    assert slowest.low > any_client.high > any_client.low > 1 / 100
 
 
 def test_ticks_of_timers_link_however_long_the_delay() -> None:
@@ -112,7 +119,7 @@ def test_what_is_attacked_is_what_the_shuffler_puts_out() -> None:
     clocks = Clocks(name="as configured")
     row = timing(delays, CLIENTS, clocks, trials=1000)[0]
     assert row.attack == "ranks"
-    assert row.low <= hits / trials <= row.high
+    assert hits / trials in measured(row)
     assert row.verdict == "linked"
 
 
@@ -202,10 +209,14 @@ def test_the_audit_of_a_recipe() -> None:
     assert told
     document = json.loads(json.dumps(found.as_json()))
     assert document["verdict"] == found.verdict == "linked"
-    games = {(row.channel, row.evidence, row.span) for row in found.rows}
+    games = {
+        tuple(row.figures[key] for key in ("channel", "evidence", "span")) for row in found.rows
+    }
     assert len(games) == 6
-    assert {row.verdict for row in found.rows if row.channel == "secure sum"} == {"at chance"}
-    assumed = [row for row in found.rows if row.clocks == AS_ASSUMED.name]
+    assert {row.verdict for row in found.rows if row.figures["channel"] == "secure sum"} == {
+        "at chance"
+    }
+    assumed = [row for row in found.rows if row.figures["clocks"] == AS_ASSUMED.name]
     assert {row.verdict for row in assumed} == {"at chance"}
 
 

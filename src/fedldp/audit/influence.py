@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forging import FACTOR, Forger, made_of
+from fedldp.audit.results import Estimate, Result
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import FolderStore
 from fedldp.mechanisms.codes import ClippedCodes
@@ -33,32 +33,18 @@ from fedldp.simulation.population import Encoders
 from fedldp.wire import Broadcast, Counted, Report, Sensitive
 
 
-@dataclass(frozen=True, kw_only=True)
-class Influence:
-    """What one client of a round can do.
+def influence(config: RunConfig, problem: Problem) -> Result:
+    """Return what one client of the first round can do to the weights after it.
 
-    Attributes:
-        system: whose server step it is.
-        clients: of the round, n.
-        most: by which any weight differs after the round between two reports of the client.
-        norm: of the difference of all weights, L2.
-        amplification: how many times as far a forged report's estimate goes as an honest one's of
-            the largest update, in expectation; None where no mechanism makes reports.
+    Measured is by how much any weight differs between two reports of the client. Figures: "clients"
+    of the round, n; the "norm" of the difference of all weights, L2; the "amplification", how many
+    times as far a forged report's estimate goes as an honest one's of the largest update, in
+    expectation: None where no mechanism makes reports.
     """
-
-    system: str
-    clients: int
-    most: float
-    norm: float
-    amplification: float | None
-
-
-def influence(config: RunConfig, problem: Problem) -> Influence:
-    """Return what one client of the first round can do to the weights after it."""
     settled = config.settled(draws_of_seed(config.seed))
     with tempfile.TemporaryDirectory() as folder:
         step = Step(settled, problem, Path(folder))
-        return max((step.influence(place) for place in step.kinds), key=lambda one: one.most)
+        return max((step.influence(place) for place in step.kinds), key=lambda one: one.lower)
 
 
 class Step:
@@ -87,16 +73,21 @@ class Step:
         found = {id(self._encoders[client]): place for place, client in enumerate(self.clients)}
         return sorted(found.values())
 
-    def influence(self, place: int) -> Influence:
+    def influence(self, place: int) -> Result:
         """Return what the client at a place of the round can do."""
         ones = np.ones(self.state.weights.size)
         up, down = (self.after(place, self.forged(place, way * ones)) for way in (1.0, -1.0))
-        return Influence(
-            system=self._config.name(),
-            clients=len(self.clients),
-            most=float(np.abs(up - down).max()),
-            norm=float(np.linalg.norm(up - down)),
-            amplification=self._amplification(place),
+        return Result(
+            subject=self._config.name(),
+            game="influence",
+            attack="the furthest report one way, then the other",
+            measure="influence",
+            measured=Estimate.exact(float(np.abs(up - down).max())),
+            figures={
+                "clients": len(self.clients),
+                "norm": float(np.linalg.norm(up - down)),
+                "amplification": self._amplification(place),
+            },
         )
 
     def forged(self, place: int, direction: NDArray[np.float64]) -> Report:

@@ -12,10 +12,10 @@ right, and the total has no messages. The server does know whose each vector is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delays
@@ -23,15 +23,13 @@ from fedldp.audit.arrivals import CLOCKS, Clocks, Span, Target, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
 from fedldp.audit.contents import Bits, Inside, content_hits, masked_hits, trained
 from fedldp.audit.efforts import QUICK, Effort
+from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.audit.seen import Keys
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError
 from fedldp.mechanisms import BitMechanism
 from fedldp.parts.per_client import is_own
 from fedldp.simulation.inputs import Inputs
-
-Channel = Literal["shuffler", "secure sum"]
-Evidence = Literal["time", "content"]
 
 _SPANS: tuple[Span, ...] = ("within", "across")
 _MANY = 500
@@ -40,105 +38,42 @@ _IN_WORDS = {"within": "within a round", "across": "from round to round"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
-    """One line: how often an attack linked two messages of a client.
+class _Count:
+    """Hits of one game, whose interval awaits its confidence.
 
     Attributes:
-        channel: what the server sees: a shuffler's messages, or a secure sum's masked vectors.
-        span: whether both messages are of one round.
-        evidence: what it linked them by.
-        attack: how.
-        clocks: how real clocks differ from the time model; nothing, where the evidence is content.
-        target: any client, or the slowest.
-        clients: n, of whose messages the server picks one.
-        delay_seconds: the typical proposal for T.
-        chunk: coordinates in one message.
-        guessing: probability of a correct link without an attack, 1/n.
+        attack: how messages were linked.
         hits: correct links.
         trials: independent ones.
-        low: the probability of a correct link is at least this,
-        high: and at most this, with ``confidence``.
-        confidence: of the interval.
-        verdict: "linked" where ``low`` is above guessing.
+        figures: of the game. "channel": what the server sees, a shuffler's messages or a secure
+            sum's masked vectors; "span": whether both messages are of one round; "evidence": what
+            it linked them by; "clocks": how real clocks differ from the time model; "target": any
+            client, or the slowest; "clients": n, of whose messages the server picks one;
+            "delay_seconds": the typical proposal for T; "chunk": coordinates in one message.
     """
 
-    channel: Channel
-    span: Span
-    evidence: Evidence
     attack: str
-    clocks: str
-    target: Target
-    clients: int
-    delay_seconds: float
-    chunk: int
-    guessing: float
     hits: int
     trials: int
-    low: float
-    high: float
-    confidence: float
-    verdict: Literal["linked", "at chance"]
+    figures: dict[str, Any]
 
-    @property
-    def advantage(self) -> float:
-        """The share of correct links, less that of guessing."""
-        return self.hits / self.trials - self.guessing
-
-    @property
-    def what(self) -> str:
-        """What was tried, for the reader."""
-        whose = "the slowest client's messages" if self.target == "slowest" else "messages"
-        by = f"{self.evidence} ({self.attack})"
-        clocks = f"; {self.clocks}" if self.clocks else ""
-        return f"{self.channel}: {whose} {_IN_WORDS[self.span]}, by {by}{clocks}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Linkage:
-    """All lines; with probability ``confidence`` at least, all intervals hold together."""
-
-    system: str
-    confidence: float
-    seed: int
-    rows: tuple[Link, ...]
-
-    @property
-    def verdict(self) -> Literal["linked", "at chance"]:
-        """Whether anything was linked."""
-        return "linked" if any(row.verdict == "linked" for row in self.rows) else "at chance"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {
-            "system": self.system,
-            "verdict": self.verdict,
-            "confidence": self.confidence,
-            "seed": self.seed,
-            "rows": [{**asdict(row), "advantage": row.advantage} for row in self.rows],
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A line whose interval awaits its confidence."""
-
-    link: dict[str, Any]
-    hits: int
-    trials: int
-
-    def row(self, confidence: float) -> Link:
+    def result(self, subject: str, confidence: float) -> Result:
+        """Return the share of correct links, beside that of guessing."""
         alpha = (1 - confidence) / 2
         low = probability_at_least(self.hits, self.trials, alpha)
-        guessing = 1 / self.link["clients"]
-        return Link(
-            **self.link,
-            guessing=guessing,
-            hits=self.hits,
-            trials=self.trials,
-            low=low,
-            high=probability_at_most(self.hits, self.trials, alpha),
+        high = probability_at_most(self.hits, self.trials, alpha)
+        guessing = 1 / self.figures["clients"]
+        return Result(
+            subject=subject,
+            game="linkage",
+            attack=self.attack,
+            measure="links",
+            measured=Estimate(value=self.hits / self.trials, low=low, high=high),
+            baseline=guessing,
             confidence=confidence,
+            trials=self.trials,
             verdict="linked" if low > guessing else "at chance",
+            figures=self.figures | {"hits": self.hits},
         )
 
 
@@ -151,7 +86,7 @@ def linkage(
     confidence: float = 0.999,
     seed: int = 0,
     tell: Callable[[str], None] = lambda line: None,
-) -> Linkage:
+) -> Audit:
     """Try to link messages of a configuration's shuffler, and of a secure sum in its place.
 
     Args:
@@ -183,8 +118,8 @@ def linkage(
         *_by_content(config, inputs, delays, mechanism, effort, keys, tell),
     ]
     each = 1 - (1 - confidence) / len(found)
-    rows = tuple(one.row(each) for one in found)
-    return Linkage(system=config.name(), confidence=confidence, seed=seed, rows=rows)
+    rows = tuple(one.result(config.name(), each) for one in found)
+    return Audit(subject=config.name(), confidence=confidence, seed=seed, rows=rows)
 
 
 def timing(
@@ -197,7 +132,7 @@ def timing(
     trials: int = QUICK.timing_trials,
     confidence: float = 0.999,
     seed: int = 0,
-) -> tuple[Link, ...]:
+) -> tuple[Result, ...]:
     """Play one game on arrivals, of any time model and number of clients; a line per attack.
 
     All intervals hold together with ``confidence``.
@@ -210,27 +145,27 @@ def timing(
         if value < least:
             raise ConfigError(f"{name} = {value}: give {least} or more")
     found = list(_timing(delays, clients, clocks, span, target, trials, Keys(seed)))
-    return tuple(one.row(1 - (1 - confidence) / len(found)) for one in found)
+    return tuple(one.result("a shuffler", 1 - (1 - confidence) / len(found)) for one in found)
 
 
 def _timing(
     delays: Delays, clients: int, clocks: Clocks, span: Span, target: Target, trials: int,
     keys: Keys,
-) -> Iterator[_Found]:  # fmt: skip
+) -> Iterator[_Count]:  # fmt: skip
     generator = keys.generator("timing", delays, clients, clocks, span, target)
     hits = timing_hits(
         delays, clients, clocks, span=span, target=target, trials=trials, generator=generator
     )
     for attack, right in hits.items():
         link = _link(delays, clients, delays.chunk, span) | {
-            "evidence": "time", "attack": attack, "clocks": clocks.name, "target": target,
+            "evidence": "time", "clocks": clocks.name, "target": target,
         }  # fmt: skip
-        yield _Found(link=link, hits=right, trials=trials)
+        yield _Count(attack=attack, hits=right, trials=trials, figures=link)
 
 
 def _by_time(
     config: RunConfig, delays: Delays, effort: Effort, keys: Keys, tell: Callable[[str], None]
-) -> Iterator[_Found]:
+) -> Iterator[_Count]:
     clients = config.round_size
     trials = max(
         effort.timing_trials // 10,
@@ -256,7 +191,7 @@ def content(
     trials: int = QUICK.content_trials,
     confidence: float = 0.999,
     seed: int = 0,
-) -> tuple[Link, ...]:
+) -> tuple[Result, ...]:
     """Play the games on bits, with all clients of a round and messages of any length.
 
     All intervals hold together with ``confidence``.
@@ -274,7 +209,7 @@ def content(
         if not 1 <= chunk <= size:
             raise ConfigError(f"chunk = {chunk}: the model has {size} weights; give 1 to {size}")
     found = list(_content(delays, mechanism, inside, chunks, trials, Keys(seed)))
-    return tuple(one.row(1 - (1 - confidence) / len(found)) for one in found)
+    return tuple(one.result(config.name(), 1 - (1 - confidence) / len(found)) for one in found)
 
 
 def _content(
@@ -284,11 +219,11 @@ def _content(
     chunks: Sequence[int],
     trials: int,
     keys: Keys,
-) -> Iterator[_Found]:
+) -> Iterator[_Count]:
     hits = content_hits(inside, mechanism, chunks, trials=trials, keys=keys)
     for (span, chunk), right in hits.items():
         link = _link(delays, inside.clients.shape[1], chunk, span) | _CONTENT
-        yield _Found(link=link, hits=right, trials=trials)
+        yield _Count(attack=_SHADOWS, hits=right, trials=trials, figures=link)
 
 
 def _delays(config: RunConfig) -> Delays:
@@ -314,7 +249,7 @@ def _by_content(
     effort: Effort,
     keys: Keys,
     tell: Callable[[str], None],
-) -> Iterator[_Found]:
+) -> Iterator[_Count]:
     tell("linkage by content: training clients, and shadow clients")
     inside = trained(config, inputs)
     inside = replace(inside, clients=inside.clients[:, : effort.content_clients])
@@ -330,10 +265,11 @@ def _by_content(
     )
     for (span, chunk), right in hits.items():
         link = _link(delays, summed, chunk, span) | _CONTENT | {"channel": "secure sum"}
-        yield _Found(link=link, hits=right, trials=trials[span, chunk])
+        yield _Count(attack=_SHADOWS, hits=right, trials=trials[span, chunk], figures=link)
 
 
-_CONTENT = {"evidence": "content", "attack": "shadow clients", "clocks": "", "target": "any"}
+_SHADOWS = "shadow clients"
+_CONTENT = {"evidence": "content", "clocks": "", "target": "any"}
 
 
 def chunks_of(configured: int, size: int) -> tuple[int, ...]:
@@ -351,8 +287,18 @@ def _link(delays: Delays, clients: int, chunk: int, span: Span) -> dict[str, Any
     }
 
 
-def lines(rows: Sequence[Link]) -> Iterator[tuple[str, str, str, str]]:
+def what(told: Mapping[str, Any]) -> str:
+    """Return what was tried, for the reader, from the JSON of a result."""
+    whose = "the slowest client's messages" if told["target"] == "slowest" else "messages"
+    by = f"{told['evidence']} ({told['attack']})"
+    clocks = f"; {told['clocks']}" if told["clocks"] else ""
+    return f"{told['channel']}: {whose} {_IN_WORDS[told['span']]}, by {by}{clocks}"
+
+
+def lines(rows: Sequence[Result]) -> Iterator[tuple[str, str, str, str]]:
     """Yield for each row, in words: what was tried, guessing, the interval, and the verdict."""
     for row in rows:
-        interval = f"{row.low:.4f} to {row.high:.4f}"
-        yield f"{row.what}; chunk {row.chunk:,}", f"{row.guessing:.4f}", interval, row.verdict
+        told = row.as_json()
+        interval = f"{told['low']:.4f} to {told['high']:.4f}"
+        tried = f"{what(told)}; chunk {told['chunk']:,}"
+        yield tried, f"{row.baseline:.4f}", interval, told["verdict"]

@@ -10,8 +10,8 @@ from fedldp.accounting.guarantees import HOUSE, Unit, proven_epsilon
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.games import BLOCK, CoordinateGame, ReportGame
 from fedldp.audit.playing import play
+from fedldp.audit.results import Audit, Estimate, Result, note_of, verdict_of
 from fedldp.audit.seen import Keys
-from fedldp.audit.verdicts import Audit, Verdict, note_of, verdict_of
 from fedldp.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_event
 
@@ -20,46 +20,6 @@ CLIP = 1.0
 """The setting of that name, of every mechanism."""
 CURVE = (0.01, 0.1, 0.3)
 """Further deltas of a guarantee that is a curve: where there is more to see in few trials."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of an audit.
-
-    Attributes:
-        mechanism: with its parameters.
-        size: d, the coordinates of its input.
-        unit: what is protected.
-        adversary: against whom: the server sees every report and its sender.
-        neighbours: inputs that differ in all of a client's, or for "weight" in one coordinate.
-        delta: at which the three figures of epsilon are.
-        claimed: epsilon as it was asked for, or as the source claims; None where nothing is.
-        proven: epsilon by the event that the mechanism states; None where none is.
-        lower: epsilon is at least this.
-        confidence: of ``lower``.
-        trials: that it was counted in.
-        attack: what was done.
-        verdict: "bug" where proven < lower, "claim-broken" where claimed < lower, else "ok".
-        note: how near the bound is to what is proven.
-        stated_by: whose word ``proven`` rests on: "fedldp", or the address of the user's own code,
-            of which nothing here proves it; ``as_json`` calls it "stated" then.
-    """
-
-    mechanism: str
-    size: int
-    unit: Unit
-    adversary: str = "server"
-    neighbours: str = "replace-client"
-    delta: float
-    claimed: float | None
-    proven: float | None
-    lower: float
-    confidence: float
-    trials: int
-    attack: str
-    verdict: Verdict
-    note: str
-    stated_by: str = HOUSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +52,7 @@ class Question:
         unit = "coordinates" if isinstance(game, CoordinateGame) else game.unit
         return f"{game.mechanism!r}, d = {game.size}, {unit}"
 
-    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Row]:
+    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield a row for each of ``deltas``."""
         game, effort = self.game, self.effort
         if isinstance(game, CoordinateGame):
@@ -105,17 +65,20 @@ class Question:
         for delta, claimed, proven, each in zip(
             self.deltas, self.claimed, self.proven, shown, strict=True
         ):
-            yield Row(
-                mechanism=repr(game.mechanism),
+            yield Result(
+                subject=repr(game.mechanism),
+                game="mechanism",
+                attack=each.attack,
+                measure="epsilon",
+                measured=Estimate.at_least(each.lower),
                 size=game.size,
                 unit=unit,
+                neighbours="replace-client",
                 delta=delta,
                 claimed=claimed,
                 proven=proven,
-                lower=each.lower,
                 confidence=confidence,
                 trials=each.trials,
-                attack=each.attack,
                 verdict=verdict_of(claimed, proven, each.lower),
                 note=note_of(proven, each.lower, by),
                 stated_by=by,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.audit import linkage, poisoning
-from fedldp.audit.attacks import Attack, attack
+from fedldp.audit.attacks import attack
 from fedldp.audit.efforts import FULL, QUICK
-from fedldp.audit.verdicts import Audit, title_of
+from fedldp.audit.results import Audit, Result
 from fedldp.parts.per_client import is_own
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
@@ -30,9 +31,9 @@ class Beside:
         lies: what a share of lying clients costs.
     """
 
-    attacks: Sequence[Attack]
-    links: linkage.Linkage | None
-    lies: poisoning.Poisoning
+    attacks: Sequence[Result]
+    links: Audit | None
+    lies: Audit
 
 
 def beside(config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], None]) -> Beside:
@@ -67,7 +68,7 @@ def page(audit: Audit, more: Beside | None = None) -> str:
         "audit.html",
         audit=audit,
         own=[by for by in dict.fromkeys(row.stated_by for row in audit.rows) if by != HOUSE],
-        parts=[(title, list(rows)) for title, rows in groupby(audit.rows, key=title_of)],
+        parts=[(title, list(rows)) for title, rows in groupby(audit.rows, key=attrgetter("title"))],
         attacks=attacks,
         curves=_curves(attacks) if drawn else [],
         galleries=_galleries(attacks) if drawn else [],
@@ -77,12 +78,12 @@ def page(audit: Audit, more: Beside | None = None) -> str:
     )
 
 
-def _curves(attacks: Sequence[Attack]) -> list[tuple[str, str]]:
+def _curves(attacks: Sequence[Result]) -> list[tuple[str, str]]:
     """Return the ROC curves of each kind of attack that decides, and what they are in words."""
     found: list[tuple[str, str]] = []
     decided = [one for one in attacks if one.roc is not None]
-    for (kind, seen), some in groupby(decided, key=lambda one: (one.kind, one.against)):
-        curves = [(one.name, one.roc.points) for one in some if one.roc is not None]
+    for (kind, seen), some in groupby(decided, key=lambda one: (one.game, one.against)):
+        curves = [(str(one.attack), one.roc.points) for one in some if one.roc is not None]
         svg = charts.lines(
             f"roc-{len(found)}",
             curves,
@@ -94,10 +95,10 @@ def _curves(attacks: Sequence[Attack]) -> list[tuple[str, str]]:
     return found
 
 
-def _galleries(attacks: Sequence[Attack]) -> list[tuple[str, list[tuple[str, str]]]]:
+def _galleries(attacks: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
     return [
         (
-            f"{one.name}: error {one.result}",
+            f"{one.attack}: error {one.measured}",
             [
                 (charts.picture(each.original), charts.picture(each.recovered))
                 for each in one.pictures[:_MOST_PICTURES]
@@ -108,14 +109,14 @@ def _galleries(attacks: Sequence[Attack]) -> list[tuple[str, list[tuple[str, str
     ]
 
 
-def _lies(lies: poisoning.Poisoning | None) -> dict[str, Any]:
+def _lies(lies: Audit | None) -> dict[str, Any]:
     if lies is None:
         return {"lost": [], "shares": [], "lost_rounds": 0}
-    lost = lies.mean_lost()
+    lost = poisoning.mean_lost(lies.rows)
     shares = sorted({share for _, _, share in lost})
     kinds = list(dict.fromkeys((system, kind) for system, kind, _ in lost))
     return {
         "lost": [(s, kind, [lost.get((s, kind, share)) for share in shares]) for s, kind in kinds],
         "shares": shares,
-        "lost_rounds": lies.rounds,
+        "lost_rounds": lies.of("poisoning")[0].figures["rounds"],
     }

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedldp.audit.bounds import check_confidence
+from fedldp.audit.results import Audit, Result
 from fedldp.audit.seen import Keys
-from fedldp.audit.verdicts import Audit
 from fedldp.errors import ConfigError
 
 
@@ -29,7 +29,7 @@ class Question(Protocol):
         """What is played, for a line of progress."""
         ...
 
-    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Any]:
+    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield the rows."""
         ...
 
@@ -68,7 +68,7 @@ def play(
         if workers < 2
         else ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     )
-    rows: list[Any] = []
+    rows: list[Result] = []
     with pool as processes:
         found = map(answer, questions) if processes is None else processes.map(answer, questions)
         for number, question in enumerate(questions, 1):
@@ -91,7 +91,7 @@ def check_arguments(confidence: float, trials: int | None) -> None:
         raise ConfigError(f"trials = {trials}: give 1 or more")
 
 
-def _rows(question: Question, keys: Keys, confidence: float, trials: int | None) -> list[Any]:
+def _rows(question: Question, keys: Keys, confidence: float, trials: int | None) -> list[Result]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mechanism's own, of overflows: no refusals
         return list(question.rows(keys, confidence, trials))

@@ -7,18 +7,17 @@ forged report of bits from an honest one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.audit.crowd import accuracy_of
 from fedldp.audit.efforts import QUICK, Effort
-from fedldp.audit.forging import Attack
-from fedldp.audit.influence import Influence, influence
+from fedldp.audit.influence import influence
+from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError
 from fedldp.recipes import shared_settings
@@ -26,59 +25,14 @@ from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 
 
-@dataclass(frozen=True, kw_only=True)
-class Poisoned:
-    """One run.
-
-    Attributes:
-        system: that was attacked.
-        attack: what the liars did; None where there were none.
-        share: of the clients that lie, as asked for.
-        liars: how many that is, at least one where the share is above 0.
-        clients: of the run.
-        seed: of the run.
-        accuracy: at the end, 0 to 1.
-        lost: how much more an honest run with this seed had.
-        stopped: why the run did not reach its last round; nothing where it did. The accuracy is
-            then that of always answering the most frequent class.
-    """
-
-    system: str
-    attack: Attack | None
-    share: float
-    liars: int
-    clients: int
-    seed: int
-    accuracy: float
-    lost: float
-    stopped: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Poisoning:
-    """What came of the attacks on a system, and of the same on FedAvg beside it."""
-
-    system: str
-    rounds: int
-    influences: tuple[Influence, ...]
-    rows: tuple[Poisoned, ...]
-
-    def mean_lost(self) -> Mapping[tuple[str, Attack, float], float]:
-        """Return the accuracy lost, by system, attack and share, as the mean over seeds."""
-        found: dict[tuple[str, Attack, float], list[float]] = {}
-        for row in self.rows:
-            if row.attack is not None:
-                found.setdefault((row.system, row.attack, row.share), []).append(row.lost)
-        return {key: mean(values) for key, values in found.items()}
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {
-            "system": self.system,
-            "rounds": self.rounds,
-            "influences": [asdict(one) for one in self.influences],
-            "rows": [asdict(row) for row in self.rows],
-        }
+def mean_lost(rows: Iterable[Result]) -> Mapping[tuple[str, str, float], float]:
+    """Return the accuracy lost, by system, attack and share, as the mean over seeds."""
+    found: dict[tuple[str, str, float], list[float]] = {}
+    for row in rows:
+        if row.game == "poisoning" and row.attack is not None:
+            key = row.subject, row.attack, row.figures["share"]
+            found.setdefault(key, []).append(row.figures["lost"])
+    return {key: mean(values) for key, values in found.items()}
 
 
 def poisoning(
@@ -89,7 +43,7 @@ def poisoning(
     effort: Effort = QUICK,
     beside: bool = True,
     tell: Callable[[str], None] = lambda line: None,
-) -> Poisoning:
+) -> Audit:
     """Let a share of a configuration's clients lie.
 
     Args:
@@ -99,6 +53,14 @@ def poisoning(
         effort: what is tried: ``QUICK`` or ``FULL``.
         beside: also attack FedAvg with the same settings.
         tell: called with a line of progress before each run.
+
+    Returns:
+        Of each system what one client can do, the game "influence"; and of each run its accuracy,
+        the game "poisoning", beside that of an honest one with its seed, the baseline. Figures:
+        "share" of the clients that lie, as asked for; "liars", how many that is, at least one where
+        the share is above 0; "clients" and "seed" of the run; "rounds"; and what is "lost". Where a
+        run did not reach its last round, ``note`` says why, and the accuracy is that of always
+        answering the most frequent class.
 
     Raises:
         ConfigError: a share is none, or the configuration does not fit the data.
@@ -111,8 +73,8 @@ def poisoning(
     configs = [_shortened(config, rounds)]
     if beside and not isinstance(config, fedavg):
         configs.append(_shortened(fedavg(**shared_settings(config)), rounds))
-    rows: list[Poisoned] = []
-    influences = []
+    influences: list[Result] = []
+    rows: list[Result] = []
     for each in configs:
         for number in range(effort.lying_seeds):
             seeded = each.changed(seed=config.seed + number)
@@ -120,9 +82,7 @@ def poisoning(
             if not number:
                 influences.append(influence(seeded, inputs.problem))
             rows += _rows(seeded, inputs, effort, tell)
-    return Poisoning(
-        system=config.name(), rounds=rounds, influences=tuple(influences), rows=tuple(rows)
-    )
+    return Audit(subject=config.name(), seed=config.seed, rows=(*influences, *rows))
 
 
 def _shortened(config: RunConfig, rounds: int) -> RunConfig:
@@ -131,12 +91,21 @@ def _shortened(config: RunConfig, rounds: int) -> RunConfig:
 
 def _rows(
     config: RunConfig, inputs: Inputs, effort: Effort, tell: Callable[[str], None]
-) -> Iterator[Poisoned]:
+) -> Iterator[Result]:
     tell(f"poisoning {config.name()}, seed {config.seed}: nobody lies")
     honest, stopped = accuracy_of(config, inputs, None, ())
-    row = Poisoned(
-        system=config.name(), attack=None, share=0.0, liars=0, clients=config.num_clients,
-        seed=config.seed, accuracy=honest, lost=0.0, stopped=stopped,
+    row = Result(
+        subject=config.name(),
+        game="poisoning",
+        attack=None,
+        measure="accuracy",
+        measured=Estimate.exact(honest),
+        baseline=honest,
+        note=stopped,
+        figures={
+            "share": 0.0, "liars": 0, "clients": config.num_clients, "seed": config.seed,
+            "lost": 0.0, "rounds": config.rounds,
+        },
     )  # fmt: skip
     yield row
     order = draws_of_seed(config.seed)(0)("liars").generator().permutation(config.num_clients)
@@ -145,7 +114,11 @@ def _rows(
             liars = tuple(sorted(order[: max(1, round(share * config.num_clients))].tolist()))
             tell(f"poisoning {config.name()}, seed {config.seed}: {attack}, {len(liars)} lie")
             accuracy, stopped = accuracy_of(config, inputs, attack, liars)
+            lost = {"share": share, "liars": len(liars), "lost": honest - accuracy}
             yield replace(
-                row, attack=attack, share=share, liars=len(liars), accuracy=accuracy,
-                lost=honest - accuracy, stopped=stopped,
-            )  # fmt: skip
+                row,
+                attack=attack,
+                measured=Estimate.exact(accuracy),
+                note=stopped,
+                figures={**row.figures, **lost},
+            )

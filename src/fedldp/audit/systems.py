@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
+from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.answering import Host
@@ -16,60 +16,15 @@ from fedldp.audit.canaries import Pair, Shape, Swap, pairs
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Found, best, lower_bound
 from fedldp.audit.games import Shown
+from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.audit.seen import Keys
 from fedldp.audit.telling import scores
-from fedldp.audit.verdicts import Verdict, note_of, verdict_of
 from fedldp.audit.views import Observed, View
 from fedldp.parts.tensors import one_thread
 from fedldp.systems import whose_word
 
 _RARE = 20
 """Trials of a rare event that a bound takes, about."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SystemRow:
-    """One line of a system's audit.
-
-    Attributes:
-        system: its name.
-        setting: of which of its configurations, in words.
-        size: d, the weights of its model.
-        unit: what is protected.
-        adversary: against whom.
-        neighbours: which inputs.
-        delta: at which the three figures of epsilon are.
-        claimed: epsilon by the source; None where it claims nothing of this.
-        claim_unit: what the source claims that of, where ``claimed`` is not None: a claim for one
-            weight stands at a client's whole report, too, for which readers take it.
-        proven: epsilon by the run's statement; None where nothing is proven.
-        lower: epsilon is at least this.
-        confidence: of ``lower``.
-        trials: that it was counted in.
-        attack: what was done.
-        verdict: "bug" where proven < lower, "claim-broken" where claimed < lower, else "ok".
-        note: how near the bound is to what is proven.
-        stated_by: whose word ``proven`` rests on: "fedldp", or the address of the user's own code,
-            of which nothing here proves it; ``as_json`` calls it "stated" then.
-    """
-
-    system: str
-    setting: str
-    size: int
-    unit: Unit
-    adversary: Adversary
-    neighbours: str
-    delta: float
-    claimed: float | None
-    claim_unit: Unit | None
-    proven: float | None
-    lower: float
-    confidence: float
-    trials: int
-    attack: str
-    verdict: Verdict
-    note: str
-    stated_by: str = HOUSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +215,7 @@ class SystemQuestion:
         """Whether so few trials could show that a figure is wrong."""
         return bool(self.figures) and min(self.figures) <= math.log(self.effort.system_most / _RARE)
 
-    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[SystemRow]:
+    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield a row for each of ``deltas``."""
         game, count = self.game, trials or self.trials()
         by = whose_word(game.config)
@@ -268,21 +223,23 @@ class SystemQuestion:
         for delta, claimed, proven, each in zip(
             self.deltas, self.claimed, self.proven, found, strict=True
         ):
-            yield SystemRow(
-                system=game.config.name(),
+            yield Result(
+                subject=game.config.name(),
+                game="system",
+                attack=each.attack + game.apart,
+                measure="epsilon",
+                measured=Estimate.at_least(each.lower),
                 setting=self.setting,
                 size=self.size,
                 unit=self.unit,
-                adversary=game.adversary,
+                against=game.adversary,
                 neighbours=self.neighbours,
                 delta=delta,
                 claimed=claimed,
                 claim_unit=None if claimed is None else self.claim_unit,
                 proven=proven,
-                lower=each.lower,
                 confidence=confidence,
                 trials=each.trials,
-                attack=each.attack + game.apart,
                 verdict=verdict_of(claimed, proven, each.lower),
                 note=note_of(proven, each.lower, by),
                 stated_by=by,

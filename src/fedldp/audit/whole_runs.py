@@ -15,9 +15,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.audit.answering import RUN, Host, TrialKeys
 from fedldp.audit.canaries import Canary
 from fedldp.audit.one_run import best_lower
+from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.audit.seen import Keys
-from fedldp.audit.systems import SystemRow
-from fedldp.audit.verdicts import note_of, verdict_of
 from fedldp.audit.views import View
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data.examples import Examples
@@ -159,28 +158,27 @@ class WholeQuestion:
         game = self.game
         return f"{game.config.name()} ({self.setting}), {game.unit}, one run"
 
-    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[SystemRow]:
+    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield the row; the number of trials is that of the canaries."""
         scores, coins = self.game.play(keys)
         lower, how = best_lower(scores, coins, delta=self.delta, confidence=confidence)
         rounds = self.game.config.rounds
         by = whose_word(self.game.config)
         kind = "records of one client" if self.game.unit == "record" else "clients"
-        yield SystemRow(
-            system=self.game.config.name(),
+        yield Result(
+            subject=self.game.config.name(),
+            game="system",
+            attack=f"one run of {rounds} rounds, {len(coins)} {kind} swapped by coins; {how}",
+            measure="epsilon",
+            measured=Estimate.at_least(lower),
             setting=self.setting,
             size=self.size,
             unit=self.game.unit,
-            adversary="server",
             neighbours=self.neighbours,
             delta=self.delta,
-            claimed=None,
-            claim_unit=None,
             proven=self.proven,
-            lower=lower,
             confidence=confidence,
             trials=len(coins),
-            attack=f"one run of {rounds} rounds, {len(coins)} {kind} swapped by coins; {how}",
             verdict=verdict_of(None, self.proven, lower),
             note=note_of(self.proven, lower, by),
             stated_by=by,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fedldp.audit.page import Beside
     from fedldp.audit.playing import Question
-    from fedldp.audit.verdicts import Audit
+    from fedldp.audit.results import Audit, Result
 
 _COLOURS = {"bug": "bold red", "claim-broken": "red", "ok": "green"}
 
@@ -122,14 +122,14 @@ def _write(place: Path, found: Audit, more: Beside | None) -> None:
 
 def _show(found: Audit) -> None:
     from itertools import groupby
+    from operator import attrgetter
 
     from rich.console import Console
 
     from fedldp.accounting.guarantees import HOUSE
-    from fedldp.audit.verdicts import title_of
 
     console = Console(highlight=False)
-    for title, rows in groupby(found.rows, key=title_of):
+    for title, rows in groupby(found.rows, key=attrgetter("title")):
         _show_rows(console, title, list(rows))
     own = dict.fromkeys(row.stated_by for row in found.rows if row.stated_by != HOUSE)
     if own:
@@ -146,13 +146,13 @@ def _show(found: Audit) -> None:
     )
 
 
-def _show_rows(console: Console, title: str, rows: list[Any]) -> None:
+def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
     from rich import box
     from rich.table import Table
 
     from fedldp.accounting.guarantees import HOUSE
 
-    of_system = hasattr(rows[0], "system")
+    of_system = rows[0].game == "system"
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
     columns = ["unit", "d", "delta", "claimed", how, "at least", "bound", "verdict"]
     if of_system:
@@ -168,10 +168,10 @@ def _show_rows(console: Console, title: str, rows: list[Any]) -> None:
             "none" if row.proven is None else f"{row.proven:.4f}",
             f"{row.lower:.4f}",
             row.note.split()[0],
-            f"[{_COLOURS[row.verdict]}]{row.verdict}[/]",
+            f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict}[/]",
         ]
         if of_system:
-            cells.insert(1, row.adversary)
+            cells.insert(1, row.against)
         table.add_row(*cells)
         if row.verdict != "ok":
             attacks.append(_told(row))
@@ -180,9 +180,9 @@ def _show_rows(console: Console, title: str, rows: list[Any]) -> None:
         console.print(attack, style="red", markup=False, soft_wrap=True)
 
 
-def _told(row: Any) -> str:
+def _told(row: Result) -> str:
     """Return in words what has shown that a figure does not hold."""
-    taken = getattr(row, "claim_unit", None)
+    taken = row.claim_unit
     read = ""
     if row.verdict == "claim-broken" and taken not in (None, row.unit):
         read = f" (claimed per {taken}; here it is read as of a {row.unit})"

@@ -11,7 +11,7 @@
     property      what share of the client's examples is of one class?
         |
         v
-    Attack        a figure with its interval beside what guessing gives; curves and pictures
+    Result        a figure with its interval beside what guessing gives; curves and pictures
 
 They prove nothing: an attack that fails may be a weak one. What they show is what a mechanism that
 protects little lets through, in terms that need no epsilon.
@@ -24,20 +24,13 @@ from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit.attacks import codes, inversion, membership, property
-from fedldp.audit.attacks.results import LEVELS, Attack, Estimate, Picture, Roc
 from fedldp.audit.attacks.seen import World
 from fedldp.audit.efforts import FULL, QUICK, Effort
+from fedldp.audit.results import Result
 from fedldp.data import Dataset
 from fedldp.errors import ConfigError
 
-__all__ = [
-    "LEVELS",
-    "Attack",
-    "Estimate",
-    "Picture",
-    "Roc",
-    "attack",
-]
+__all__ = ["attack"]
 
 
 def attack(
@@ -49,7 +42,7 @@ def attack(
     effort: Effort | None = None,
     data_dir: Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
-) -> list[Attack]:
+) -> list[Result]:
     """Return what known attacks do against one system.
 
     Args:

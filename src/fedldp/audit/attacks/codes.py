@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
-from fedldp.audit.attacks.results import Attack
 from fedldp.audit.attacks.seen import World, take
+from fedldp.audit.results import Result
 from fedldp.data import Examples
 from fedldp.parts.bit_training import TrainOnBits
 from fedldp.parts.tensors import one_thread
@@ -25,7 +25,7 @@ _SHARE = 0.75
 """Of public images, that the decoder is fitted on; the others tell how far to trust it."""
 
 
-def of_codes(world: World, images: int, public: int) -> list[Attack]:
+def of_codes(world: World, images: int, public: int) -> list[Result]:
     """Return the attack by the bits that a client keeps; none on systems without such.
 
     Args:
@@ -53,6 +53,7 @@ def of_codes(world: World, images: int, public: int) -> list[Attack]:
         hidden,
         found,
         world.seed,
+        subject=world.config.name(),
         name="codes",
         against="the bits that one client keeps",
         setting=f"a decoder fitted on {fitted} public images; {len(found)} to recover",

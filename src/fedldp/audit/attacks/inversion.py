@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedldp.audit.attacks.intervals import judged
 from fedldp.audit.attacks.matching import matching
 from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
-from fedldp.audit.attacks.results import Attack
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.attacks.seen import Floats, World, take
 from fedldp.audit.efforts import Effort
+from fedldp.audit.results import Result
 from fedldp.data import Examples
 
 Labels = NDArray[np.int64]
@@ -45,7 +46,7 @@ def is_images(world: World) -> bool:
     return len(shape) == 3 and shape[0] in _CHANNELS
 
 
-def of_reports(world: World, effort: Effort) -> list[Attack]:
+def of_reports(world: World, effort: Effort) -> list[Result]:
     """Return the attack on an image by a client's reports."""
     scoring = Scoring(world)
     inputs = scoring.inputs(world.public.features[:1], world.states[0])
@@ -87,6 +88,7 @@ def of_reports(world: World, effort: Effort) -> list[Attack]:
         hidden,
         guess,
         world.seed,
+        subject=world.config.name(),
         name=name,
         against=world.against,
         setting=f"a client of {'one image' if copies == 1 else f'{copies} copies of an image'}; "
@@ -213,8 +215,8 @@ def _public(world: World) -> Examples:
     return take(world.public, np.arange(min(len(world.public), _MOST_PUBLIC)))
 
 
-def _impossible(world: World, note: str) -> Attack:
-    return Attack(
-        kind="inversion", name="first layer", against=world.against, setting="", measure="error",
-        result=None, baseline=1.0, note=note,
+def _impossible(world: World, note: str) -> Result:
+    return judged(
+        world.config.name(), "inversion", "first layer", "error", None, against=world.against,
+        baseline=1.0, note=note,
     )  # fmt: skip

@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedldp.audit.attacks.results import Attack, curve
+from fedldp.audit.attacks.intervals import curve, judged
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.attacks.seen import Floats, World, published, take
 from fedldp.audit.efforts import Effort
+from fedldp.audit.results import Result
 from fedldp.data import Shares
 
 Members = NDArray[np.bool_]
@@ -62,7 +63,7 @@ def play(world: World, count: int, first: int = 0) -> Played:
     return Played(members=members, updates=np.array(updates))
 
 
-def of_reports(world: World, effort: Effort) -> list[Attack]:
+def of_reports(world: World, effort: Effort) -> list[Result]:
     """Return the attacks on a client through what the server sees of it."""
     count = effort.member_clients
     setting = (
@@ -72,7 +73,7 @@ def of_reports(world: World, effort: Effort) -> list[Attack]:
     return decide(world, play(world, count), play(world, count, count), setting)
 
 
-def decide(world: World, shadows: Played, targets: Played, setting: str = "") -> list[Attack]:
+def decide(world: World, shadows: Played, targets: Played, setting: str = "") -> list[Result]:
     """Return the attacks of who knows ``shadows`` on ``targets``."""
     scoring = Scoring(world)
     inputs = [scoring.inputs(world.pool.features, state) for state in world.states]
@@ -84,12 +85,12 @@ def decide(world: World, shadows: Played, targets: Played, setting: str = "") ->
         found = {"nearest centre": nearest_centre(shadows, targets.updates)}
         note = SECRET
     return [
-        _attack(name, world.against, setting, scores, targets.members, world.seed, note)
+        _attack(world, name, world.against, setting, scores, targets.members, note)
         for name, scores in found.items()
     ]
 
 
-def of_published_model(world: World, effort: Effort) -> list[Attack]:
+def of_published_model(world: World, effort: Effort) -> list[Result]:
     """Return the attacks on all clients through the model that a run publishes."""
     rounds = min(effort.member_rounds, world.config.rounds)
     if world.config.exchanges > 1:  # each of which takes as long as a round of others
@@ -97,9 +98,9 @@ def of_published_model(world: World, effort: Effort) -> list[Attack]:
     against = f"the model after {rounds} rounds" if rounds > 1 else "the model after one round"
     scoring = Scoring(world)
     if scoring.inputs(world.pool.features[:1], world.states[0]) is None:
-        blank = Attack(
-            kind="membership", name="LiRA", against=against, setting="", measure="AUC",
-            result=None, baseline=0.5, note=SECRET,
+        blank = judged(
+            world.config.name(), "membership", "LiRA", "AUC", None, against=against, baseline=0.5,
+            note=SECRET,
         )  # fmt: skip
         return [blank]
     shares = world.shares(2 * effort.member_runs, rounds)
@@ -129,7 +130,7 @@ def of_published_model(world: World, effort: Effort) -> list[Attack]:
     )
     ratios = lira(seen[shadows], known[shadows], seen[targets])
     return [
-        _attack(name, against, setting, scores, known[targets], world.seed)
+        _attack(world, name, against, setting, scores, known[targets])
         for name, scores in (("loss threshold", seen[targets]), ("LiRA", ratios))
     ]
 
@@ -213,17 +214,24 @@ def _with_model(
 
 
 def _attack(
-    name: str, against: str, setting: str, scores: Floats, truth: Members, seed: int, note: str = ""
-) -> Attack:
+    world: World,
+    name: str,
+    against: str,
+    setting: str,
+    scores: Floats,
+    truth: Members,
+    note: str = "",
+) -> Result:
     groups = np.repeat(np.arange(len(truth)), truth.shape[1])
-    roc = curve(scores.ravel(), truth.ravel(), groups, seed)
-    return Attack(
-        kind="membership",
-        name=name,
+    roc = curve(scores.ravel(), truth.ravel(), groups, world.seed)
+    return judged(
+        world.config.name(),
+        "membership",
+        name,
+        "AUC",
+        roc.auc,
         against=against,
         setting=setting,
-        measure="AUC",
-        result=roc.auc,
         baseline=0.5,
         roc=roc,
         note=note,

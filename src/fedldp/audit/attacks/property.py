@@ -16,9 +16,10 @@ from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fedldp.audit.attacks.results import Attack, curve, mean_estimate, ratio_estimate
+from fedldp.audit.attacks.intervals import curve, judged, mean_estimate, ratio_estimate
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.attacks.seen import Floats, World, take
+from fedldp.audit.results import Result
 from fedldp.data import Examples
 
 SHARES = tuple(tenths / 10 for tenths in range(10))
@@ -28,7 +29,7 @@ _MOST_EXAMPLES = 500
 """Of the adversary's, whose mean gradients it takes."""
 
 
-def of_reports(world: World, clients: int, label: int | None = None) -> list[Attack]:
+def of_reports(world: World, clients: int, label: int | None = None) -> list[Result]:
     """Return the attack on the share of a class in a client's examples.
 
     Args:
@@ -61,23 +62,23 @@ def of_reports(world: World, clients: int, label: int | None = None) -> list[Att
     blind = np.square(truth[:clients].mean() - right)
     told_right = ((guessed > 0.5) == mostly).astype(np.float64)
     usual = bool(np.mean(truth[:clients] > 0.5) > 0.5)  # what is said without a report
-    attack = Attack(
-        kind="property",
-        name=f"share of class {label}",
+    attack = judged(
+        world.config.name(),
+        "property",
+        f"share of class {label}",
+        "AUC",
+        roc.auc,
         against=world.against,
         setting=f"clients of {world.size} examples; {clients} shadows, {clients} targets",
-        measure="AUC",
-        result=roc.auc,
         baseline=0.5,
         roc=roc,
-        more=(
-            ("accuracy", mean_estimate(told_right, world.seed)),
-            ("base rate", mean_estimate((mostly == usual).astype(np.float64), world.seed)),
-            (
-                "squared error of the share, over guessing's",
-                ratio_estimate(errors, blind, world.seed),
+        figures={
+            "accuracy": mean_estimate(told_right, world.seed),
+            "base rate": mean_estimate((mostly == usual).astype(np.float64), world.seed),
+            "squared error of the share, over guessing's": ratio_estimate(
+                errors, blind, world.seed
             ),
-        ),
+        },
     )
     return [attack]
 

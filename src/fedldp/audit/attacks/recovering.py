@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.audit.attacks.results import Attack, Picture, ratio_estimate
+from fedldp.audit.attacks.intervals import judged, ratio_estimate
 from fedldp.audit.attacks.seen import Floats
+from fedldp.audit.results import Picture, Result
 from fedldp.data import Examples
 
 _PRIOR = 10
@@ -93,30 +94,32 @@ def measured(
     found: Floats,
     seed: int,
     *,
+    subject: str,
     name: str,
     against: str,
     setting: str,
     note: str = "",
-) -> Attack:
+) -> Result:
     """Return the attack that guessed ``found``, shape (n, pixels), for hidden images."""
     flat = hidden.features.reshape(found.shape).astype(np.float64)
     errors = np.square(found - flat).mean(1)
     blind = np.square(prior.mean - flat).mean(1)
     label = np.square(prior.classes[hidden.labels] - flat).mean(1)
     one = np.ones(len(errors))
-    return Attack(
-        kind="inversion",
-        name=name,
+    return judged(
+        subject,
+        "inversion",
+        name,
+        "error",
+        ratio_estimate(errors, blind, seed),
         against=against,
         setting=setting,
-        measure="error",
-        result=ratio_estimate(errors, blind, seed),
         baseline=1.0,
-        more=(
-            ("of who knows the class alone", ratio_estimate(label, blind, seed)),
-            ("mean squared error", ratio_estimate(errors, one, seed)),
-            ("of the mean image", ratio_estimate(blind, one, seed)),
-        ),
+        figures={
+            "of who knows the class alone": ratio_estimate(label, blind, seed),
+            "mean squared error": ratio_estimate(errors, one, seed),
+            "of the mean image": ratio_estimate(blind, one, seed),
+        },
         pictures=tuple(
             Picture(original=image, recovered=row.reshape(image.shape).astype(np.float32))
             for image, row in zip(hidden.features, found, strict=True)

@@ -1,10 +1,9 @@
-"""What an attack has shown: a figure with its interval, a ROC curve, pictures."""
+"""Figures of attacks with their intervals, and ROC curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta, norm
 from scipy.stats import t as student
 
+from fedldp.audit.results import LEVELS, Estimate, Measure, Result, Roc, verdict_of_attack
 from fedldp.errors import ConfigError
 
 Kind = Literal["membership", "inversion", "property"]
@@ -19,136 +19,24 @@ Kind = Literal["membership", "inversion", "property"]
 CONFIDENCE = 0.95
 """Of every interval here. They are of statistics, and prove nothing: ``audit.bounds`` does that."""
 
-LEVELS = (0.001, 0.01, 0.1)
-"""False-positive rates at which a curve's true-positive rate is told."""
-
 _BOOTSTRAPS = 400
 _POINTS = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A figure that was measured, and its interval at ``CONFIDENCE``."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-
-@dataclass(frozen=True, kw_only=True)
-class Roc:
-    """A ROC curve.
-
-    Attributes:
-        points: (false-positive rate, true-positive rate) ascending, from (0, 0) to (1, 1).
-        auc: the area below it.
-        levels: true-positive rates by false-positive rate, see ``tpr_at``.
-        positives: answers that were to be yes.
-        negatives: answers that were to be no.
-    """
-
-    points: tuple[tuple[float, float], ...]
-    auc: Estimate
-    levels: tuple[tuple[float, Estimate], ...]
-    positives: int
-    negatives: int
-
-    def tpr_at(self, fpr: float) -> Estimate:
-        """Return the largest true-positive rate with at most ``fpr`` false positives.
-
-        With fewer than 1/``fpr`` negatives it is the one with none.
-
-        Raises:
-            ConfigError: ``fpr`` is none of ``LEVELS``.
-        """
-        for level, estimate in self.levels:
-            if level == fpr:
-                return estimate
-        raise ConfigError(f"fpr = {fpr:g}: choose {', '.join(f'{each:g}' for each in LEVELS)}")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Picture:
-    """An example beside what was made of a report.
-
-    Attributes:
-        original: float32, shape (channels, height, width).
-        recovered: of the same shape.
-    """
-
-    original: NDArray[np.float32] = field(repr=False)
-    recovered: NDArray[np.float32] = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attack:
-    """One attack on one system.
-
-    Attributes:
-        kind: what is to be found out.
-        name: of the attack, with its source.
-        against: what the adversary sees.
-        setting: how large clients and what the adversary makes itself were.
-        measure: what ``result`` is: "AUC", or "error": mean squared, over the baseline's.
-        result: None where the attack cannot be made; ``note`` says why.
-        baseline: what guessing without a report gives.
-        roc: where it decides.
-        more: further figures by name.
-        pictures: where it recovers.
-        note: the cause where it is weak or impossible.
-    """
-
-    kind: Kind
-    name: str
-    against: str
-    setting: str
-    measure: Literal["AUC", "error"]
-    result: Estimate | None
-    baseline: float
-    roc: Roc | None = None
-    more: tuple[tuple[str, Estimate], ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    note: str = ""
-
-    @property
-    def succeeds(self) -> bool:
-        """Whether it is better than guessing, by the whole of its interval."""
-        if self.result is None:
-            return False
-        if self.measure == "AUC":
-            return self.result.low > self.baseline
-        return self.result.high < self.baseline
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all but the pictures, for JSON."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "against": self.against,
-            "setting": self.setting,
-            "measure": self.measure,
-            "result": _json(self.result),
-            "baseline": self.baseline,
-            "succeeds": self.succeeds,
-            "tpr_at": {} if self.roc is None else {f"{a:g}": _json(t) for a, t in self.roc.levels},
-            "positives": 0 if self.roc is None else self.roc.positives,
-            "negatives": 0 if self.roc is None else self.roc.negatives,
-            "roc": [] if self.roc is None else [list(point) for point in self.roc.points],
-            "more": {name: _json(estimate) for name, estimate in self.more},
-            "note": self.note,
-        }
-
-
-def _json(estimate: Estimate | None) -> dict[str, float] | None:
-    if estimate is None:
-        return None
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+def judged(
+    subject: str, game: Kind, attack: str, measure: Measure, measured: Estimate | None, **told: Any
+) -> Result:
+    """Return the result of an attack, with its verdict; the other arguments are its fields."""
+    return Result(
+        subject=subject,
+        game=game,
+        attack=attack,
+        measure=measure,
+        measured=measured,
+        confidence=CONFIDENCE,
+        verdict=verdict_of_attack(measure, measured, told["baseline"]),
+        **told,
+    )
 
 
 def curve(

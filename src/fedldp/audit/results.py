@@ -1,0 +1,311 @@
+"""What an audit has found: one type for the result of every game and attack.
+
+The pages, the texts, the JSON and the commands read it. What a game alone has to tell stands in
+``Result.figures``, under the key that its JSON has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.guarantees import HOUSE, Unit
+from fedldp.errors import ConfigError
+
+Game = Literal[
+    "mechanism", "system", "linkage", "poisoning", "influence", "membership", "inversion",
+    "property",
+]  # fmt: skip
+Measure = Literal["epsilon", "links", "accuracy", "influence", "AUC", "error"]
+Verdict = Literal["ok", "claim-broken", "bug", "linked", "at chance", "succeeds", "fails"]
+
+NEAR = 0.75
+"""From this share of the proven figure on a bound is called near."""
+
+LEVELS = (0.001, 0.01, 0.1)
+"""False-positive rates at which a curve's true-positive rate is told."""
+
+_WORST_FIRST: tuple[Verdict, ...] = (
+    "bug", "claim-broken", "linked", "succeeds", "ok", "at chance", "fails",
+)  # fmt: skip
+
+_ATTACK = "kind=game name=attack against setting measure result=measured baseline succeeds"
+_KEYS: Mapping[Game, str] = {
+    "mechanism": "mechanism=subject size unit adversary=against neighbours delta claimed proven "
+    "lower confidence trials attack verdict note stated_by",
+    "system": "system=subject setting size unit adversary=against neighbours delta claimed "
+    "claim_unit proven lower confidence trials attack verdict note stated_by",
+    "linkage": "channel span evidence attack clocks target clients delay_seconds chunk "
+    "guessing=baseline hits trials low=measured.low high=measured.high confidence verdict "
+    "advantage",
+    "poisoning": "system=subject attack share liars clients seed accuracy=measured.value lost "
+    "stopped=note",
+    "influence": "system=subject clients most=measured.value norm amplification",
+    "membership": _ATTACK,
+    "inversion": _ATTACK,
+    "property": _ATTACK,
+}
+"""The keys of each game's JSON, in their order; ``key=name`` where the field has another name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A figure that was measured, and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def exact(cls, value: float) -> Estimate:
+        """Return a figure that has no interval, for it is no statistic."""
+        return cls(value=value, low=value, high=value)
+
+    @classmethod
+    def at_least(cls, value: float) -> Estimate:
+        """Return a figure of which a lower bound is all that is known."""
+        return cls(value=value, low=value, high=float("inf"))
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roc:
+    """A ROC curve.
+
+    Attributes:
+        points: (false-positive rate, true-positive rate) ascending, from (0, 0) to (1, 1).
+        auc: the area below it.
+        levels: true-positive rates by false-positive rate, see ``tpr_at``.
+        positives: answers that were to be yes.
+        negatives: answers that were to be no.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    auc: Estimate
+    levels: tuple[tuple[float, Estimate], ...]
+    positives: int
+    negatives: int
+
+    def tpr_at(self, fpr: float) -> Estimate:
+        """Return the largest true-positive rate with at most ``fpr`` false positives.
+
+        With fewer than 1/``fpr`` negatives it is the one with none.
+
+        Raises:
+            ConfigError: ``fpr`` is none of ``LEVELS``.
+        """
+        for level, estimate in self.levels:
+            if level == fpr:
+                return estimate
+        raise ConfigError(f"fpr = {fpr:g}: choose {', '.join(f'{each:g}' for each in LEVELS)}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Picture:
+    """An example beside what was made of a report.
+
+    Attributes:
+        original: float32, shape (channels, height, width).
+        recovered: of the same shape.
+    """
+
+    original: NDArray[np.float32] = field(repr=False)
+    recovered: NDArray[np.float32] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one game, or one attack, has found of one subject.
+
+    Attributes:
+        subject: the mechanism with its parameters, or the system's name.
+        game: what was played.
+        attack: what the adversary did; None where there was none, for comparison.
+        measure: what ``measured`` is. "error": mean squared, over the baseline's. "links": the
+            share that is right. "accuracy": of the model. "influence": on any one weight.
+        measured: the figure with its interval; of epsilon a lower bound. None where the attack
+            cannot be made; ``note`` says why.
+        baseline: what guessing without a report gives, where somebody guesses.
+        setting: in which configuration, with which clients.
+        against: what the adversary sees; of a bound on epsilon, who it is.
+        size: d, the coordinates of what is sent; 0 where nothing depends on it.
+        unit: what is protected by the figures of epsilon.
+        neighbours: which inputs differ.
+        delta: at which the figures of epsilon are.
+        claimed: epsilon by the source, or as it was asked for; None where nothing is claimed.
+        claim_unit: what the source of a system claims that of: a claim for one weight stands at a
+            client's whole report, too, for which readers take it.
+        proven: epsilon by the event that is charged; None where nothing is proven.
+        stated_by: whose word ``proven`` rests on: "fedldp", or the address of the user's own code,
+            of which nothing here proves it; ``as_json`` calls it "stated" then.
+        confidence: of the interval.
+        trials: that were counted.
+        verdict: of epsilon "bug" where proven < lower, "claim-broken" where claimed < lower, else
+            "ok"; of others, whether the whole interval is better than guessing. None where there
+            is nothing to judge by.
+        note: how near a bound is to what is proven; or why an attack is weak, or a run stopped.
+        roc: where yes or no is guessed.
+        pictures: where images are recovered.
+        figures: what else is told, by the key that it has in JSON.
+    """
+
+    subject: str
+    game: Game
+    attack: str | None
+    measure: Measure
+    measured: Estimate | None
+    baseline: float = 0.0
+    setting: str = ""
+    against: str = "server"
+    size: int = 0
+    unit: Unit | None = None
+    neighbours: str = ""
+    delta: float = 0.0
+    claimed: float | None = None
+    claim_unit: Unit | None = None
+    proven: float | None = None
+    stated_by: str = HOUSE
+    confidence: float | None = None
+    trials: int = 0
+    verdict: Verdict | None = None
+    note: str = ""
+    roc: Roc | None = None
+    pictures: tuple[Picture, ...] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def lower(self) -> float:
+        """What was measured is at least this, with ``confidence``; 0 where nothing was."""
+        return 0.0 if self.measured is None else self.measured.low
+
+    @property
+    def advantage(self) -> float:
+        """How much more was measured than guessing gives."""
+        return 0.0 if self.measured is None else self.measured.value - self.baseline
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether it is better than guessing, by the whole of its interval."""
+        return self.verdict in ("linked", "succeeds")
+
+    @property
+    def title(self) -> str:
+        """What a table of such results is about: a mechanism, or a setting of a system."""
+        return f"{self.subject}: {self.setting}" if self.game == "system" else self.subject
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all but the pictures, under the keys of its game.
+
+        A figure that rests on the word of the user's own code is not "proven".
+        """
+        found: dict[str, Any] = {}
+        for each in _KEYS[self.game].split():
+            key, _, name = each.partition("=")
+            told = name or key
+            found[key] = _json(
+                self.figures[told] if told in self.figures else attrgetter(told)(self)
+            )
+        if self.measure == "epsilon":
+            stated = self.proven
+            found |= {"proven": stated if self.stated_by == HOUSE else None, "stated": stated}
+        if _KEYS[self.game] == _ATTACK:
+            found |= _of_curve(self.roc) | {"more": _json(self.figures), "note": self.note}
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """All results of some games; with probability ``confidence`` at least, all hold together.
+
+    Attributes:
+        subject: what was audited, for its reader.
+        seed: of all randomness.
+        rows: the results.
+        confidence: None where they are no bounds.
+    """
+
+    subject: str
+    seed: int
+    rows: tuple[Result, ...]
+    confidence: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its rows."""
+        return worst(self.rows)
+
+    def of(self, game: Game) -> list[Result]:
+        """Return the results of one game."""
+        return [row for row in self.rows if row.game == game]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``fedldp audit --json`` prints."""
+        return {
+            "subject": self.subject,
+            "verdict": self.verdict,
+            "confidence": self.confidence,
+            "seed": self.seed,
+            "rows": [row.as_json() for row in self.rows],
+        }
+
+
+def worst(rows: Sequence[Result]) -> Verdict:
+    """Return the worst verdict of some results; "ok" where there are none."""
+    found = {row.verdict for row in rows}
+    return next((each for each in _WORST_FIRST if each in found), "ok")
+
+
+def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Verdict:
+    """Return what a bound says of a proven figure and of a claim."""
+    if proven is not None and proven < lower:
+        return "bug"
+    return "claim-broken" if claimed is not None and claimed < lower else "ok"
+
+
+def verdict_of_attack(measure: Measure, measured: Estimate | None, baseline: float) -> Verdict:
+    """Return whether an attack is better than guessing, by the whole of its interval."""
+    if measured is None:
+        return "fails"
+    better = measured.high < baseline if measure == "error" else measured.low > baseline
+    return "succeeds" if better else "fails"
+
+
+def note_of(proven: float | None, lower: float, stated_by: str = HOUSE) -> str:
+    """Return how near a bound is to the proven figure: far is no sign of privacy."""
+    how = "proven" if stated_by == HOUSE else "stated"
+    if proven is None:
+        return f"alone: nothing is {how}"
+    if proven < lower:
+        return f"beyond the {how} figure"
+    if lower == 0:
+        return "nothing shown: a weak attack, too few trials, or a loose proof"
+    if lower >= NEAR * proven:
+        return f"near the {how} figure"
+    return f"far from the {how} figure: a weak attack, too few trials, or a loose proof"
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Estimate):
+        return {"value": value.value, "low": value.low, "high": value.high}
+    if isinstance(value, Mapping):
+        return {key: _json(each) for key, each in value.items()}
+    return value
+
+
+def _of_curve(roc: Roc | None) -> dict[str, Any]:
+    return {
+        "tpr_at": {} if roc is None else {f"{a:g}": _json(t) for a, t in roc.levels},
+        "positives": 0 if roc is None else roc.positives,
+        "negatives": 0 if roc is None else roc.negatives,
+        "roc": [] if roc is None else [list(point) for point in roc.points],
+    }
