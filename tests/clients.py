@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedldp.client.keys import SimulationKeys
-from fedldp.client.store import FolderStore, Trial
+from fedldp.client.store import FolderStore, MemoryStore
 from fedldp.data import Examples
 from fedldp.parts.changes import alone, each_alone
 from fedldp.parts.sides import (
@@ -33,10 +33,9 @@ from fedldp.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
 NOWHERE = Path("no client keeps anything here")
 
 
-def _store(folder: Path) -> FolderStore | Trial:
+def _store(folder: Path) -> FolderStore | MemoryStore:
     """Return a store in a folder; one that is forgotten where there is none."""
-    kept = FolderStore(folder, "run")
-    return Trial(kept) if folder == NOWHERE else kept
+    return MemoryStore() if folder == NOWHERE else FolderStore(folder, "run")
 
 
 def client_of(

@@ -42,13 +42,13 @@ class Store(Protocol):
     def __call__(self, budget: Budget) -> tuple[One, Callable[[], float]]: ...
 
 
-@pytest.fixture(params=["file", "memory", "worker"])
+@pytest.fixture(params=["file", "memory", "keeping", "worker"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     def begin(budget: Budget) -> tuple[One, Callable[[], float]]:
         if request.param == "file":
             file = SqliteLedger(tmp_path / "client.ledger", budget)
             return One(file), file.spent
-        memory = MemoryLedger(budget)
+        memory = MemoryLedger(budget, keeps_answers=request.param == "keeping")
         if request.param == "worker":
             One(memory, 5).release("before", 0, 0, asked("?"), KEYS, lambda: b"keys")
             memory = memory.extract([4, 5])
@@ -286,15 +286,18 @@ def outcome(ledger: One, call: Any) -> Any:
 @given(
     budget=st.builds(Budget, st.sampled_from(["pure", "zcdp", "gdp"]), st.sampled_from([3.0, 6.5])),
     sequence=st.lists(calls, max_size=25),
+    keeps=st.booleans(),
 )
-def test_the_same_calls_have_the_same_outcomes(budget: Budget, sequence: list[Any]) -> None:
+def test_the_same_calls_have_the_same_outcomes(
+    budget: Budget, sequence: list[Any], keeps: bool
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = SqliteLedger(Path(folder) / "client.ledger", budget)
-        memory = MemoryLedger(budget)
+        memory = MemoryLedger(budget, keeps_answers=keeps)
         for call in sequence:
             expected, found = outcome(One(file), call), outcome(One(memory), call)
             if call[0] == "recall" and isinstance(expected, bytes):
-                assert found is None  # no bytes are kept
+                assert found == (expected if keeps else None)
                 assert expected == answer(*call[1:4], asked(call[4]))
             else:
                 assert found == expected

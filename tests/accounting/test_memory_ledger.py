@@ -17,7 +17,7 @@ from tables import DOWNLINK, released
 
 from fedldp.accounting.budget import Budget, Kind, cost
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PureReport, TwoValuedBits
-from fedldp.accounting.ledger import AskedOtherwise, NoLongerKept, OverBudget
+from fedldp.accounting.ledger import AskedOtherwise, NoLongerKept, OverBudget, Place
 from fedldp.accounting.memory_ledger import (
     LARGEST_CLIENT,
     LARGEST_ROUND,
@@ -116,6 +116,24 @@ def test_a_client_that_would_answer_anew_is_refused() -> None:
     with pytest.raises(NoLongerKept, match=r"client 3, run run round 1 .* randomised again"):
         release(ledger, "run", 1, ONE, lambda: b"two")
     assert release(ledger, "run", 1, ONE, lambda: b"one") == b"one"
+
+
+def test_a_client_whose_answer_is_kept_sends_it_again() -> None:
+    ledger = One(MemoryLedger(keeps_answers=True), 3)
+    assert release(ledger, "run", 1, ONE, lambda: b"one") == b"one"
+    assert ledger.recall("run", 1, 0, asked("?")) == b"one"
+    assert release(ledger, "run", 1, ONE, lambda: b"two") == b"one"
+    release(ledger, "run", 2, ONE, lambda: b"two")
+    with pytest.raises(NoLongerKept, match="round 2 was released since"):
+        ledger.recall("run", 1, 0, asked("?"))
+
+
+def test_some_of_many_send_again_what_was_kept() -> None:
+    ledger, place = MemoryLedger(keeps_answers=True), Place("run", 1, 0, asked("?"))
+    ledger.release(place, ONE, [1, 2], lambda: [b"a", b"b"])
+    assert ledger.check(place, ONE, [1, 2, 3]) == [b"a", b"b", None]
+    assert ledger.release(place, ONE, [1, 2, 3], lambda: [b"x", b"b", b"c"]) == [b"a", b"b", b"c"]
+    assert ledger.check(place, ONE, [3, 1]) == [b"c", b"a"]
 
 
 def test_only_answers_of_the_latest_round_are_known() -> None:

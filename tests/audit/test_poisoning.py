@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -135,7 +134,7 @@ def test_a_mechanism_without_a_known_format_is_attacked_by_its_best_report() -> 
 # Influence
 
 
-def test_no_report_of_bits_has_more_influence_than_the_encoding_allows(tmp_path: Path) -> None:
+def test_no_report_of_bits_has_more_influence_than_the_encoding_allows() -> None:
     config = fedldp.recipe("ldp-fl-digits", ranges="fixed", range_radius=0.2, num_clients=20)
     bound = 2 * 0.2 * TwoPoint(1.0).scale / 20
     found = influence(config, DIGITS)
@@ -143,7 +142,7 @@ def test_no_report_of_bits_has_more_influence_than_the_encoding_allows(tmp_path:
     assert found.lower == pytest.approx(bound, rel=1e-5)
     assert found.figures["norm"] == pytest.approx(bound * np.sqrt(650), rel=1e-5)
     assert found.figures["amplification"] == pytest.approx(TwoPoint(1.0).scale)
-    step = Step(config, DIGITS, tmp_path)
+    step = Step(config, DIGITS)
     generator = np.random.default_rng(1)
     honest = step.after(0, step.forged(0, np.ones(650)))
     for _ in range(20):

@@ -75,10 +75,14 @@ class MemoryLedger:
 
     Args:
         budget: of each client, or None to count only.
+        keeps_answers: whether it keeps bytes, too, as a site's ledger does: then the same question
+            is answered with them. For clients whose answers do not follow from a seed; only while
+            this object lives, and not in what ``extract`` gives.
     """
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: Budget | None = None, *, keeps_answers: bool = False) -> None:
         self.budget = budget
+        self._sent: dict[tuple[str, int], dict[Place, bytes]] | None = {} if keeps_answers else None
         self._runs: dict[str, Run] = {}
 
     def count_downlink(self, run: str, round: int, event: Event) -> None:
@@ -143,7 +147,7 @@ class MemoryLedger:
     ) -> list[Verdict]:
         """Return whether each client may release ``event`` now: see ``Ledgers``.
 
-        There are no bytes to return, for none are kept.
+        There are no bytes to return where none are kept.
         """
         places = _checked(place, clients)
         if self._all_may(place, event, places, max_rounds, holds):
@@ -151,8 +155,8 @@ class MemoryLedger:
         found: list[Verdict] = []
         for client in places.tolist():
             try:
-                self._admit(place, event, client, max_rounds, holds)
-                found.append(None)
+                known = self._admit(place, event, client, max_rounds, holds)
+                found.append(self._kept(place, client) if known else None)
             except PrivacyError as error:
                 found.append(error)
         return found
@@ -168,8 +172,8 @@ class MemoryLedger:
         """Charge ``event`` to each client, and return the rows of ``make``: see ``Ledgers``.
 
         The same question again calls ``make`` again, and costs nothing. Of a client whose answer is
-        another than it was there is a NoLongerKept in the place of its row: to send that would be a
-        second release.
+        another than it was there are the bytes that were kept, or else a NoLongerKept, in the place
+        of its row: to send that would be a second release.
 
         Raises:
             ConfigError: ``make`` gave no such rows; nothing was released.
@@ -191,12 +195,15 @@ class MemoryLedger:
         answer = Answer(place.round, place.exchange, place.question, event)
         if not any(before):
             kept.count(places, answer, digests)
+            self._keep(place, places, made)
             return made
         known = np.array(before)
         kept.count(places[~known], answer, np.array(digests, np.uint64)[~known].tolist())
+        new = np.flatnonzero(~known)
+        self._keep(place, places[new], (made[at] for at in new.tolist()))
         sent = kept.answers[place.exchange][kept.rows(places)].tolist()
         return [
-            bytes(row) if one == other else _another(place, client)
+            bytes(row) if one == other else self._again(place, client)
             for client, row, one, other in zip(places.tolist(), flat, digests, sent, strict=True)
         ]
 
@@ -337,6 +344,23 @@ class MemoryLedger:
                     )
                 return event
         return None
+
+    def _keep(self, place: Place, clients: Places, rows: Iterable[Any]) -> None:
+        """Keep what leaves clients, of the latest round of a run, if bytes are kept."""
+        if self._sent is None:
+            return
+        for client, row in zip(clients.tolist(), rows, strict=True):
+            before = self._sent.get((place.run, client), {})
+            latest = {at: sent for at, sent in before.items() if at.round == place.round}
+            self._sent[place.run, client] = {**latest, place: bytes(row)}
+
+    def _kept(self, place: Place, client: int) -> bytes | None:
+        """Return what a client answered to this very question, if bytes are kept."""
+        return None if self._sent is None else self._sent.get((place.run, client), {}).get(place)
+
+    def _again(self, place: Place, client: int) -> bytes | NoLongerKept:
+        kept = self._kept(place, client)
+        return _another(place, client) if kept is None else kept
 
     def _run(self, name: str) -> Run:
         check_run(name)

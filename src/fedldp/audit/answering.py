@@ -10,11 +10,8 @@ done once for each canary and question: whoever knows that order sees no less.
 from __future__ import annotations
 
 import copy
-import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,25 +20,18 @@ from numpy.typing import NDArray
 from fedldp.accounting.accountants import is_idealised, protects_in_training
 from fedldp.accounting.events import Event
 from fedldp.accounting.ledger import (
-    Clients,
-    Holds,
     Ledgers,
-    Place,
-    Released,
-    Rows,
-    Verdict,
-    always,
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.canaries import Canary
+from fedldp.client.keys import TrialKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
+from fedldp.client.store import MemoryStore
 from fedldp.data.examples import Examples
-from fedldp.errors import PrivacyError
 from fedldp.parts.sides import (
-    Arrays,
     Batch,
     Client,
     ClientSide,
@@ -59,99 +49,6 @@ CPU = torch.device("cpu")
 
 _PUBLIC_ORDER = {"batches", "model"}
 """What a step that adds no noise draws from: the order of examples, and dropout."""
-
-
-@dataclass(frozen=True)
-class TrialKeys:
-    """A client's keys in one trial: others in every other one.
-
-    They are seeded; ``streams_simulated`` says of which kind their streams are. ``again`` makes
-    every stream a new one, as a deployment's fresh ones are; else the same purpose has the same.
-    """
-
-    secret: bytes = field(repr=False)
-    streams_simulated: bool
-    again: bool = False
-    simulated: bool = field(default=True, init=False)
-    _drawn: list[None] = field(default_factory=list, init=False, repr=False, compare=False)
-
-    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
-        """Return a stream for one purpose in one exchange of a round."""
-        number = len(self._drawn) if self.again else 0
-        self._drawn.append(None)
-        return self._stream("fresh", round, exchange, purpose, number)
-
-    def kept(self, purpose: str) -> Stream:
-        """Return the stream for a purpose that the client has once in the run."""
-        return self._stream("kept", purpose)
-
-    def _stream(self, *labels: object) -> Stream:
-        text = "/".join(map(str, labels)).encode()
-        key = hashlib.blake2b(text, key=self.secret, digest_size=32).digest()
-        return Stream(key, simulated=self.streams_simulated)
-
-
-class MemoryStore:
-    """What a client keeps, in memory: a ``Store`` for one trial."""
-
-    def __init__(self) -> None:
-        self.made: dict[tuple[str, int | None], Arrays] = {}
-
-    def holds(self, name: str) -> bool:
-        """Return whether arrays are kept as ``name`` for the run."""
-        return (name, None) in self.made
-
-    def known(self, name: str, round: int | None = None) -> Arrays | None:
-        """Return the arrays kept as ``name``, if there are any."""
-        return self.made.get((name, round))
-
-    def arrays(self, name: str, make: Any, *, round: int | None = None) -> Arrays:
-        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them."""
-        if (name, round) not in self.made:
-            self.made[name, round] = make()
-            if round is not None:
-                self.made = {at: v for at, v in self.made.items() if at[1] in (None, round)}
-        return self.made[name, round]
-
-
-class KeepingLedger:
-    """A client's ledger that keeps the bytes it released, as the one of a deployment does.
-
-    Args:
-        ledger: of the client; one in memory keeps none, and so cannot answer the same again where
-            every stream is a new one.
-    """
-
-    def __init__(self, ledger: Ledgers) -> None:
-        self._ledger = ledger
-        self._released: dict[Place, bytes] = {}
-
-    def check(
-        self,
-        place: Place,
-        event: Event,
-        clients: Clients,
-        max_rounds: int | None = None,
-        holds: Holds = always,
-    ) -> list[Verdict]:
-        """Return whether the client may release ``event`` now; see ``Ledgers``."""
-        (found,) = self._ledger.check(place, event, clients, max_rounds, holds)
-        return [self._released.get(place) if found is None else found]
-
-    def release(
-        self,
-        place: Place,
-        event: Event,
-        clients: Clients,
-        make: Callable[[], Rows],
-        max_rounds: int | None = None,
-    ) -> Released:
-        """Charge ``event``, and keep and return the bytes; see ``Ledgers``."""
-        released = self._ledger.release(place, event, clients, make, max_rounds)
-        (row,) = released
-        if not isinstance(row, PrivacyError):
-            self._released[place] = bytes(row)
-        return released
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +246,7 @@ class Host:
             trains: whether it trains for every question, also where it need not.
         """
         if ledger is None:
-            ledger = KeepingLedger(MemoryLedger())
+            ledger = MemoryLedger(keeps_answers=True)
         once = not trains and (self.trains_once or canary.change is not None)
         step: LocalUpdate = _Trained(self, canary) if once else self.side.step
         return ClientRuntime.of_one(

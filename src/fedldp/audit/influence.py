@@ -9,10 +9,9 @@ have no furthest report: there, half of the modulus is tried, as more might wrap
 
 from __future__ import annotations
 
-import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.audit.forging import FACTOR, Forger, made_of
 from fedldp.audit.results import Estimate, Result
 from fedldp.client.keys import SimulationKeys
-from fedldp.client.store import FolderStore
+from fedldp.client.store import MemoryStore
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.parts.changes import alone
 from fedldp.parts.sides import Encoder, Sender, State
@@ -42,9 +41,8 @@ def influence(config: RunConfig, problem: Problem) -> Result:
     expectation: None where no mechanism makes reports.
     """
     settled = config.settled(draws_of_seed(config.seed))
-    with tempfile.TemporaryDirectory() as folder:
-        step = Step(settled, problem, Path(folder))
-        return max((step.influence(place) for place in step.kinds), key=lambda one: one.lower)
+    step = Step(settled, problem)
+    return max((step.influence(place) for place in step.kinds), key=lambda one: one.lower)
 
 
 class Step:
@@ -53,11 +51,11 @@ class Step:
     Args:
         config: the settled configuration.
         problem: the shape of its data.
-        folder: for what clients keep.
     """
 
-    def __init__(self, config: RunConfig, problem: Problem, folder: Path) -> None:
-        self._config, self._folder = config, folder
+    def __init__(self, config: RunConfig, problem: Problem) -> None:
+        self._config = config
+        self._stores: defaultdict[int, MemoryStore] = defaultdict(MemoryStore)
         self._draws = draws_of_seed(config.seed)
         self._server = config.inner_server(problem)
         self._summing = config.summing(problem) if config.always_summed else None
@@ -137,5 +135,5 @@ class Step:
             num_examples=Sensitive(1),
             fresh=partial(keys.fresh, 1, 0),
             kept=keys.kept,
-            store=FolderStore(self._folder / f"client-{client}", "audit", lasting=False),
+            store=self._stores[client],
         )

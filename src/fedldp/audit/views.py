@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Adversary
-from fedldp.audit.answering import RUN, Host, MemoryStore, TrialKeys
+from fedldp.audit.answering import RUN, Host
 from fedldp.audit.canaries import Canary, Pair
 from fedldp.audit.seen import Draws
+from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime
+from fedldp.client.store import MemoryStore
 from fedldp.parts.changes import alone
 from fedldp.parts.sides import Ask, Draw, Sender, State
 from fedldp.randomness import KEY_BYTES, Stream

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.answering import RUN, Host, TrialKeys
+from fedldp.audit.answering import RUN, Host
 from fedldp.audit.canaries import Canary
 from fedldp.audit.one_run import best_lower
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.audit.seen import Keys
 from fedldp.audit.views import View
+from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data.examples import Examples
 from fedldp.parts.sides import State

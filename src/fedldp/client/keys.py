@@ -8,6 +8,7 @@ several rounds for the price of one.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -90,6 +91,42 @@ class SecretKeys:
     def kept(self, purpose: str) -> Stream:
         """Return the stream derived from the secret for this run and purpose; see ``Keys``."""
         return Stream.derived(self.secret, "client", self.run, purpose)
+
+
+@dataclass(frozen=True)
+class TrialKeys:
+    """The keys of a client that is played in many trials, each with a secret of its own.
+
+    They follow from the secret, so that a trial can be repeated, and yet their streams are of a
+    deployment's kind where that is asked for: a mechanism then draws as it does there.
+
+    Attributes:
+        secret: 32 bytes of the trial.
+        streams_simulated: of which kind the streams are.
+        again: whether every stream is a new one, as fresh ones of a deployment are; else the same
+            purpose has the same.
+    """
+
+    secret: bytes = field(repr=False)
+    streams_simulated: bool
+    again: bool = False
+    simulated: bool = field(default=True, init=False)
+    _drawn: list[None] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
+        """Return a stream for one purpose in one exchange of a round; see ``Keys``."""
+        number = len(self._drawn) if self.again else 0
+        self._drawn.append(None)
+        return self._stream("fresh", round, exchange, purpose, number)
+
+    def kept(self, purpose: str) -> Stream:
+        """Return the stream for a purpose that the client has once in the run; see ``Keys``."""
+        return self._stream("kept", purpose)
+
+    def _stream(self, *labels: object) -> Stream:
+        text = "/".join(map(str, labels)).encode()
+        key = hashlib.blake2b(text, key=self.secret, digest_size=KEY_BYTES).digest()
+        return Stream(key, simulated=self.streams_simulated)
 
 
 def read_secret(path: Path) -> bytes:

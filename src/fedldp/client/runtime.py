@@ -41,7 +41,7 @@ from fedldp.accounting.ledger import (
 )
 from fedldp.client.keys import Keys
 from fedldp.client.policy import Policy
-from fedldp.client.store import Trial
+from fedldp.client.store import MemoryStore
 from fedldp.data.examples import Examples
 from fedldp.errors import FedldpError, PrivacyError, RunError, WireError
 from fedldp.parts.changes import check_shape, rows_of
@@ -440,7 +440,7 @@ class _Asked:
         trial = replace(
             members.senders([index], broadcast.round, self.question.exchange),
             fresh=lambda purpose: [nothing],
-            store=lambda place: Trial(members.store(index)),
+            store=lambda place: MemoryStore(members.store(index)),
         )
         try:
             cohort.encoder(_no_update(broadcast, 1), broadcast, trial)

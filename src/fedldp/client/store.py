@@ -9,7 +9,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from operator import methodcaller
 from pathlib import Path
 
@@ -136,31 +135,42 @@ class FolderStore:
                 shutil.rmtree(old, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A store as an encoder sees it that is tried out: it reads ``kept``, and keeps nothing.
+class MemoryStore:
+    """What a client keeps, in memory: for clients that are played, and for encoders tried out.
 
-    Attributes:
-        kept: the client's own.
+    Args:
+        kept: what is read where nothing was made here, such as the client's own; it is not changed.
     """
 
-    kept: Store
-    made: dict[tuple[str, int | None], Arrays] = field(default_factory=dict)
+    def __init__(self, kept: Store | None = None) -> None:
+        self._kept = kept
+        self.made: dict[tuple[str, int | None], Arrays] = {}
 
     def holds(self, name: str) -> bool:
         """Return whether arrays are kept as ``name`` for the run."""
-        return self.known(name) is not None
+        return (name, None) in self.made or (self._kept is not None and self._kept.holds(name))
 
     def known(self, name: str, round: int | None = None) -> Arrays | None:
         """Return the arrays kept as ``name``, if there are any."""
         found = self.made.get((name, round))
-        return self.kept.known(name, round) if found is None else found
+        if found is None and self._kept is not None:
+            return self._kept.known(name, round)
+        return found
 
     def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
-        """Return the arrays kept as ``name``; where there are none, ``make`` them."""
+        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
+
+        What is kept for a ``round`` goes once something is kept for a later one.
+        """
         found = self.known(name, round)
         if found is None:
             found = self.made[name, round] = make()
+            if round is not None:
+                self.made = {
+                    at: arrays
+                    for at, arrays in self.made.items()
+                    if at[1] is None or at[1] >= round
+                }
         return found
 
 

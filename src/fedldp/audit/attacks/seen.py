@@ -25,7 +25,7 @@ from fedldp.algorithms.release import Encoder
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import FolderStore, Trial
+from fedldp.client.store import MemoryStore
 from fedldp.data import Dataset, Examples, Shares
 from fedldp.errors import ConfigError
 from fedldp.mechanisms.none import Plain
@@ -249,7 +249,7 @@ class World:
                 layout=self.config.layout(self.problem),
             ),
             keys=SimulationKeys(self.number(number), self.client),
-            store=Trial(FolderStore(Path("nothing is kept here"), RUN)),
+            store=MemoryStore(),
             ledgers=MemoryLedger(None if budget is None else budget.budget()),
         )
 
