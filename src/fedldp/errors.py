@@ -17,6 +17,26 @@ class PrivacyError(FedldpError):
     """A value may not be released: nothing has left the client."""
 
 
+class OverBudget(PrivacyError):
+    """The budget does not cover the event, or no budget does: nothing is proven for it."""
+
+
+class AskedOtherwise(PrivacyError):
+    """The same (run, round, exchange) was released for another question, or as another event."""
+
+
+class NoLongerKept(PrivacyError):
+    """A later round was released, so nothing of this one is kept any more."""
+
+
+class OutOfTurn(PrivacyError):
+    """The run has been answered in as many rounds as what is released is protected for."""
+
+
+class LedgerUnusable(PrivacyError):
+    """The ledger is damaged, locked, of another version, or cannot be written."""
+
+
 class WireError(FedldpError):
     """A message is malformed, of another version, or no answer to the question that was asked."""
 

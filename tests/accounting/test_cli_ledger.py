@@ -17,9 +17,9 @@ from ledgers import PLENTY, asked, filled, fresh, release
 from fedldp import cli
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import PureReport, TwoValuedBits
-from fedldp.accounting.ledger import LedgerUnusable, OverBudget
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.cli.ledger import ledger_app
+from fedldp.errors import LedgerUnusable, OverBudget
 
 
 @pytest.fixture

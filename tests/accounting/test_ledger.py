@@ -25,10 +25,16 @@ from fedldp.accounting.events import (
     SampledGaussian,
     TwoValuedBits,
 )
-from fedldp.accounting.ledger import AskedOtherwise, LedgerUnusable, NoLongerKept, OverBudget
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.errors import (
+    AskedOtherwise,
+    ConfigError,
+    LedgerUnusable,
+    NoLongerKept,
+    OverBudget,
+    PrivacyError,
+)
 
 IDEAL = PureReport(epsilon=1.0, idealised=True)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)

@@ -25,10 +25,9 @@ from fedldp.accounting.events import (
     PureReport,
     TwoValuedBits,
 )
-from fedldp.accounting.ledger import AskedOtherwise, NoLongerKept, OverBudget
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.errors import ConfigError, FedldpError
+from fedldp.errors import AskedOtherwise, ConfigError, FedldpError, NoLongerKept, OverBudget
 
 FEATURES = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
 LABELS = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="labels")

@@ -17,8 +17,8 @@ import pytest
 from ledgers import ONE, PLENTY, apart, digest, filled, forks, fresh, never, patched, release
 
 from fedldp.accounting.budget import Budget
-from fedldp.accounting.ledger import LedgerUnusable, OverBudget
 from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.errors import LedgerUnusable, OverBudget
 
 
 @pytest.fixture

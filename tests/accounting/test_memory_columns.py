@@ -26,16 +26,17 @@ from fedldp.accounting.events import (
     PureReport,
     TwoValuedBits,
 )
-from fedldp.accounting.ledger import (
+from fedldp.accounting.ledger import Place, Verdict
+from fedldp.accounting.memory_ledger import LARGEST_CLIENT, MemoryLedger, Run
+from fedldp.errors import (
     AskedOtherwise,
+    ConfigError,
+    FedldpError,
     NoLongerKept,
     OutOfTurn,
     OverBudget,
-    Place,
-    Verdict,
+    PrivacyError,
 )
-from fedldp.accounting.memory_ledger import LARGEST_CLIENT, MemoryLedger, Run
-from fedldp.errors import ConfigError, FedldpError, PrivacyError
 from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 

@@ -17,7 +17,7 @@ from tables import DOWNLINK, released
 
 from fedldp.accounting.budget import Budget, Kind, cost
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PureReport, TwoValuedBits
-from fedldp.accounting.ledger import AskedOtherwise, NoLongerKept, OverBudget, Place
+from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import (
     LARGEST_CLIENT,
     LARGEST_ROUND,
@@ -25,7 +25,7 @@ from fedldp.accounting.memory_ledger import (
     pack_indices,
     unpack_indices,
 )
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
 
 OTHER = TwoValuedBits(epsilon=0.5, coordinates=3)
 

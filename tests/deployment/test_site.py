@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from worlds import World, bits, make_world
 
-from fedldp.accounting.ledger import LedgerUnusable
 from fedldp.bounding import Ranges
 from fedldp.deployment import sites
 from fedldp.deployment.frames import LENGTH, read_frame, write_frame
@@ -35,7 +34,7 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
-from fedldp.errors import ConfigError, FedldpError
+from fedldp.errors import ConfigError, FedldpError, LedgerUnusable
 from fedldp.wire import (
     Broadcast,
     Question,

@@ -34,9 +34,8 @@ from fedldp.accounting.events import (
     within,
 )
 from fedldp.accounting.gaussian import pure_rho, pure_squared_mu, shares_mu
-from fedldp.accounting.ledger import OverBudget
 from fedldp.accounting.subsampled import SampledRelease, fixed_size_sample, poisson_sample
-from fedldp.errors import ConfigError
+from fedldp.errors import ConfigError, OverBudget
 
 E = TypeVar("E", bound=Event)
 

@@ -34,8 +34,7 @@ from fedldp.accounting.accountants import (
 )
 from fedldp.accounting.check import check_not_negative, round_up
 from fedldp.accounting.events import Event
-from fedldp.accounting.ledger import AskedOtherwise, OverBudget
-from fedldp.errors import ConfigError
+from fedldp.errors import AskedOtherwise, ConfigError, OverBudget
 
 
 @dataclass(frozen=True)

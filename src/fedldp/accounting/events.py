@@ -12,10 +12,8 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from fedldp.accounting.check import strict_count, strict_flag, strict_number, strict_text
+from fedldp.accounting.gaussian import SMALLEST_SHARE
 from fedldp.errors import ConfigError
-
-SMALLEST_SHARE = 64
-"""The least variance of a ``GaussianShare``: a deviation of 8 steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,9 +27,11 @@ from fedldp.accounting.check import (
     check_positive,
     round_up,
 )
-from fedldp.accounting.events import SMALLEST_SHARE
 from fedldp.accounting.solve import minimise, solve
 from fedldp.errors import ConfigError
+
+SMALLEST_SHARE = 64
+"""The least variance of a client's share of Gaussian noise: a deviation of 8 steps."""
 
 _ROUNDING = 2.0**-50
 _ROUNDING_VARIANCE = 16

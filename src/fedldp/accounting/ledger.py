@@ -14,33 +14,13 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.check import check_count
 from fedldp.accounting.events import Event
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.errors import ConfigError, NoLongerKept, OutOfTurn, PrivacyError
 
 QUESTION_BYTES = 32
 """A question is known by its SHA-256 digest."""
 
 LARGEST_RUN = 200
 LARGEST_ROUND = 2**63 - 1  # of SQLite's integers; the same for an exchange
-
-
-class OverBudget(PrivacyError):
-    """The budget does not cover the event, or no budget does: nothing is proven for it."""
-
-
-class AskedOtherwise(PrivacyError):
-    """The same (run, round, exchange) was released for another question, or as another event."""
-
-
-class NoLongerKept(PrivacyError):
-    """A later round was released, so nothing of this one is kept any more."""
-
-
-class OutOfTurn(PrivacyError):
-    """The run has been answered in as many rounds as what is released is protected for."""
-
-
-class LedgerUnusable(PrivacyError):
-    """The ledger is damaged, locked, of another version, or cannot be written."""
 
 
 class Place(NamedTuple):

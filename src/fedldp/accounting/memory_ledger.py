@@ -26,10 +26,8 @@ from fedldp.accounting.check import check_count
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.ledger import (
     QUESTION_BYTES,
-    AskedOtherwise,
     Clients,
     Holds,
-    NoLongerKept,
     Place,
     Released,
     Rows,
@@ -42,7 +40,7 @@ from fedldp.accounting.ledger import (
     went_back,
 )
 from fedldp.accounting.releases import WORD, Block, Releases, Words, blocks_of
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
 
 Places = NDArray[np.int64]
 """Indices of clients, or the rows where they stand."""

@@ -20,12 +20,8 @@ from fedldp.accounting.accountants import from_record, is_idealised
 from fedldp.accounting.budget import Budget, draws_once, price, total_of
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.ledger import (
-    AskedOtherwise,
     Clients,
     Holds,
-    LedgerUnusable,
-    NoLongerKept,
-    OverBudget,
     Place,
     Rows,
     Verdict,
@@ -35,7 +31,15 @@ from fedldp.accounting.ledger import (
     lost_draws,
     went_back,
 )
-from fedldp.errors import ConfigError, FedldpError, PrivacyError
+from fedldp.errors import (
+    AskedOtherwise,
+    ConfigError,
+    FedldpError,
+    LedgerUnusable,
+    NoLongerKept,
+    OverBudget,
+    PrivacyError,
+)
 
 _VERSION = 2
 _SCHEMA = f"""

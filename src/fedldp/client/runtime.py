@@ -29,21 +29,22 @@ import numpy as np
 from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.budget import draws_once
 from fedldp.accounting.events import Event
-from fedldp.accounting.ledger import (
-    AskedOtherwise,
-    Ledgers,
-    LedgerUnusable,
-    NoLongerKept,
-    OutOfTurn,
-    OverBudget,
-    Place,
-    Rows,
-)
+from fedldp.accounting.ledger import Ledgers, Place, Rows
 from fedldp.client.keys import Keys
 from fedldp.client.policy import Policy
 from fedldp.client.store import MemoryStore
 from fedldp.data.examples import Examples
-from fedldp.errors import FedldpError, PrivacyError, RunError, WireError
+from fedldp.errors import (
+    AskedOtherwise,
+    FedldpError,
+    LedgerUnusable,
+    NoLongerKept,
+    OutOfTurn,
+    OverBudget,
+    PrivacyError,
+    RunError,
+    WireError,
+)
 from fedldp.parts.changes import check_shape, rows_of
 from fedldp.parts.sides import (
     Arrays,
