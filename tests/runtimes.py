@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from clients import EachAlone
 
-from fedldp.accounting.budget import Budget, cost
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import Event
 from fedldp.accounting.ledger import Ledgers
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.prices import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.release import Encoder, Release

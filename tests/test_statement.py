@@ -17,7 +17,6 @@ from tables import DOWNLINK, released
 
 import fedldp
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import cost
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -37,6 +36,7 @@ from fedldp.accounting.guarantees import (
 )
 from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.prices import cost
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import statement
 from fedldp.errors import ConfigError

@@ -30,7 +30,7 @@ from fedldp.accounting.accountants import (
     releases_nothing,
     sent_in_clear,
 )
-from fedldp.accounting.budget import Budget, cost, price
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -46,6 +46,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees, summing_guarantees
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.prices import cost, price
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.audit.efforts import QUICK

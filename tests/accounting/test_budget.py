@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from fedldp.accounting.budget import Budget, Kind, cost
+from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import GaussianReport, InClear, PureReport, TwoValuedBits
+from fedldp.accounting.prices import cost
 from fedldp.errors import ConfigError
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ledgers import ONE, never, release
 
 from fedldp.accounting.accountants import ACCOUNTANTS, from_record, is_idealised
-from fedldp.accounting.budget import Budget, Kind, cost, price
+from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -33,6 +33,7 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.prices import cost, price
 from fedldp.errors import ConfigError, FedldpError
 
 IDEAL = PureReport(epsilon=1.0, idealised=True)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledgers import ONE, One, asked, never
 
-from fedldp.accounting.budget import Budget, draws_once, price
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -28,6 +28,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.ledger import Place, Verdict
 from fedldp.accounting.memory_ledger import LARGEST_CLIENT, MemoryLedger, Run
+from fedldp.accounting.prices import draws_once, price
 from fedldp.errors import (
     AskedOtherwise,
     ConfigError,

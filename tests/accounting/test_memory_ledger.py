@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ledgers import KEYS, ONE, One, asked, fresh, never, release
 from tables import DOWNLINK, released
 
-from fedldp.accounting.budget import Budget, Kind, cost
+from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PureReport, TwoValuedBits
 from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import (
@@ -25,6 +25,7 @@ from fedldp.accounting.memory_ledger import (
     pack_indices,
     unpack_indices,
 )
+from fedldp.accounting.prices import cost
 from fedldp.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
 
 OTHER = TwoValuedBits(epsilon=0.5, coordinates=3)

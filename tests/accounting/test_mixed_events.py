@@ -9,7 +9,6 @@ import pytest
 from tables import DOWNLINK, Table, released
 
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import cost
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -24,6 +23,7 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE, SECRET
+from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
 from fedldp.errors import ConfigError, PrivacyError
 

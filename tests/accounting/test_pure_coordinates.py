@@ -13,7 +13,7 @@ from ledgers import One
 from tables import released
 
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import Budget, cost
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.compose import two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.events import (
     DrawnOnce,
@@ -26,6 +26,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.errors import ConfigError
 

@@ -12,7 +12,7 @@ from accounting_oracles import one_line
 from tables import DOWNLINK, released
 
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import Budget, Kind, cost
+from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -24,6 +24,7 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, SECRET, local_guarantees, sampled_guarantee
+from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import TRUSTED, statement
 from fedldp.accounting.subsampled import (
     poisson_gaussian_epsilon,

@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import cost
 from fedldp.accounting.events import (
     GaussianShare,
     to_record,
 )
 from fedldp.accounting.gaussian import gaussian_delta, gaussian_epsilon, shares_mu
 from fedldp.accounting.guarantees import DISCRETE, local_guarantees, summing_guarantees
+from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import SumInPath, statement
 from fedldp.errors import ConfigError

@@ -16,7 +16,7 @@ from ledgers import release
 
 import fedldp
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import Budget, cost
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.compose import (
     telling_epsilon,
     telling_lower,
@@ -35,6 +35,7 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees
+from fedldp.accounting.prices import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.mechanisms.k_rr import KRR

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from runtimes import MeanStep, Site, answer_of, examples_of, question
 
 import fedldp
-from fedldp.accounting.budget import Budget, cost
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.guarantees import local_guarantees
+from fedldp.accounting.prices import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.settings import ClientBudget

@@ -34,10 +34,10 @@ from samples import first_of_each
 from tables import table_of
 
 import fedldp
-from fedldp.accounting.budget import cost
 from fedldp.accounting.events import Event, NoData
 from fedldp.accounting.ledger import Ledgers, Place
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.accounting.prices import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.settings import ClientBudget, Target
 from fedldp.errors import ConfigError, PrivacyError

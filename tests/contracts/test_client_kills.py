@@ -27,7 +27,7 @@ from halves import (
 )
 from samples import first_of_each
 
-from fedldp.accounting.budget import cost
+from fedldp.accounting.prices import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.runtime import ClientRuntime
 from fedldp.parts.sides import ClientSide

@@ -17,9 +17,10 @@ import pytest
 
 import fedldp
 from fedldp.accounting.accountants import Kind, from_record
-from fedldp.accounting.budget import Budget, price
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import PureReport, to_record
 from fedldp.accounting.ledger import Place
+from fedldp.accounting.prices import price
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.deployment.agreement import check_stated, read_agreement
 from fedldp.deployment.messages import Answered, Stranger, read_by_server

@@ -18,7 +18,7 @@ from samples import some
 from scripted import Scripted
 
 from fedldp.accounting.bits import ldpfl_epsilon
-from fedldp.accounting.budget import cost
+from fedldp.accounting.prices import cost
 from fedldp.errors import ConfigError, PrivacyError
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms import _bits as bits_module

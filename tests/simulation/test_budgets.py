@@ -15,7 +15,7 @@ from tables import Table, released
 from workers import forked_workers
 
 import fedldp
-from fedldp.accounting.budget import cost
+from fedldp.accounting.prices import cost
 from fedldp.data import Examples
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate

@@ -18,8 +18,8 @@ from clients import client_of
 from neighbours import PROBLEM, SMALL, halves, images
 from numpy.typing import NDArray
 
-from fedldp.accounting.budget import cost
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
+from fedldp.accounting.prices import cost
 from fedldp.client.keys import SecretKeys
 from fedldp.data import load_dataset, partition
 from fedldp.errors import ConfigError

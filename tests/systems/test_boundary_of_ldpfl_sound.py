@@ -16,9 +16,9 @@ from clients import client_of, trained
 from neighbours import PROBLEM, SMALL, halves, images, lines, with_another
 from numpy.typing import NDArray
 
-from fedldp.accounting.budget import cost
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureReport, Several
 from fedldp.accounting.guarantees import IDEALISED, ONCE
+from fedldp.accounting.prices import cost
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.data import Dataset, Examples, partition
 from fedldp.errors import ConfigError, RunError

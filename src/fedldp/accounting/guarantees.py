@@ -29,7 +29,6 @@ from fedldp.accounting.accountants import (
     summed_loss,
     unfolded,
 )
-from fedldp.accounting.budget import cost
 from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.accounting.compose import (
     LARGEST_EPSILON,
@@ -40,6 +39,7 @@ from fedldp.accounting.compose import (
 )
 from fedldp.accounting.events import Event
 from fedldp.accounting.gaussian import compose_mu, compose_rho, gaussian_epsilon, zcdp_epsilon
+from fedldp.accounting.prices import cost
 from fedldp.accounting.shuffle import LARGEST_EPSILON as LARGEST_SHUFFLED
 from fedldp.accounting.shuffle import (
     clones_epsilon,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import Kind, from_record, releases_nothing
-from fedldp.accounting.budget import Budget, draws_once, price, price_of_run
+from fedldp.accounting.budget import Budget
 from fedldp.accounting.check import check_count
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.ledger import (
@@ -39,6 +39,7 @@ from fedldp.accounting.ledger import (
     lost_draws,
     went_back,
 )
+from fedldp.accounting.prices import draws_once, price, price_of_run
 from fedldp.accounting.releases import WORD, Block, Releases, Words, blocks_of
 from fedldp.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
 

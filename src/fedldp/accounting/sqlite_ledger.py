@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.accountants import from_record, is_idealised
-from fedldp.accounting.budget import Budget, draws_once, price, total_of
+from fedldp.accounting.budget import Budget, total_of
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.ledger import (
     Clients,
@@ -31,6 +31,7 @@ from fedldp.accounting.ledger import (
     lost_draws,
     went_back,
 )
+from fedldp.accounting.prices import draws_once, price
 from fedldp.errors import (
     AskedOtherwise,
     ConfigError,

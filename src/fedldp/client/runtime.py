@@ -27,9 +27,9 @@ from typing import Protocol, Self
 import numpy as np
 
 from fedldp.accounting.accountants import is_idealised
-from fedldp.accounting.budget import draws_once
 from fedldp.accounting.events import Event
 from fedldp.accounting.ledger import Ledgers, Place, Rows
+from fedldp.accounting.prices import draws_once
 from fedldp.client.keys import Keys
 from fedldp.client.policy import Policy
 from fedldp.client.store import MemoryStore

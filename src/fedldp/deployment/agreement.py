@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedldp.accounting.accountants import sent_in_clear
-from fedldp.accounting.budget import draws_once
 from fedldp.accounting.events import Event
+from fedldp.accounting.prices import draws_once
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.shown import number
 from fedldp.accounting.statement import SumInPath, upgraded

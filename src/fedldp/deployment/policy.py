@@ -33,7 +33,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.accountants import Kind
-from fedldp.accounting.budget import Budget, price, total_of
+from fedldp.accounting.budget import Budget, total_of
+from fedldp.accounting.prices import price
 from fedldp.algorithms._refusals import describe
 from fedldp.checked import Checked
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement

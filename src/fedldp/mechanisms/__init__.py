@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import ACCOUNTANTS, UNITS, Normal, loss_of
-from fedldp.accounting.budget import cost
 from fedldp.accounting.events import Event
+from fedldp.accounting.prices import cost
 from fedldp.bounding import check_releasable
 from fedldp.errors import ConfigError, PrivacyError, RunError, UnfitEvent
 from fedldp.mechanisms._packed import add_ones, count_ones, packed_bytes
