@@ -27,7 +27,7 @@ import fedldp
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
 from fedldp.algorithms.presets.fedavg import fedavg
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
 from fedldp.systems import RunConfig
 from fedldp.systems.ldp_fl import LdpFlConfig
 

@@ -17,9 +17,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from fedldp.bounding import Ranges
+from fedldp.core.bounding import Ranges
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.randomness import Stream
 
 EPSILON, CENTER, RADIUS = 1.0, 0.0, 0.075
 REPETITIONS = 15

@@ -34,12 +34,12 @@ from fedldp.client.keys import Keys, SecretKeys, SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, Shares, load_dataset
-from fedldp.errors import PrivacyError
 from fedldp.mechanisms import mechanisms
 from fedldp.parts.sides import ClientSide
 from fedldp.parts.tensors import one_thread
-from fedldp.randomness import Stream
 from fedldp.recipes import recipes
 from fedldp.server.keys import draws_of_seed
 from fedldp.settings import from_mapping, to_toml

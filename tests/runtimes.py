@@ -19,11 +19,11 @@ from fedldp.accounting.prices import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.release import Encoder, Release
-from fedldp.bounding import Ranges
 from fedldp.client.keys import SecretKeys, SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
+from fedldp.core.bounding import Ranges
 from fedldp.data import Examples
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.two_point import TwoPoint

@@ -6,13 +6,13 @@ import torch
 from clients import clients_of, trained
 from torch import nn
 
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
-from fedldp.errors import ConfigError
 from fedldp.models import build_model
 from fedldp.parts.batched_sgd import GROUP, epochs_of, padded
 from fedldp.parts.local_sgd import LocalSgd, batches
 from fedldp.parts.tensors import read_weights
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Question, pack_question, read_question
 
 SIZES = (14, 3, 20)

@@ -15,9 +15,9 @@ from rich.console import Console
 
 import fedldp
 from fedldp.cli import run as cli_run
+from fedldp.core.errors import ConfigError, DataMissing, RunError
 from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES
-from fedldp.errors import ConfigError, DataMissing, RunError
 from fedldp.evaluating import predict
 from fedldp.reporting.progress import RunProgress, duration
 from fedldp.reporting.record import check_replaceable

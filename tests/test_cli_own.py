@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fedldp
+from fedldp.core.errors import ConfigError
 from fedldp.deployment.statement import stated
-from fedldp.errors import ConfigError
 from fedldp.settings import read_toml, to_toml
 from fedldp.simulation.plan import plan
 from fedldp.sweeping.one_run import Means, Order, carry_out

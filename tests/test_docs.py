@@ -22,9 +22,9 @@ import typer
 
 import fedldp
 from fedldp.cli import app
-from fedldp.errors import FedldpError
+from fedldp.core.errors import FedldpError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import mechanisms
-from fedldp.randomness import Stream
 from fedldp.recipes import recipes
 from fedldp.server.keys import draws_of_seed
 from fedldp.settings import resolve

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from fedldp.checked import LEFT_OUT, Checked
+from fedldp.core.checked import LEFT_OUT, Checked
 from fedldp.systems import with_left_out
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.models import (
     Conv,
     Dense,

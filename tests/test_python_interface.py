@@ -15,7 +15,7 @@ import pytest
 from documents import document
 
 import fedldp
-from fedldp.errors import ConfigError, FedldpError, RunError
+from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.recipes import find_recipe
 from fedldp.server.loop import Round
 from fedldp.settings import to_toml

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fedldp.recipes
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import Expected, Source, find_recipe, recipes
 
 NUMBER = r"(\d+(?:\.\d+)?)"

@@ -37,7 +37,9 @@ except SystemExit as end:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["models", "data", "randomness", "registry", "wire", "mechanisms"])
+@pytest.mark.parametrize(
+    "name", ["models", "data", "core.randomness", "core.registry", "wire", "mechanisms"]
+)
 def test_importing_a_part_does_not_import_what_training_needs(name: str) -> None:
     assert loaded_by(f"import fedldp.{name}") & TRAINING == set()
 

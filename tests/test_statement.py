@@ -37,9 +37,9 @@ from fedldp.accounting.guarantees import (
 from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost
-from fedldp.accounting.shown import number
 from fedldp.accounting.statement import statement
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
 from fedldp.mechanisms import mechanisms
 from fedldp.recipes import recipes
 from fedldp.reporting.text import explain

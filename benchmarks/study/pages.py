@@ -13,7 +13,7 @@ from benchmarks.study.contestants import CONTESTANTS, UNPROTECTED, System
 from benchmarks.study.measuring import CLIENTS, EPSILONS, STUDY, cells
 from benchmarks.study.tasks import TASKS
 from fedldp.comparing import Cell, Row
-from fedldp.errors import FedldpError
+from fedldp.core.errors import FedldpError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedldp.errors import FedldpError
+from fedldp.core.errors import FedldpError
 
 if TYPE_CHECKING:
     from fedldp.api import account, load, recipe, resume, run

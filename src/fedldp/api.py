@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import SOURCES
-from fedldp.errors import ConfigError
 from fedldp.reporting.record import RunFolder, unused
 from fedldp.reporting.statement import Statement
 from fedldp.server.loop import Round

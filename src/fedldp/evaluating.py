@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.statement import HELD_OUT
+from fedldp.core.errors import ConfigError, DataMissing, RunError
+from fedldp.core.randomness import Stream
 from fedldp.data import Columns, Examples, load_examples, load_features, standardised
 from fedldp.data.sources import SOURCES
-from fedldp.errors import ConfigError, DataMissing, RunError
-from fedldp.randomness import Stream
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, scores

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms._refusals import shown
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig, find_system
 from fedldp.systems._described import commented_toml

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedldp.errors import FedldpError
+from fedldp.core.errors import FedldpError
 
 mp.mp.dps = 40
 

@@ -17,7 +17,7 @@ from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import Event, NoData, PureReport
 from fedldp.accounting.ledger import Ledgers, Place
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
 
 ONE = PureReport(epsilon=1.0)
 KEYS = NoData(what="public keys")

@@ -51,7 +51,7 @@ from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import audit, questions_of
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.two_point import TwoPoint
 
 # Ledgers and run folders hold these names. They stay, whatever becomes of the classes.

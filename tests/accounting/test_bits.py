@@ -23,7 +23,7 @@ from fedldp.accounting.bits import (
 )
 from fedldp.accounting.compose import two_valued_epsilon
 from fedldp.accounting.gaussian import gaussian_epsilon
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 PROBABILITIES = st.floats(1e-9, 1 - 1e-9)
 

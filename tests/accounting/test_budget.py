@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import GaussianReport, InClear, PureReport, TwoValuedBits
 from fedldp.accounting.prices import cost
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 def test_costs() -> None:

@@ -19,7 +19,7 @@ from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import PureReport, TwoValuedBits
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.cli.ledger import ledger_app
-from fedldp.errors import LedgerUnusable, OverBudget
+from fedldp.core.errors import LedgerUnusable, OverBudget
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from fedldp.accounting.compose import (
 )
 from fedldp.accounting.losses import two_valued_losses
 from fedldp.accounting.losses_grid import compose_lower, compose_upper
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 EPSILONS = st.floats(1e-4, 20)
 COUNTS = st.integers(1, 300)

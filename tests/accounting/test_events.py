@@ -34,7 +34,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost, price
-from fedldp.errors import ConfigError, FedldpError
+from fedldp.core.errors import ConfigError, FedldpError
 
 IDEAL = PureReport(epsilon=1.0, idealised=True)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)

@@ -29,7 +29,7 @@ from fedldp.accounting.gaussian import (
     zcdp_epsilon,
 )
 from fedldp.accounting.guarantees import local_guarantees
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 MUS = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
 DELTAS = st.floats(-300, -0.1).map(lambda exponent: 10.0**exponent)

@@ -27,7 +27,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.errors import (
+from fedldp.core.errors import (
     AskedOtherwise,
     ConfigError,
     LedgerUnusable,

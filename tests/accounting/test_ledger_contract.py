@@ -27,7 +27,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.errors import AskedOtherwise, ConfigError, FedldpError, NoLongerKept, OverBudget
+from fedldp.core.errors import AskedOtherwise, ConfigError, FedldpError, NoLongerKept, OverBudget
 
 FEATURES = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
 LABELS = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="labels")

@@ -18,7 +18,7 @@ from ledgers import ONE, PLENTY, apart, digest, filled, forks, fresh, never, pat
 
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.errors import LedgerUnusable, OverBudget
+from fedldp.core.errors import LedgerUnusable, OverBudget
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.ledger import Place, Verdict
 from fedldp.accounting.memory_ledger import LARGEST_CLIENT, MemoryLedger, Run
 from fedldp.accounting.prices import draws_once, price
-from fedldp.errors import (
+from fedldp.core.errors import (
     AskedOtherwise,
     ConfigError,
     FedldpError,

@@ -26,7 +26,7 @@ from fedldp.accounting.memory_ledger import (
     unpack_indices,
 )
 from fedldp.accounting.prices import cost
-from fedldp.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
+from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
 
 OTHER = TwoValuedBits(epsilon=0.5, coordinates=3)
 

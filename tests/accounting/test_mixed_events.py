@@ -25,7 +25,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE, SECRET
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 
 BITS = TwoValuedBits(epsilon=1.0, coordinates=10)
 CLEAR = InClear(what="weights")

@@ -8,7 +8,7 @@ import mpmath
 import pytest
 
 from fedldp.accounting.moments import LARGEST_ORDER, moments_epsilon
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 def by_integrals(s: float, q: float, releases: int, delta: float) -> float:

@@ -28,7 +28,7 @@ from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import ShufflerInPath, statement
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 EVENT = PureCoordinates(groups=((0.5, 10), (2.0, 3)))
 

@@ -17,7 +17,7 @@ from fedldp.accounting.events import Event, InClear, NoData, PerRecord, PureRepo
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.releases import Block, Releases, blocks_of, rounds_of
 from fedldp.accounting.statement import ShufflerInPath, statement
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 TWO = PureReport(epsilon=2.0)
 KEYS = NoData(what="public keys")

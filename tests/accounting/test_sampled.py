@@ -32,7 +32,7 @@ from fedldp.accounting.subsampled import (
     sampled_epsilon,
     sampled_without_replacement_gaussian_epsilon,
 )
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 
 SGD = SampledGaussian(noise_multiplier=1.1, sampling_rate=0.02, steps=50)
 ROUND = SampledClientsGaussian(noise_multiplier=2.0, sample_size=10, population=100)

@@ -20,7 +20,7 @@ from fedldp.accounting.guarantees import DISCRETE, local_guarantees, summing_gua
 from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import SumInPath, statement
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 SHARE = GaussianShare(squared_distance=4 * 900, variance=64)
 Law = NDArray[np.float64]

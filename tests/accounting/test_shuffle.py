@@ -36,7 +36,7 @@ from fedldp.accounting.shuffle import (
     shuffled_composed_upper,
 )
 from fedldp.accounting.shuffle_one import _Pair, shuffled_one_delta, shuffled_one_epsilon
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 EPSILONS = st.floats(0.01, 8)
 DELTAS = st.floats(-12, -1).map(lambda exponent: 10.0**exponent)

@@ -12,8 +12,8 @@ from accounting_oracles import two_valued
 from clients import Halves, sender_of
 from plans import SIZE, event_of, line, planned
 
-from fedldp.bounding import Ranges
-from fedldp.randomness import Stream
+from fedldp.core.bounding import Ranges
+from fedldp.core.randomness import Stream
 from fedldp.simulation.plan import Plan
 from fedldp.transport import Delivery
 from fedldp.transport.shuffler import Shuffler

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fedldp.accounting.solve import solve
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 Function = Callable[[float], float]
 

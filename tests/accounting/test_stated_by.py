@@ -19,7 +19,7 @@ from fedldp.accounting.statement import (
     statement,
     upgraded,
 )
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.reporting.runs import read_run
 from fedldp.simulation.engine import simulate
 

@@ -32,7 +32,7 @@ from fedldp.accounting.subsampled import (
     sampled_epsilon,
     sampled_without_replacement_gaussian_epsilon,
 )
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 Law = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from fedldp.accounting.guarantees import (
 )
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 BITS = TwoValuedBits(epsilon=1.0, coordinates=1000)
 

@@ -37,7 +37,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees
 from fedldp.accounting.prices import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.unary import Unary
 from fedldp.simulation.plan import plan, problem_of

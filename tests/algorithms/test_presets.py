@@ -10,7 +10,7 @@ import pytest
 
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import find_recipe, recipes
 from fedldp.simulation.plan import problem_of
 from fedldp.systems import RunConfig, find_system, own_code, systems

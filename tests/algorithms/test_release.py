@@ -12,8 +12,8 @@ from clients import senders_of
 from fedldp.accounting.events import Event, InClear, PerRecord, TwoValuedBits
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
 from fedldp.algorithms.release import Encoder, Release, UnevenRelease, in_clear, open_finite
-from fedldp.bounding import Box, Ranges
-from fedldp.errors import PrivacyError
+from fedldp.core.bounding import Box, Ranges
+from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian

@@ -20,12 +20,12 @@ from fedldp.algorithms.server_update import (
     first_averaged,
     read_plain,
 )
-from fedldp.bounding import LARGEST_WEIGHT
-from fedldp.errors import Diverged, RunError
+from fedldp.core.bounding import LARGEST_WEIGHT
+from fedldp.core.errors import Diverged, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.parts.sides import State
-from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.wire import Report
 

@@ -10,12 +10,12 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from fedldp.accounting.events import Event, GaussianReport, PureReport, TwoValuedBits
-from fedldp.bounding import check_releasable
-from fedldp.errors import PrivacyError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.laplace import Laplace
-from fedldp.randomness import Stream
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import open_finite
 from fedldp.algorithms.server_update import Aggregate, ServerUpdate
 from fedldp.algorithms.settings import LearningRate, Positive
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint

@@ -14,7 +14,7 @@ from fedldp.audit.attacks.intervals import (
     ratio_estimate,
 )
 from fedldp.audit.results import LEVELS, Estimate
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 def drawn(seed: int, *, shift: float, groups: int = 40, each: int = 20, of_group: float = 0.0):  # type: ignore[no-untyped-def]

@@ -14,8 +14,8 @@ from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.seen import World, weakest
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.results import Result
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, load_dataset
-from fedldp.errors import ConfigError
 from fedldp.recipes import find_recipe, recipes
 from fedldp.systems import RunConfig, systems
 

@@ -17,10 +17,10 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.games import trials_for
 from fedldp.audit.mechanisms import audit, questions_of
 from fedldp.audit.results import note_of, verdict_of
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import find_mechanism, mechanisms
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.randomness import Stream
 
 ONE = replace(
     QUICK, mechanism_settings=((1.0, 1),), mechanism_explore=40, mechanism_least=100,

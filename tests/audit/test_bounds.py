@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedldp.audit.bounds import epsilon_lower, probability_at_least, probability_at_most
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (1, 10), (7, 10), (10, 10), (61, 10**7)])

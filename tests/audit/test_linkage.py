@@ -17,11 +17,11 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.linkage import linkage, timing
 from fedldp.audit.results import Estimate, Result, worst
 from fedldp.audit.seen import Keys
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.randomness import Stream
 from fedldp.transport import Delivery
 from fedldp.transport.schedule import delay_of_run, draw_schedule
 from fedldp.transport.shuffler import Shuffler

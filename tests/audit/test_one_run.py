@@ -11,7 +11,7 @@ from scipy.stats import binom
 from fedldp.audit.lines import _whole_runs
 from fedldp.audit.one_run import best_lower, epsilon_lower, guessed, p_value
 from fedldp.audit.seen import Keys
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 def alarms(canaries: int, epsilon: float, delta: float, confidence: float) -> float:

@@ -19,10 +19,10 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.forging import Forger, made_of
 from fedldp.audit.influence import Step, influence
 from fedldp.audit.poisoning import mean_lost, poisoning
-from fedldp.bounding import LARGEST_WEIGHT
+from fedldp.core.bounding import LARGEST_WEIGHT
+from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.reports import Reports
-from fedldp.errors import ConfigError
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs

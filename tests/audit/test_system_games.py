@@ -15,7 +15,7 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.lines import configs_of, questions_of, representatives
 from fedldp.audit.playing import play
 from fedldp.audit.systems import SystemQuestion
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import RunConfig, systems
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.client.keys import SecretKeys, SimulationKeys, read_secret
-from fedldp.errors import PrivacyError
-from fedldp.randomness import KEY_BYTES, Stream
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.server.keys import draws_of_secret
 
 SECRET = bytes(range(KEY_BYTES))

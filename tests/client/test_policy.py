@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedldp.bounding import LARGEST_WEIGHT, Ranges
 from fedldp.client.policy import Policy
+from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
 from fedldp.wire import Broadcast, Layout, Question, Reason
 
 LAYOUT = Layout(("first", "second"), ((2, 3), (4,)))

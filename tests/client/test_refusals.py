@@ -22,7 +22,7 @@ from runtimes import (
 from samples import some
 
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.bounding import LARGEST_WEIGHT, Ranges
+from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
 from fedldp.wire import (
     Reason,
     Refusal,

@@ -36,7 +36,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.ledger import Place
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import SecretKeys
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
 from fedldp.parts.changes import alone
 from fedldp.parts.sides import Client, Sender
 from fedldp.wire import (

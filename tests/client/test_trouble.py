@@ -31,7 +31,7 @@ from fedldp.accounting.events import (
     PureReport,
 )
 from fedldp.accounting.sqlite_ledger import SqliteLedger
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.parts.changes import alone
 from fedldp.parts.sides import Client, Sender
 from fedldp.wire import (

@@ -25,8 +25,8 @@ from fedldp.comparing import (
     held_out,
     proven,
 )
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.data import Dataset, Examples, Shares, load_dataset
-from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.settings import resolve
 from fedldp.simulation import engine
 from fedldp.systems.personalized_sound import PersonalizedSoundConfig

@@ -25,8 +25,8 @@ from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.client.keys import SecretKeys
 from fedldp.client.runtime import ClientRuntime
+from fedldp.core.errors import FedldpError, PrivacyError
 from fedldp.data import Examples
-from fedldp.errors import FedldpError, PrivacyError
 from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import one_thread
 from fedldp.reporting.record import Round, RunFolder, replace_file

@@ -24,13 +24,13 @@ from halves import (
 )
 from samples import first_of_each
 
-from fedldp.bounding import LARGEST, LARGEST_WEIGHT, Ranges
+from fedldp.core.bounding import LARGEST, LARGEST_WEIGHT, Ranges
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples
-from fedldp.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.parts.sides import Batch, LocalUpdate, Update
 from fedldp.parts.tensors import one_thread
-from fedldp.randomness import Stream
 from fedldp.systems import RunConfig
 from fedldp.wire import (
     Broadcast,

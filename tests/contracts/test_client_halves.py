@@ -40,7 +40,7 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.settings import ClientBudget, Target
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.parts.per_client import of_client
 from fedldp.parts.sides import Encoder, Senders
 from fedldp.parts.tensors import one_thread

@@ -16,9 +16,9 @@ import torch
 from samples import first_of_each
 from scipy import stats
 
-from fedldp.errors import PrivacyError, RunError
+from fedldp.core.errors import PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, mechanisms
-from fedldp.randomness import Stream
 from fedldp.wire import Sensitive
 
 INSTANCES = [m for _, cls in sorted(mechanisms().items()) for m in cls.examples()]

@@ -23,7 +23,7 @@ from workers import forked_workers
 import fedldp
 from fedldp.accounting.events import Event, NoData
 from fedldp.algorithms.presets.priority import first_layer_of, priority
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.parts.sides import Update
 from fedldp.recipes import recipes
 from fedldp.server.keys import draws_of_seed

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError
 from fedldp.data import Columns, Dataset, load_dataset
 from fedldp.data.examples import split
-from fedldp.errors import ConfigError, DataError, DataMissing, FedldpError
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = np.arange(40) % 4

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from small_files import covertype_bytes, covertype_rows, idx_bytes, published
 
+from fedldp.core.errors import ConfigError, DataError, DataMissing
 from fedldp.data import Dataset, list_datasets, load_dataset, sources
 from fedldp.data.folder import is_present
 from fedldp.data.sources import SOURCES, Source
-from fedldp.errors import ConfigError, DataError, DataMissing
 
 pytestmark = pytest.mark.usefixtures("no_network")
 

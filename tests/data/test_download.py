@@ -15,10 +15,10 @@ import httpx
 import pytest
 from small_files import published
 
+from fedldp.core.errors import ConfigError, DataError, DataMissing
 from fedldp.data import load_dataset
 from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES, PublishedFile, Source
-from fedldp.errors import ConfigError, DataError, DataMissing
 
 CONTENT = bytes(range(256)) * 4000
 

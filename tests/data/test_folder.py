@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import platformdirs
 import pytest
 
+from fedldp.core.errors import ConfigError
 from fedldp.data import FileStatus, resolve_data_dir, sources, verify
 from fedldp.data.sources import SOURCES, Source
-from fedldp.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("no_network")
 

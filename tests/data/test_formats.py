@@ -21,6 +21,7 @@ from small_files import (
     zipped,
 )
 
+from fedldp.core.errors import DataError
 from fedldp.data.formats import (
     COVERTYPE_RANGES,
     read_cifar_batch,
@@ -28,7 +29,6 @@ from fedldp.data.formats import (
     read_idx,
     read_svhn,
 )
-from fedldp.errors import DataError
 
 IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)

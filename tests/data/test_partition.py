@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedldp.core.errors import ConfigError
 from fedldp.data import Shares, check_partition, examples_of_all, parse_scheme, partition
-from fedldp.errors import ConfigError
 
 SCHEMES = ["iid", "dirichlet:0.5", "dirichlet:1e-9", "dirichlet:1e6", "shards:1", "shards:2",
            "power-law:1.5", "power-law:1e6"]  # fmt: skip

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError
 from fedldp.data import Columns, Dataset, load_dataset, load_examples, load_features
 from fedldp.data.custom import encode_examples
 from fedldp.data.tables import read_table
-from fedldp.errors import ConfigError, DataError, DataMissing, FedldpError
 
 HEADER = "id,hospital,age,sex,outcome\n"
 ROWS = "".join(

@@ -26,10 +26,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedldp.core.errors import WireError
 from fedldp.deployment.frames import LENGTH, ConnectionLost, read_frame, write_frame
 from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
 from fedldp.deployment.sockets import listen
-from fedldp.errors import WireError
 from fedldp.parts.sides import ServerSide, State
 from fedldp.wire import Report, read_answer, read_question
 

@@ -12,6 +12,7 @@ import pytest
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     Agreement,
@@ -20,7 +21,6 @@ from fedldp.deployment.agreement import (
     read_agreement,
 )
 from fedldp.deployment.policy import read_policy
-from fedldp.errors import ConfigError, FedldpError
 from fedldp.recipes import find_recipe, recipes
 from fedldp.systems import systems
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from worlds import FakePipe, World, asks, assert_each_once, bits, make_world
 
+from fedldp.core.errors import RunError
 from fedldp.deployment import sites
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import (
     Ask,
     read_by_site,
 )
-from fedldp.errors import RunError
 from fedldp.reporting import record
 from fedldp.simulation.engine import simulate
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from fedldp.core.errors import ConfigError
 from fedldp.deployment import flower_app
 from fedldp.deployment.frames import ConnectionLost, read_frame, write_frame
 from fedldp.deployment.pipe import FlowerPipe
 from fedldp.deployment.sockets import listen
-from fedldp.errors import ConfigError
 
 pytest.importorskip("flwr", reason="the deploy extra is not installed")
 

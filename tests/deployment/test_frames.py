@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from fedldp.core.errors import WireError
 from fedldp.deployment.frames import LENGTH, ConnectionLost, read_frame, write_frame
-from fedldp.errors import WireError
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from fedldp.core.errors import RunError, WireError
 from fedldp.deployment.frames import read_frame, write_frame
 from fedldp.deployment.loopback import Loopback
 from fedldp.deployment.pipe import FlowerPipe
 from fedldp.deployment.sockets import listen
-from fedldp.errors import RunError, WireError
 
 PATIENCE = 150.0
 

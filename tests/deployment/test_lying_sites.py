@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from worlds import FakePipe, asks, bits, make_world
 
+from fedldp.core.errors import FedldpError, RunError
 from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
-from fedldp.errors import FedldpError, RunError
 from fedldp.simulation.engine import simulate
 from fedldp.wire import Report, pack_answer, read_answer
 

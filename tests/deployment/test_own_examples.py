@@ -18,6 +18,7 @@ from fedldp.client.keys import SecretKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
+from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.messages import (
@@ -33,7 +34,6 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
-from fedldp.errors import PrivacyError
 from fedldp.wire import Report, read_answer, read_question
 
 SOUND = ("mechanism=nearest_direction", "num_examples=90")

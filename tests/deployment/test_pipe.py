@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from fedldp.core.errors import WireError
 from fedldp.deployment.frames import LENGTH, read_frame, write_frame
 from fedldp.deployment.pipe import FlowerPipe
-from fedldp.errors import WireError
 
 
 @pytest.fixture

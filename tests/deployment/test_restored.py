@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from worlds import World, make_world
 
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.restored import Lost, Restored, charge_lost
-from fedldp.errors import ConfigError, PrivacyError, RunError
 
 
 def cost_of(world: World) -> float:

@@ -13,11 +13,11 @@ from worlds import FakePipe, World, bits, make_world
 
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.statement import SIMULATED, SumInPath
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.statement import stated
-from fedldp.errors import ConfigError, RunError
 from fedldp.simulation.engine import simulate
 from fedldp.wire import Report, pack_answer, read_answer, read_question
 

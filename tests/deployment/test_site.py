@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from worlds import World, bits, make_world
 
-from fedldp.bounding import Ranges
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable
 from fedldp.deployment import sites
 from fedldp.deployment.frames import LENGTH, read_frame, write_frame
 from fedldp.deployment.listening import Listening
@@ -34,7 +35,6 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
-from fedldp.errors import ConfigError, FedldpError, LedgerUnusable
 from fedldp.wire import (
     Broadcast,
     Question,

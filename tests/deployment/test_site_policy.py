@@ -14,6 +14,7 @@ import pytest
 from worlds import World, make_world, write_policy
 
 from fedldp.accounting.events import InClear
+from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.policy import (
     SitePolicy,
@@ -22,7 +23,6 @@ from fedldp.deployment.policy import (
     read_policy,
     write_accepted,
 )
-from fedldp.errors import ConfigError, FedldpError, PrivacyError
 
 COUNTS = {"kind": "zcdp", "limit": math.inf}
 

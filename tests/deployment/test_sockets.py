@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedldp.core.errors import ConfigError
 from fedldp.deployment.sockets import listen
-from fedldp.errors import ConfigError
 
 
 def mode(path: Path) -> int:

@@ -10,12 +10,12 @@ from worlds import make_world
 
 from fedldp import recipe
 from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, DataError
 from fedldp.data import Columns
 from fedldp.deployment import server
 from fedldp.deployment.agreeing import agree, input_of
 from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.source import open_source
-from fedldp.errors import ConfigError, DataError
 from fedldp.evaluating import evaluate, predict
 
 AGREED = Columns(

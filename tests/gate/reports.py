@@ -22,8 +22,8 @@ from tables import table_of
 
 from fedldp.accounting.events import to_record
 from fedldp.accounting.releases import Releases
+from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreeing import agree
-from fedldp.errors import ConfigError
 from fedldp.server.loop import Loop
 from fedldp.settings import resolve
 from fedldp.simulation.engine import simulate

@@ -22,11 +22,11 @@ from fedldp.accounting.events import PureReport, to_record
 from fedldp.accounting.ledger import Place
 from fedldp.accounting.prices import price
 from fedldp.accounting.sqlite_ledger import SqliteLedger
+from fedldp.core.errors import LedgerUnusable, OverBudget
 from fedldp.deployment.agreement import check_stated, read_agreement
 from fedldp.deployment.messages import Answered, Stranger, read_by_server
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, read_policy
 from fedldp.deployment.site import Agent
-from fedldp.errors import LedgerUnusable, OverBudget
 from fedldp.simulation.plan import problem_of
 from fedldp.wire import Reason, Refusal, Report, read_answer
 from gate import golden, reports

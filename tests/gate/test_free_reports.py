@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fedldp
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 FILE = """
 from dataclasses import dataclass

@@ -10,9 +10,9 @@ from clients import Halves
 
 import fedldp
 from fedldp.algorithms.release import Encoder
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.parts.rotation import Rotation
-from fedldp.randomness import Stream
 from fedldp.systems import Problem
 
 # Exact in float32 everywhere: integers divided by a power of two.

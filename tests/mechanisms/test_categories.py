@@ -17,13 +17,13 @@ from samples import some
 from scripted import Scripted
 
 from fedldp.accounting.events import PureCoordinates
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms._bits import FULL
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.unary import Unary
-from fedldp.randomness import Stream
 
 Law = dict[tuple[int, ...], Fraction]
 EPSILONS = st.floats(-6, math.log10(32)).map(lambda x: min(32.0, 10.0**x))

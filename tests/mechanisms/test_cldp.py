@@ -16,10 +16,10 @@ from samples import some
 from scripted import Scripted
 
 from fedldp.accounting.events import PureCoordinates
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.cldp import CLDP, Table, table
-from fedldp.randomness import Stream
 
 mp.mp.dps = 40
 

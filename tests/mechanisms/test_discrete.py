@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedldp import discrete
-from fedldp.discrete import bernoulli_exp, discrete_gaussian, discrete_laplace, uniform_below
-from fedldp.randomness import Stream
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms import discrete
+from fedldp.mechanisms.discrete import (
+    bernoulli_exp,
+    discrete_gaussian,
+    discrete_laplace,
+    uniform_below,
+)
 
 SAMPLES = 500_000
 FALSE_ALARM = 1e-9

@@ -11,7 +11,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.cldp import table
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.piecewise import Piecewise
@@ -20,7 +21,6 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
 from fedldp.mechanisms.unary import Unary
 from fedldp.mechanisms.unary import Variant as Encoding
-from fedldp.randomness import Stream
 
 SIZE = 650
 

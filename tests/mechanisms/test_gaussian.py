@@ -16,14 +16,14 @@ from samples import some
 from scipy import optimize, stats
 
 from fedldp.accounting.events import GaussianReport
-from fedldp.bounding import LARGEST_GRID_RADIUS, GridBall
-from fedldp.discrete import discrete_gaussian
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.bounding import LARGEST_GRID_RADIUS, GridBall
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms._grid import GridNoise
+from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.laplace import Laplace
-from fedldp.randomness import Stream
 
 BOTH: list[GridNoise] = [*Gaussian.examples(), *Laplace.examples()]
 both = pytest.mark.parametrize("mechanism", BOTH, ids=repr)

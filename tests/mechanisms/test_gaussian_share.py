@@ -14,7 +14,8 @@ from samples import some
 from scipy import stats
 
 from fedldp.accounting.gaussian import gaussian_epsilon, shares_mu
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.gaussian_share import (
     SharedGaussian,
@@ -22,7 +23,6 @@ from fedldp.mechanisms.gaussian_share import (
     largest_radius,
     shared_gaussian,
 )
-from fedldp.randomness import Stream
 
 SIZE = 64
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_sign import GaussianSign
-from fedldp.randomness import Stream
 
 SIZE = 20_003
 

@@ -12,11 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedldp.accounting.events import PureReport
-from fedldp.discrete import discrete_laplace
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
+from fedldp.mechanisms.discrete import discrete_laplace
 from fedldp.mechanisms.laplace import Laplace
-from fedldp.randomness import Stream
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-9, 2e4])

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedldp.accounting.events import PureReport
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.nearest_direction import (
     MOST_DIRECTIONS,
@@ -23,7 +24,6 @@ from fedldp.mechanisms.nearest_direction import (
     _moment,
 )
 from fedldp.mechanisms.privunit import best_cap
-from fedldp.randomness import Stream
 
 EPSILONS = [1e-6, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 1e9]
 

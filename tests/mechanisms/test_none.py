@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedldp.accounting.events import InClear
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import find_mechanism, mechanisms
 from fedldp.mechanisms.none import Plain
-from fedldp.randomness import Stream
 
 STREAM = Stream(bytes(32), simulated=True)
 

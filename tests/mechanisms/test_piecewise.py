@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from samples import some
 
 from fedldp.accounting.events import PureReport
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.piecewise import CELLS, Piecewise, Window, num_sent, window
-from fedldp.randomness import Stream
 
 EPSILONS = [1e-6, 0.01, 1.0, 2.5, 5.0, 10.0, 22.0, 30.0, 1e6]
 

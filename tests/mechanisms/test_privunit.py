@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 from fedldp.accounting.events import PureReport
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms._unit_ball import complete
 from fedldp.mechanisms.privunit import Cap, PrivUnit, best_cap
-from fedldp.randomness import Stream
 
 CAPS = [
     Cap(64, 0.75, 0.25),

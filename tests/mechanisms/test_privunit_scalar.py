@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedldp.accounting.events import PureReport
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
-from fedldp.randomness import Stream
 
 
 def stream(number: int = 0) -> Stream:

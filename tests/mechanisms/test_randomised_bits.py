@@ -19,12 +19,12 @@ from scripted import Scripted
 
 from fedldp.accounting.bits import ldpfl_epsilon
 from fedldp.accounting.prices import cost
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms import _bits as bits_module
 from fedldp.mechanisms._bits import FULL, BitLaw
 from fedldp.mechanisms.randomised_bits import RandomisedBits
-from fedldp.randomness import Stream
 
 
 @pytest.fixture(scope="module", autouse=True)

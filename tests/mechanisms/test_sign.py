@@ -16,7 +16,7 @@ from samples import some
 
 from fedldp.accounting.bits import sign_epsilon_per_coordinate
 from fedldp.accounting.prices import cost
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.sign import Sign, paper_sigma
 

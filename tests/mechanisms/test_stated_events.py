@@ -28,8 +28,8 @@ from fedldp.accounting.events import (
     TwoValuedBits,
 )
 from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.deployment.agreeing import agree
-from fedldp.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, mechanisms, stated_event
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.wire import Reason

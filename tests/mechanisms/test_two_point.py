@@ -17,10 +17,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import some
 
-from fedldp.bounding import Ranges
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.randomness import Stream
 
 BITS = (64, 32)
 LARGEST = {64: 32.0, 32: 10.0}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedldp.errors import PrivacyError, RunError
+from fedldp.core.errors import PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms._packed import count_ones
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.randomness import Stream
 
 
 def stream(number: int = 0) -> Stream:

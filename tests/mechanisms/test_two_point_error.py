@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.randomness import Stream
 
 
 def stream(number: int) -> Stream:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from samples import some
 
 from fedldp.accounting.events import TwoValuedBits
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.two_point_l1 import TwoPointL1, whole_report_epsilon
-from fedldp.randomness import Stream
 
 CASES = [
     (epsilon, clip, bits)

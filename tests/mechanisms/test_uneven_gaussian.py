@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedldp.accounting.gaussian import joint_clip_mu
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import UnevenGaussian, check_ratio
-from fedldp.randomness import Stream
 
 SIZE = 20_000
 NOISIER = np.arange(SIZE) % 4 == 1

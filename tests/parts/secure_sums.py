@@ -10,13 +10,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import Words, signed
 from fedldp.parts import secure_sum_masks
 from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_identities import Identity, Roster
 from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.secure_sum_server import Messages, SecureSumServer
-from fedldp.randomness import Stream
 
 Codes = NDArray[np.int64]
 STAYS = 4

@@ -10,12 +10,12 @@ import torch
 from clients import Halves, senders_of
 
 import fedldp
-from fedldp.bounding import Ranges
-from fedldp.errors import PrivacyError
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.device_bits import encode_on_device
 from fedldp.parts.sides import Update
-from fedldp.randomness import Stream
 from fedldp.systems import Problem
 from fedldp.wire import Sensitive
 

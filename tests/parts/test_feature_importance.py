@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
-from fedldp.errors import ConfigError
 from fedldp.models import build_model, layout_of_module
 from fedldp.parts.feature_importance import (
     FirstLayer,

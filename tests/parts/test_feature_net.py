@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
-from fedldp.errors import ConfigError, RunError
 from fedldp.parts.architecture import Architecture, Layers
 from fedldp.parts.feature_net import FeatureNet, build, restore, state_of, train
 from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
 from fedldp.parts.sides import Draw
-from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.wire import Broadcast
 

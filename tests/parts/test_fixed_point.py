@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.parts.fixed_point import FixedPoint
 
 digits = st.tuples(st.integers(0, 12), st.integers(0, 12)).filter(any)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from fedldp.algorithms.nbafl import downlink_noise
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.nbafl import NbaflNoise, smallest_share
 from fedldp.parts.sides import State
-from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.wire import Report
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.parts.oriented_gradients import OrientedGradients
 
 RANDOM = np.random.default_rng(3)

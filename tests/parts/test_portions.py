@@ -16,13 +16,13 @@ from torch import nn
 
 from fedldp.algorithms.participation import draw_selection
 from fedldp.client.keys import SecretKeys
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
-from fedldp.errors import ConfigError, RunError
 from fedldp.models import build_model
 from fedldp.parts.local_sgd import LocalSgd, evaluate
 from fedldp.parts.portions import PortionSgd, check_portions, optimal_rate, scale_features
 from fedldp.parts.tensors import read_weights
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast
 
 CPU = torch.device("cpu")

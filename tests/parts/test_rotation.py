@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.parts.rotation import Rotation, padded_size
 
 SIZES = [1, 2, 3, 31, 64, 650, 1025]

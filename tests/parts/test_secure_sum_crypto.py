@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.parts import secure_sum_crypto
 from fedldp.parts.secure_sum_crypto import (
     PRIME,
@@ -27,7 +28,6 @@ from fedldp.parts.secure_sum_crypto import (
     unseal,
     weights_at_zero,
 )
-from fedldp.randomness import Stream
 
 SECRETS = st.binary(min_size=16, max_size=16)
 POINTS = st.lists(st.integers(1, 2**32 - 1), min_size=2, max_size=6, unique=True)

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from secure_sums import Run, make_client, make_roster, make_setup, private_of, sent
 
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_identities import Identity, Roster
 from fedldp.parts.secure_sum_messages import KEYS_BYTES, SIGNATURE_BYTES, Kind, pack, unpack
 from fedldp.parts.secure_sum_server import SecureSumServer
-from fedldp.randomness import Stream
 
 N, T, D = 5, 4, 2
 RECORD = KEYS_BYTES + SIGNATURE_BYTES

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from secure_sums import make_client, make_setup
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import signed
 
 N, T, D = 5, 3, 2

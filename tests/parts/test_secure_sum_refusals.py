@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from samples import some
 from secure_sums import Run, make_client, make_setup, sent
 
-from fedldp.errors import PrivacyError, RunError
+from fedldp.core.errors import PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import signed
 from fedldp.parts import secure_sum_server
 from fedldp.parts.secure_sum import SecureSumClient
@@ -25,7 +26,6 @@ from fedldp.parts.secure_sum_messages import (
     unpack,
 )
 from fedldp.parts.secure_sum_server import NoSum, SecureSumServer, Suspects
-from fedldp.randomness import Stream
 
 N, T, D = 5, 3, 2
 VALUES = np.array([25, -50])

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from fedldp.accounting.shown import number
+from fedldp.core.formatting import number
 from fedldp.recipes import find_recipe
 
 

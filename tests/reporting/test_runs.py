@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 from workers import forked_workers
 
 import fedldp
+from fedldp.core.errors import RunError
 from fedldp.data import standardised
 from fedldp.data.datasets import load_dataset
-from fedldp.errors import RunError
 from fedldp.reporting.runs import read_run
 from fedldp.simulation.engine import simulate
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.recipes import Expected, Recipe, Source, find_recipe, recipes
 from fedldp.reporting.record import RunFolder
 from fedldp.reproduction import comparison, results, targets

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import recipes
 from fedldp.reproduction.comparison import WORTH_A_REASON, compare
 from fedldp.reproduction.known import KNOWN

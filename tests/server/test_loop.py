@@ -18,8 +18,8 @@ import pytest
 
 import fedldp.server
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_plain
-from fedldp.bounding import LARGEST_WEIGHT
-from fedldp.errors import RunError
+from fedldp.core.bounding import LARGEST_WEIGHT
+from fedldp.core.errors import RunError
 from fedldp.parts.sides import Ask, Draw, ServerSide, State
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round, mean_metrics

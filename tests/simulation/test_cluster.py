@@ -14,7 +14,7 @@ from folders import assert_same_run, cut, quick
 from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.settings import to_toml
 from fedldp.simulation import ray_cluster
 from fedldp.simulation.engine import Result, simulate

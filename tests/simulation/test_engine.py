@@ -17,11 +17,11 @@ from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Shares
-from fedldp.errors import ConfigError
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.models import build_model
-from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.server.loop import Round
 from fedldp.simulation import participation

@@ -20,7 +20,7 @@ from folders import assert_same_run, metrics, quick
 from workers import forked_workers
 
 import fedldp
-from fedldp.errors import PrivacyError, RunError
+from fedldp.core.errors import PrivacyError, RunError
 from fedldp.reporting.record import RunFolder
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate

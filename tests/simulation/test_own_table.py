@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 import fedldp
 from fedldp.accounting.statement import HELD_OUT
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.evaluating import evaluate
 from fedldp.recipes import recipes
 from fedldp.server.loop import Round

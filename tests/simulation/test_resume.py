@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save
 
 import fedldp
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 from fedldp.server.loop import Round

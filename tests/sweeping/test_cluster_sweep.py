@@ -17,8 +17,8 @@ from folders import assert_same_run, cut, quick
 from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
+from fedldp.core.errors import RunError
 from fedldp.data.sources import SOURCES
-from fedldp.errors import RunError
 from fedldp.simulation import ray_cluster
 from fedldp.simulation.engine import simulate
 from fedldp.sweeping import ray_tasks

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.settings import resolve
 from fedldp.sweeping.grid import Design, jobs, read_grid, read_seeds, shown
 

@@ -11,7 +11,7 @@ import pytest
 
 import fedldp
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.sweeping.cells import Cell, Stated
 from fedldp.sweeping.results import Sweep

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.errors import ConfigError, FedldpError, RunError
+from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.sweeping import crew, processes
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}

@@ -29,13 +29,13 @@ from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.presets.priority_public import priority_public
 from fedldp.algorithms.presets.privunit_fl import privunit_fl
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples
-from fedldp.errors import ConfigError
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.parts.nbafl import NbaflNoise
 from fedldp.parts.noisy_sums import NoisySums
 from fedldp.parts.private_sgd import PrivateSgd
-from fedldp.randomness import Stream
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.wire import Broadcast
 

@@ -20,11 +20,11 @@ from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureReport, 
 from fedldp.accounting.guarantees import IDEALISED, ONCE
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.settings import ClientBudget
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, partition
-from fedldp.errors import ConfigError, RunError
 from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.parts.oriented_gradients import OrientedGradients
-from fedldp.randomness import Stream
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig

@@ -10,8 +10,8 @@ import pytest
 
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.gaussian import compose_mu, gaussian_epsilon
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples
-from fedldp.errors import ConfigError
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.systems import Problem, RunConfig

@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 import fedldp
 from fedldp.accounting.subsampled import sampled_without_replacement_gaussian_epsilon
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.parts.sides import State
 from fedldp.server.keys import draws_of_secret
 from fedldp.simulation.plan import plan

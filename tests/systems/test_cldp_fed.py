@@ -9,7 +9,7 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.parts.sides import State, publish_weights
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem

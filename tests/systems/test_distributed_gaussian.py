@@ -14,7 +14,7 @@ from documents import check_run, document
 import fedldp
 from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.algorithms.settings import ClientBudget
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.parts.sides import State, Update, publish_weights
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate

@@ -18,13 +18,13 @@ from torch.nn import functional
 import fedldp
 from fedldp.accounting.subsampled import poisson_gaussian_epsilon
 from fedldp.algorithms.presets.dp_sgd import sums as sums_of
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples
-from fedldp.errors import ConfigError, PrivacyError
 from fedldp.models import build_model, layout_of_module
 from fedldp.parts.noisy_sums import NoisySums, sampling_rate
 from fedldp.parts.private_sgd import PIECE, PrivateSgd
 from fedldp.parts.tensors import load_weights, read_weights
-from fedldp.randomness import Stream
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import RunConfig
 from fedldp.wire import Broadcast

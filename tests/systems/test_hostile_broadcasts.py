@@ -20,13 +20,13 @@ from neighbours import SMALL
 import fedldp
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.presets.priority import priority
-from fedldp.bounding import LARGEST_WEIGHT
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
+from fedldp.core.bounding import LARGEST_WEIGHT
+from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
-from fedldp.errors import PrivacyError
 from fedldp.parts.sides import Batch, ClientSide, Update
 from fedldp.settings import from_mapping
 from fedldp.systems import Problem

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import recipes
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import RunConfig

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from fedldp.accounting.bits import bits_epsilon
 from fedldp.algorithms.release import Encoder
+from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
-from fedldp.errors import ConfigError
 from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.feature_net import train
 from fedldp.parts.public_encoder import from_public

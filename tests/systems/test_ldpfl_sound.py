@@ -15,8 +15,8 @@ from clients import Halves, client_of
 from clients import trained as trained_by
 from torch.nn import functional
 
+from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
-from fedldp.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.parts.sides import Client
 from fedldp.simulation.engine import simulate

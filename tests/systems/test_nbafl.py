@@ -13,7 +13,7 @@ import fedldp
 from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.accounting.guarantees import DISCRETE
 from fedldp.algorithms.presets.nbafl import nbafl
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.parts.nbafl import NbaflNoise
 from fedldp.parts.sides import State
 from fedldp.simulation.plan import plan

@@ -14,7 +14,7 @@ from personalized_settings import DIGITS, SIZE, config
 from scipy.special import ndtr
 
 from fedldp.accounting.events import GaussianReport, InClear, TwoValuedBits
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import find_recipe
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of

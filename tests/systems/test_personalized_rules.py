@@ -13,10 +13,10 @@ from mpmath import mp
 from personalized_settings import DIGITS, SIZE, config
 from scipy.special import ndtr
 
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import SERVER, Stream
 from fedldp.data import Examples, load_dataset, partition
-from fedldp.errors import ConfigError
 from fedldp.parts.sides import State
-from fedldp.randomness import SERVER, Stream
 from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan

@@ -16,7 +16,7 @@ from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.algorithms.server_update import BySender, ServerUpdate
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.parts.sides import State
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate

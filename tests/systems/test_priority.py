@@ -13,8 +13,8 @@ from clients import Halves, client_of, sender_of, trained
 import fedldp
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.release import Encoder, UnevenRelease
+from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
-from fedldp.errors import ConfigError
 from fedldp.parts.feature_importance import (
     FirstLayer,
     pick_features,

@@ -18,7 +18,7 @@ from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.algorithms.presets.priority_public import priority_public
 from fedldp.algorithms.release import UnevenRelease
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import plan

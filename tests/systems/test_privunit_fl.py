@@ -9,7 +9,7 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.parts.sides import State, publish_weights
 from fedldp.simulation.plan import plan

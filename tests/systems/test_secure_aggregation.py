@@ -13,8 +13,8 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
-from fedldp.errors import ConfigError, RunError
 from fedldp.parts.sides import Ask, Draw, ServerSide, State
 from fedldp.parts.summed_client import Phase
 from fedldp.server.keys import draws_of_seed

@@ -13,7 +13,7 @@ from samples import first_of_each, one_of_a_kind
 
 import fedldp
 from fedldp.algorithms.server_update import Estimated, Weighted
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.parts.sides import State
 from fedldp.recipes import recipes

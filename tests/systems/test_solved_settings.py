@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import recipes
 from fedldp.settings import from_mapping, read_toml, to_toml
 from fedldp.simulation.plan import plan, problem_of

@@ -13,8 +13,8 @@ from scipy import stats
 from times import config, delays
 
 from fedldp.algorithms.settings import Delays
-from fedldp.errors import RunError
-from fedldp.randomness import Stream
+from fedldp.core.errors import RunError
+from fedldp.core.randomness import Stream
 from fedldp.systems import Problem
 from fedldp.transport import Delivery
 from fedldp.transport.counting import Counting

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedldp.errors import RunError, WireError
+from fedldp.core.errors import RunError, WireError
 from fedldp.transport import one_by_one
 from fedldp.transport.in_process import InProcess
 from fedldp.wire import (

@@ -14,9 +14,9 @@ from scipy import stats
 from times import config, delays
 
 from fedldp.algorithms.settings import Delays
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
+from fedldp.core.randomness import SERVER, Stream
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.randomness import SERVER, Stream
 from fedldp.systems import Problem
 from fedldp.transport import Delivery
 from fedldp.transport.counting import Counting

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_values import DTYPES, INTEGERS, arrays, peak_bytes, refused_or_same, same_arrays
 
-from fedldp.errors import WireError
+from fedldp.core.errors import WireError
 from fedldp.wire import pack_arrays, read_arrays
 
 SAMPLE = {

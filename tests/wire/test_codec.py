@@ -21,8 +21,8 @@ from wire_values import (
     same_broadcast,
 )
 
-from fedldp.bounding import Ranges
-from fedldp.errors import WireError
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import WireError
 from fedldp.wire import (
     REPORT_HEADER,
     Answer,

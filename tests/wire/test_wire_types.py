@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedldp.bounding import Ranges
-from fedldp.errors import PrivacyError
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import PrivacyError
 from fedldp.wire import Broadcast, Layout, Report, Sensitive, Shuffled
 
 SECRET = 0.123456789

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from fedldp.bounding import Ranges
-from fedldp.errors import WireError
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import WireError
 from fedldp.wire import Broadcast, Question, Reason, Refusal, Report
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]

@@ -35,7 +35,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.gaussian import pure_rho, pure_squared_mu, shares_mu
 from fedldp.accounting.subsampled import SampledRelease, fixed_size_sample, poisson_sample
-from fedldp.errors import ConfigError, OverBudget
+from fedldp.core.errors import ConfigError, OverBudget
 
 E = TypeVar("E", bound=Event)
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri
 
-from fedldp.accounting.check import (
+from fedldp.accounting.compose import two_valued_epsilon
+from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import (
     check_count,
     check_delta,
     check_positive,
 )
-from fedldp.accounting.compose import two_valued_epsilon
-from fedldp.accounting.gaussian import gaussian_epsilon
-from fedldp.errors import ConfigError
 
 # Relative; covers the few roundings of each closed form.
 _ROUNDING = 2.0**-49

@@ -21,10 +21,10 @@ from fractions import Fraction
 from typing import get_args
 
 from fedldp.accounting.accountants import UNITS, Kind
-from fedldp.accounting.check import check_not_negative
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import cost, price, rounded_up
-from fedldp.errors import ConfigError, OverBudget
+from fedldp.core.errors import ConfigError, OverBudget
+from fedldp.core.numbers import check_not_negative
 
 
 @dataclass(frozen=True)

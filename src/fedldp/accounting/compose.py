@@ -18,7 +18,11 @@ from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 
-from fedldp.accounting.check import (
+from fedldp.accounting.losses import Losses, product, telling_losses, two_valued_losses
+from fedldp.accounting.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.solve import solve
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import (
     SMALLEST_DELTA,
     check_at_least,
     check_count,
@@ -27,10 +31,6 @@ from fedldp.accounting.check import (
     check_positive,
     round_up,
 )
-from fedldp.accounting.losses import Losses, product, telling_losses, two_valued_losses
-from fedldp.accounting.losses_grid import compose_lower, compose_upper
-from fedldp.accounting.solve import solve
-from fedldp.errors import ConfigError
 
 LARGEST_EPSILON = 700.0
 """Per mechanism: beyond it e^-epsilon is no normal number."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from fedldp.accounting.check import strict_count, strict_flag, strict_number, strict_text
 from fedldp.accounting.gaussian import SMALLEST_SHARE
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import strict_count, strict_flag, strict_number, strict_text
 
 
 @dataclass(frozen=True, kw_only=True)

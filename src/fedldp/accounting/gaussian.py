@@ -19,7 +19,9 @@ from fractions import Fraction
 
 from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
 
-from fedldp.accounting.check import (
+from fedldp.accounting.solve import minimise, solve
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import (
     SMALLEST_DELTA,
     check_count,
     check_delta,
@@ -27,8 +29,6 @@ from fedldp.accounting.check import (
     check_positive,
     round_up,
 )
-from fedldp.accounting.solve import minimise, solve
-from fedldp.errors import ConfigError
 
 SMALLEST_SHARE = 64
 """The least variance of a client's share of Gaussian noise: a deviation of 8 steps."""

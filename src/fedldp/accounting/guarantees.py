@@ -29,7 +29,6 @@ from fedldp.accounting.accountants import (
     summed_loss,
     unfolded,
 )
-from fedldp.accounting.check import SMALLEST_DELTA
 from fedldp.accounting.compose import (
     LARGEST_EPSILON,
     Telling,
@@ -52,7 +51,8 @@ from fedldp.accounting.shuffle_one import (
     shuffled_one_lower,
 )
 from fedldp.accounting.subsampled import SampledRelease, sampled_epsilon
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import SMALLEST_DELTA
 
 Unit = Literal["weight", "record", "person", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]

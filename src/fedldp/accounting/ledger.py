@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.check import check_count
 from fedldp.accounting.events import Event
-from fedldp.errors import ConfigError, NoLongerKept, OutOfTurn, PrivacyError
+from fedldp.core.errors import ConfigError, NoLongerKept, OutOfTurn, PrivacyError
+from fedldp.core.numbers import check_count
 
 QUESTION_BYTES = 32
 """A question is known by its SHA-256 digest."""

@@ -15,8 +15,8 @@ import math
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from fedldp.accounting.check import check_count, check_delta, check_positive
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import check_count, check_delta, check_positive
 
 LARGEST_ORDER = 32
 """Abadi et al. compute the moments of orders up to this."""

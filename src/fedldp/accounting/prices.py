@@ -21,9 +21,9 @@ from fedldp.accounting.accountants import (
     releases_nothing,
     sides_of,
 )
-from fedldp.accounting.check import round_up
 from fedldp.accounting.events import Event
-from fedldp.errors import AskedOtherwise, OverBudget
+from fedldp.core.errors import AskedOtherwise, OverBudget
+from fedldp.core.numbers import round_up
 
 
 def price(

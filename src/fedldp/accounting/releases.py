@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import Side, on_side, releases_nothing
 from fedldp.accounting.events import Event
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 Indices = NDArray[np.int32]
 Clients = Sequence[int] | NDArray[np.integer]  # a range, for many

@@ -19,7 +19,7 @@ from fedldp.accounting.subsampled import (
     poisson_gaussian_epsilon,
     sampled_without_replacement_gaussian_epsilon,
 )
-from fedldp.errors import FedldpError
+from fedldp.core.errors import FedldpError
 
 
 @cache

@@ -18,18 +18,18 @@ import math
 import numpy as np
 
 from fedldp.accounting.binomial import log_pmf, window
-from fedldp.accounting.check import (
+from fedldp.accounting.clones import binned_clone_losses, log_ratio
+from fedldp.accounting.compose import pure_epsilon, two_valued_delta, two_valued_epsilon
+from fedldp.accounting.losses import Losses
+from fedldp.accounting.losses_grid import compose_lower, compose_upper
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import (
     SMALLEST_DELTA,
     check_count,
     check_delta,
     check_not_negative,
     check_positive,
 )
-from fedldp.accounting.clones import binned_clone_losses, log_ratio
-from fedldp.accounting.compose import pure_epsilon, two_valued_delta, two_valued_epsilon
-from fedldp.accounting.losses import Losses
-from fedldp.accounting.losses_grid import compose_lower, compose_upper
-from fedldp.errors import ConfigError
 
 LARGEST_EPSILON = 30.0
 """Per report: beyond it a shuffler of fewer than 1e12 reports hides nothing."""

@@ -20,15 +20,15 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from fedldp.accounting.binomial import SumOfBinomials, window
-from fedldp.accounting.check import (
+from fedldp.accounting.shuffle import check_reports, clone_losses, exponent_for
+from fedldp.accounting.solve import solve
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import (
     SMALLEST_DELTA,
     check_at_least,
     check_delta,
     check_not_negative,
 )
-from fedldp.accounting.shuffle import check_reports, clone_losses, exponent_for
-from fedldp.accounting.solve import solve
-from fedldp.errors import ConfigError
 
 LARGEST_EXACT = 10_000
 """Participants up to which the search over k goes on to the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 _NEIGHBOURS = 4e-16  # relative width of a bracket of two neighbouring floats
 _PATIENCE = 3  # steps of regula falsi that may leave more than half of a bracket

@@ -32,7 +32,7 @@ from fedldp.accounting.ledger import (
     went_back,
 )
 from fedldp.accounting.prices import draws_once, price
-from fedldp.errors import (
+from fedldp.core.errors import (
     AskedOtherwise,
     ConfigError,
     FedldpError,

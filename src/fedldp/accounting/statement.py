@@ -43,7 +43,7 @@ from fedldp.accounting.guarantees import (
     summing_guarantees,
 )
 from fedldp.accounting.releases import Releases
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 TRUSTED = [
     "the server is trusted: it adds the noise as told, from randomness that no one else knows, and "

@@ -34,18 +34,18 @@ from typing import Literal
 import numpy as np
 from scipy.special import logsumexp
 
-from fedldp.accounting.check import (
+from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.accounting.losses import Floats, Losses
+from fedldp.accounting.losses_grid import compose_upper
+from fedldp.accounting.shuffle import exponent_for
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import (
     SMALLEST_DELTA,
     check_count,
     check_delta,
     check_positive,
     round_up,
 )
-from fedldp.accounting.gaussian import gaussian_epsilon
-from fedldp.accounting.losses import Floats, Losses
-from fedldp.accounting.losses_grid import compose_upper
-from fedldp.accounting.shuffle import exponent_for
-from fedldp.errors import ConfigError
 
 # Noise multipliers at which sampling is counted; others get the bound without it.
 _LEAST_NOISE, _MOST_NOISE = 0.05, 1e6

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.bounding import Box, Ranges
-from fedldp.errors import RunError
+from fedldp.core.bounding import Box, Ranges
+from fedldp.core.errors import RunError
 from fedldp.parts.rotation import Rotation, padded_size
 from fedldp.parts.sides import State
 from fedldp.wire import Broadcast, Layout, Vector

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from fedldp.algorithms.release import Encoder
 from fedldp.algorithms.settings import Delays
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import Summing
 from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import Encoder as EncoderRole

@@ -37,13 +37,13 @@ from fedldp.algorithms.server_update import (
     read_plain,
     read_report,
 )
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.models import layout_of
 from fedldp.parts.sides import Arrays, ClientSide, Draw, LocalUpdate, ServerSide, State, Tester
 from fedldp.parts.sides import Encoder as EncoderRole
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Layout
 
 if TYPE_CHECKING:
@@ -318,8 +318,8 @@ class Algorithm:
 
     def module(self, stream: Stream) -> nn.Module:
         """Return the model as a torch module, with initial weights from ``stream``."""
+        from fedldp.core.randomness import torch_seeded
         from fedldp.models import build_model
-        from fedldp.randomness import torch_seeded
 
         with torch_seeded(stream):
             model = build_model(self.config.model, self.input_shape, self.problem.num_classes)

@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from fedldp.accounting.shown import number
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.composition import Algorithm, Composition
 from fedldp.algorithms.participation import All, Drawn, Participation
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.settings import Delays
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
+from fedldp.core.randomness import Stream
+from fedldp.core.registry import is_address
 from fedldp.mechanisms.summing import Summing
 from fedldp.parts.per_client import of_client
 from fedldp.parts.sides import ClientSide, Draws, Encoder, LocalUpdate, ServerSide, Tester
-from fedldp.randomness import Stream
-from fedldp.registry import is_address
 from fedldp.wire import Broadcast, Layout
 
 if TYPE_CHECKING:

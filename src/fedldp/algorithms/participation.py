@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import Clients
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.parts.per_client import Own, of_client
 from fedldp.parts.sides import Draws
-from fedldp.randomness import Stream
 
 _DENSE = 16
 """A sample of more than one in so many is put in order by a table of all clients."""

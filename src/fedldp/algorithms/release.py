@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event, InClear, TwoValuedBits
 from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.feature_importance import NoisierFeatures
 from fedldp.parts.sides import Senders, Update
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Reports, Sensitive
 
 

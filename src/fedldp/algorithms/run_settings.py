@@ -29,10 +29,10 @@ from fedldp.algorithms.settings import (
     Target,
     with_solved,
 )
-from fedldp.checked import LEFT_OUT, Checked
+from fedldp.core.checked import LEFT_OUT, Checked
+from fedldp.core.errors import ConfigError
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
-from fedldp.errors import ConfigError
 from fedldp.parts.per_client import Own, is_own, of_client, of_equal_values
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RunSettings(Checked):
     model_config = ConfigDict(protected_namespaces=(), strict=True)
 
     needs_extra: ClassVar[str | None] = None
-    """The extra of fedldp without which its clients cannot train; see ``registry.EXTRAS``."""
+    """The extra of fedldp without which its clients cannot train; see ``core.registry.EXTRAS``."""
 
     simulation_only: ClassVar[frozenset[str]] = frozenset(
         {"seed", "client_budget", "target", "client_column", "test_file"}

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from fedldp import mechanisms
 from fedldp.accounting.events import Event
-from fedldp.bounding import within_largest_weight
-from fedldp.errors import Diverged, RunError
+from fedldp.core.bounding import within_largest_weight
+from fedldp.core.errors import Diverged, RunError
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.changes import count, whole

@@ -30,6 +30,7 @@ from fedldp.client.keys import TrialKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import MemoryStore
+from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.parts.sides import (
     Batch,
@@ -40,7 +41,6 @@ from fedldp.parts.sides import (
     State,
     Update,
 )
-from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.wire import Broadcast, Question, Sensitive, Vector, pack_question
 

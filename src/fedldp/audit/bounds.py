@@ -25,7 +25,7 @@ import math
 
 from scipy.stats import beta
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 # More than the relative error of scipy's quantiles, which are good to about 1e-12.
 _SAFE_SIDE = 1e-9

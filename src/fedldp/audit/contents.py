@@ -36,7 +36,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.audit.arrivals import Floats, Span, pick
 from fedldp.audit.seen import Keys
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.parts.secure_sum import SecureSumClient
@@ -44,7 +45,6 @@ from fedldp.parts.secure_sum_masks import self_mask
 from fedldp.parts.secure_sum_messages import Kind, SecureSum, unpack
 from fedldp.parts.secure_sum_server import SecureSumServer
 from fedldp.parts.sides import Update
-from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population

@@ -24,13 +24,13 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging
-from fedldp.bounding import within_largest_weight
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.runtime import ClientRuntime
+from fedldp.core.bounding import within_largest_weight
+from fedldp.core.errors import FedldpError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples
-from fedldp.errors import FedldpError
 from fedldp.parts.sides import Batch, Client, Draw, ServerSide, State, Update
-from fedldp.randomness import Stream
 from fedldp.server.keys import draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round
 from fedldp.simulation.executors import Serial

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
-from fedldp.bounding import LARGEST_WEIGHT
+from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms._grid import GridNoise
 from fedldp.mechanisms._packed import packed_bytes

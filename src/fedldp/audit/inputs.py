@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
-from fedldp.randomness import Stream
 
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 LARGEST_DOUBLE = float(np.finfo(np.float64).max)

@@ -22,8 +22,8 @@ from fedldp.audit.efforts import Effort
 from fedldp.audit.playing import Question
 from fedldp.audit.systems import SystemGame, SystemQuestion
 from fedldp.audit.whole_runs import WholeQuestion, WholeRun
-from fedldp.errors import ConfigError, FedldpError
-from fedldp.registry import is_address, is_installed
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
 
 CURVE = 0.1

@@ -25,8 +25,8 @@ from fedldp.audit.contents import Bits, Inside, content_hits, masked_hits, train
 from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.audit.seen import Keys
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
-from fedldp.errors import ConfigError
 from fedldp.mechanisms import BitMechanism
 from fedldp.parts.per_client import is_own
 from fedldp.simulation.inputs import Inputs

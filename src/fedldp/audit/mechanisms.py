@@ -12,7 +12,7 @@ from fedldp.audit.games import BLOCK, CoordinateGame, ReportGame
 from fedldp.audit.playing import play
 from fedldp.audit.results import Audit, Estimate, Result, note_of, verdict_of
 from fedldp.audit.seen import Keys
-from fedldp.errors import ConfigError, FedldpError
+from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_event
 
 DELTA = 1e-5

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fedldp.audit.bounds import check_confidence
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 SHARES = (0.25, 0.5, 1.0)
 """Of the canaries that are guessed, those that the adversary is surest of; each share is a test."""

@@ -13,7 +13,7 @@ from typing import Protocol
 from fedldp.audit.bounds import check_confidence
 from fedldp.audit.results import Audit, Result
 from fedldp.audit.seen import Keys
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 class Question(Protocol):

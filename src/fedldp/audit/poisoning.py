@@ -18,8 +18,8 @@ from fedldp.audit.crowd import accuracy_of
 from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.influence import influence
 from fedldp.audit.results import Audit, Estimate, Result
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
-from fedldp.errors import ConfigError
 from fedldp.recipes import shared_settings
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs

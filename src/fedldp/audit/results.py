@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import HOUSE, Unit
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 Game = Literal[
     "mechanism", "system", "linkage", "poisoning", "influence", "membership", "inversion",

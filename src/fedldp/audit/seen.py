@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import is_idealised
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms import Mechanism
-from fedldp.randomness import KEY_BYTES, Stream
 
 REFUSED = -1
 """The length of an answer that did not come."""

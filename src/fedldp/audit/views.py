@@ -27,9 +27,9 @@ from fedldp.audit.seen import Draws
 from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import MemoryStore
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.parts.changes import alone
 from fedldp.parts.sides import Ask, Draw, Sender, State
-from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.simulation.participation import participants
 from fedldp.wire import (
     Broadcast,

@@ -20,10 +20,10 @@ from fedldp.audit.seen import Keys
 from fedldp.audit.views import View
 from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
 from fedldp.parts.sides import State
 from fedldp.parts.tensors import one_thread
-from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.systems import whose_word
 from fedldp.wire import Broadcast, Question, Report, pack_question, read_answer
 

@@ -28,7 +28,7 @@ from fedldp.cli import (
     show,
     sweep,
 )
-from fedldp.errors import FedldpError
+from fedldp.core.errors import FedldpError
 
 # What every refusal of the arguments is: click's class up to typer 0.20, typer's own in later ones.
 UsageError = cast(

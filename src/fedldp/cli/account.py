@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedldp.cli._common import DataDir, Json, Settings, print_json, recipe_names
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 def account(
@@ -22,7 +22,7 @@ def account(
     """Say what a run would protect: no training, and for built-in data sets no data."""
     from rich.console import Console
 
-    from fedldp.accounting.check import SMALLEST_DELTA
+    from fedldp.core.numbers import SMALLEST_DELTA
     from fedldp.reporting import text
     from fedldp.settings import resolve
     from fedldp.simulation.plan import plan, problem_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedldp.cli._common import Json, at_most_cores, file, print_json, recipe_names
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console

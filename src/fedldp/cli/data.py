@@ -8,7 +8,7 @@ import typer
 
 from fedldp.cli._common import DataDir, Json, print_json
 from fedldp.cli.list_ import dataset_rows
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 
 data_app = typer.Typer(rich_markup_mode=None, help="The data folder.")
 

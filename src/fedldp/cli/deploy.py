@@ -10,7 +10,7 @@ import typer
 
 from fedldp.cli._common import DataDir, Json, Settings, print_json
 from fedldp.cli.deploy_restored import restored
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -271,7 +271,7 @@ def demo(
     """Run a server, Flower and sites on this machine, and compare with the simulation."""
     from rich.console import Console
 
-    from fedldp.accounting.shown import number
+    from fedldp.core.formatting import number
     from fedldp.deployment.demo import ROUNDING, run_demo
     from fedldp.reporting.text import percent, print_statement
     from fedldp.settings import resolve
@@ -370,7 +370,7 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
 
 def _show_cost(console: Console, agreement: Agreement, policy: SitePolicy, left: float) -> None:
     from fedldp.accounting.accountants import UNITS
-    from fedldp.accounting.shown import number
+    from fedldp.core.formatting import number
 
     release, run = policy.costs(agreement)
     kind = policy.budget.kind

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 def restored(
@@ -27,7 +27,7 @@ def restored(
 ) -> None:
     """Say that the ledger came back from an older copy: charge all that may be lost."""
     from fedldp.accounting.accountants import UNITS
-    from fedldp.accounting.shown import number
+    from fedldp.core.formatting import number
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.listening import alone
     from fedldp.deployment.policy import read_policy

@@ -26,8 +26,8 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
     from rich.text import Text
 
     from fedldp.accounting.accountants import UNITS
-    from fedldp.accounting.shown import number
     from fedldp.accounting.sqlite_ledger import SqliteLedger
+    from fedldp.core.formatting import number
 
     ledger = SqliteLedger(path)
     entries = ledger.releases()

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedldp.cli._common import DataDir, Json, print_json
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 Rows = list[dict[str, Any]]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedldp.cli._common import DataDir, Json, at_most_cores, file, print_json
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedldp.recipes import Recipe

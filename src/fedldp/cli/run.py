@@ -19,7 +19,7 @@ from fedldp.cli._common import (
     print_json,
     recipe_names,
 )
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedldp.reporting.record import RunFolder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedldp.cli._common import Json, print_json
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedldp.mechanisms import Mechanism
@@ -38,9 +38,9 @@ def show(
 
 def _found(name: str) -> dict[str, Any]:
     """Return what is called ``name``, described as a JSON-ready document."""
+    from fedldp.core.registry import is_address
     from fedldp.mechanisms import find_mechanism, mechanisms
     from fedldp.models import models
-    from fedldp.registry import is_address
     from fedldp.systems import find_system, systems
 
     if is_address(name):
@@ -55,8 +55,8 @@ def _found(name: str) -> dict[str, Any]:
 
 
 def _found_elsewhere(address: str) -> dict[str, Any]:
+    from fedldp.core.registry import load
     from fedldp.mechanisms import Mechanism, find_mechanism
-    from fedldp.registry import load
     from fedldp.systems import RunConfig, find_system
 
     found = load(address, "show")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedldp.cli._common import DataDir, Json, Settings, at_most_cores, file, folder, print_json
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console

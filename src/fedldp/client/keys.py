@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from fedldp.errors import PrivacyError
-from fedldp.randomness import KEY_BYTES, Stream
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import KEY_BYTES, Stream
 
 
 class Keys(Protocol):

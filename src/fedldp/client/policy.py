@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedldp.bounding import within_largest_weight
+from fedldp.core.bounding import within_largest_weight
 from fedldp.wire import Layout, Question, Reason
 
 
@@ -27,8 +27,9 @@ class Policy:
     def refuses(self, question: Question) -> Reason | None:
         """Return why a question is refused, if it is; this depends on nothing private.
 
-        Weights and all that is public with them lie within ``bounding.LARGEST_WEIGHT``: a server
-        could choose larger ones, finite but so that training overflows for some examples only.
+        Weights and all that is public with them lie within ``core.bounding.LARGEST_WEIGHT``: a
+        server could choose larger ones, finite but so that training overflows for some examples
+        only.
         """
         broadcast = question.broadcast
         if question.run != self.run:

@@ -33,8 +33,7 @@ from fedldp.accounting.prices import draws_once
 from fedldp.client.keys import Keys
 from fedldp.client.policy import Policy
 from fedldp.client.store import MemoryStore
-from fedldp.data.examples import Examples
-from fedldp.errors import (
+from fedldp.core.errors import (
     AskedOtherwise,
     FedldpError,
     LedgerUnusable,
@@ -45,6 +44,8 @@ from fedldp.errors import (
     RunError,
     WireError,
 )
+from fedldp.core.randomness import KEY_BYTES, Stream
+from fedldp.data.examples import Examples
 from fedldp.parts.changes import check_shape, rows_of
 from fedldp.parts.sides import (
     Arrays,
@@ -57,7 +58,6 @@ from fedldp.parts.sides import (
     Store,
     Update,
 )
-from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.wire import (
     Broadcast,
     Question,

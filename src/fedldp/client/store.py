@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.parts.sides import Arrays, Store
 
 _synced: set[Path] = set()

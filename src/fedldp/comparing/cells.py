@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary
 from fedldp.algorithms.settings import Target, TargetUnit
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
-from fedldp.errors import ConfigError
 from fedldp.systems import RunConfig
 
 Settings = Mapping[str, Any]

@@ -14,8 +14,8 @@ from fedldp.comparing.cells import Cell, Contestant, Task, Try
 from fedldp.comparing.held_out import held_out
 from fedldp.comparing.proving import BUDGETS, Budgets, ComparisonError, checked, proven
 from fedldp.comparing.results import Results, Row, choose, where
+from fedldp.core.errors import ConfigError, Diverged, PrivacyError
 from fedldp.data import Dataset
-from fedldp.errors import ConfigError, Diverged, PrivacyError
 from fedldp.simulation.plan import plan, problem_with
 from fedldp.systems import RunConfig
 

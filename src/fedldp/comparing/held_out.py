@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, Examples, Shares
-from fedldp.errors import ConfigError
-from fedldp.randomness import numbered_generator
 
 HELD_OUT = 6
 """One in so many examples, or clients, is held out."""

@@ -11,8 +11,8 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.solve import solve
 from fedldp.accounting.statement import stated_by
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind
+from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data import Dataset
-from fedldp.errors import ConfigError, FedldpError
 from fedldp.simulation.plan import plan, problem_with
 from fedldp.systems import Problem, RunConfig
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.reporting.record import environment
 
 Row = dict[str, Any]

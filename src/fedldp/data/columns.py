@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

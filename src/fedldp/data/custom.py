@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.errors import DataError, DataMissing
 from fedldp.data.columns import Columns
 from fedldp.data.encoding import Encoded, encode, labels_of, numbered
 from fedldp.data.examples import Dataset, Examples, checked, with_owners
 from fedldp.data.tables import SUFFIXES as TABLES
 from fedldp.data.tables import Table, one_line, read_table
-from fedldp.errors import DataError, DataMissing
 
 SUFFIXES = (".npz", *TABLES)
 _WITH_TEST_SET = ("x_train", "y_train", "x_test", "y_test")

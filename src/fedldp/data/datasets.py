@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.errors import ConfigError, DataError
 from fedldp.data.columns import Columns
 from fedldp.data.custom import SUFFIXES, load_file
 from fedldp.data.examples import Dataset, Examples, split
 from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.formats import read_cifar_batch, read_covertype, read_idx, read_svhn
 from fedldp.data.sources import SOURCES, Source, find_source
-from fedldp.errors import ConfigError, DataError
 
 # Splits that no publisher made are part of the benchmark's definition: one for all runs.
 _FIXED_SPLIT_SEED = 0

@@ -20,9 +20,9 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from fedldp.core.errors import DataError, DataMissing
 from fedldp.data.folder import checksum_status, resolve_data_dir
 from fedldp.data.sources import PublishedFile, Source, find_source
-from fedldp.errors import DataError, DataMissing
 
 _CHUNK_BYTES = 1 << 18
 _TIMEOUT_SECONDS = 30.0

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.errors import ConfigError, DataError
 from fedldp.data.columns import Columns
 from fedldp.data.tables import Table, is_missing
-from fedldp.errors import ConfigError, DataError
 
 _LARGEST = float(np.finfo(np.float32).max)
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedldp.accounting.shown import rounded_count
+from fedldp.core.errors import ConfigError, DataError
+from fedldp.core.formatting import rounded_count
+from fedldp.core.randomness import numbered_generator
 from fedldp.data.partition import Shares
 from fedldp.data.sources import SOURCES
-from fedldp.errors import ConfigError, DataError
-from fedldp.randomness import numbered_generator
 
 MAX_SEED = 2**32 - 1  # scikit-learn's splitter takes no larger one
 

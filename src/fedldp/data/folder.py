@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import platformdirs
 
+from fedldp.core.errors import DataError, DataMissing
 from fedldp.data.sources import SOURCES, PublishedFile, Source, find_source
-from fedldp.errors import DataError, DataMissing
 
 Status = Literal["ok", "missing", "damaged"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import DataError
+from fedldp.core.errors import DataError
 
 # The least and greatest value of each numeric column over the 581,012 published rows, as the
 # statistics beside https://huggingface.co/datasets/mstz/covertype show them. Public constants:

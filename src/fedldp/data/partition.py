@@ -11,8 +11,8 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError
-from fedldp.randomness import numbered_generator
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import numbered_generator
 
 # Scheme: what its parameter is, and an example of it.
 _SCHEMES: dict[str, tuple[str, str] | None] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

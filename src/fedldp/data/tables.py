@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import DataError, DataMissing
-from fedldp.registry import import_extra
+from fedldp.core.errors import DataError, DataMissing
+from fedldp.core.registry import import_extra
 
 SUFFIXES = (".csv", ".parquet")
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from fedldp.accounting.selftest import selftest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site
 from fedldp.deployment.deployable import without_simulation
-from fedldp.errors import ConfigError
 from fedldp.server.keys import draws_of_secret, draws_of_seed
 from fedldp.simulation.plan import solved
 

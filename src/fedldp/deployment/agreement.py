@@ -22,16 +22,16 @@ from fedldp.accounting.accountants import sent_in_clear
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import draws_once
 from fedldp.accounting.releases import Releases
-from fedldp.accounting.shown import number
 from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.formatting import number
+from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.statement import stated
-from fedldp.errors import ConfigError, FedldpError
 from fedldp.mechanisms.summing import Summing
 from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.registry import is_address
 from fedldp.settings import from_mapping
 from fedldp.simulation.participation import events_of_round
 from fedldp.wire import Layout

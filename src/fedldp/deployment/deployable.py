@@ -6,7 +6,7 @@ from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.events import within
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.parts.per_client import is_own
 
 

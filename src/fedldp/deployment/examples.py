@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.client.store import FolderStore
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.source import Source
-from fedldp.errors import ConfigError, PrivacyError
 
 log = logging.getLogger("fedldp.site")
 

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 
-from fedldp.errors import WireError
+from fedldp.core.errors import WireError
 
 LENGTH = struct.Struct(">Q")
 """What stands before every body: its length in bytes."""

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.reporting.record import replace_file
 
 _ANSWER = struct.Struct("<IQ")

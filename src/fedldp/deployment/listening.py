@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedldp.core.errors import RunError, WireError
 from fedldp.deployment.frames import read_frame, write_frame
 from fedldp.deployment.silenced import Silenced
 from fedldp.deployment.sockets import listen
-from fedldp.errors import RunError, WireError
 
 log = logging.getLogger("fedldp.site")
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
+from fedldp.core.errors import RunError
 from fedldp.deployment import certificates, flower_app
 from fedldp.deployment.flower_processes import NODE_IS_IN, FlowerProcess, find, is_waiting
-from fedldp.errors import RunError
 
 HOST = "127.0.0.1"
 CONNECTION = "loopback"

@@ -18,8 +18,8 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from fedldp.core.errors import WireError
 from fedldp.deployment.identity import SIGNATURE_BYTES
-from fedldp.errors import WireError
 
 DIGEST_BYTES = RECEIPT_BYTES = CHALLENGE_BYTES = 32
 NO_RECEIPT = bytes(RECEIPT_BYTES)

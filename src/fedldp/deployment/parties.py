@@ -19,13 +19,13 @@ import tomli_w
 
 from fedldp.accounting.accountants import Kind
 from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import RunError
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.loopback import Loopback
 from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.sites import RELEASED_TWICE
-from fedldp.errors import RunError
 from fedldp.simulation.inputs import Inputs
 
 Say = Callable[[str], None]

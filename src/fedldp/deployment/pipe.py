@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fedldp.core.errors import WireError
 from fedldp.deployment.frames import ConnectionLost, read_frame, write_frame
 from fedldp.deployment.sockets import listen
-from fedldp.errors import WireError
 
 LIMIT = 1 << 30
 """The longest body in bytes, either way."""

@@ -36,13 +36,13 @@ from fedldp.accounting.accountants import Kind
 from fedldp.accounting.budget import Budget, total_of
 from fedldp.accounting.prices import price
 from fedldp.algorithms._refusals import describe
-from fedldp.checked import Checked
+from fedldp.core.checked import Checked
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.identity import new_file
-from fedldp.errors import ConfigError, PrivacyError
 from fedldp.mechanisms import mechanisms
 from fedldp.models import models
-from fedldp.registry import is_address
 from fedldp.systems import systems
 
 Cost = Annotated[float, Field(ge=0)]

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedldp.bounding import within_largest_weight
 from fedldp.client.store import FolderStore
+from fedldp.core.bounding import within_largest_weight
+from fedldp.core.errors import WireError
+from fedldp.core.randomness import Stream
 from fedldp.deployment.agreement import Agreement
-from fedldp.errors import WireError
 from fedldp.parts.changes import alone
 from fedldp.parts.sides import Draws, Sender, ServerSide, State
-from fedldp.randomness import Stream
 from fedldp.wire import Question, Report, Sensitive
 
 

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.store import FolderStore
+from fedldp.core.errors import ConfigError, LedgerUnusable, RunError
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.messages import RECEIPT_BYTES
 from fedldp.deployment.policy import SitePolicy
-from fedldp.errors import ConfigError, LedgerUnusable, RunError
 from fedldp.reporting.record import replace_file
 
 

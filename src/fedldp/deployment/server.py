@@ -31,6 +31,8 @@ from fedldp.accounting.ledger import Place
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.statement import SumInPath
 from fedldp.client.keys import read_secret
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
 from fedldp.deployment.channels import server_side
@@ -39,13 +41,11 @@ from fedldp.deployment.messages import RECEIPT_BYTES
 from fedldp.deployment.reports import Reports
 from fedldp.deployment.sites import Pipe, Sites
 from fedldp.deployment.statement import stated
-from fedldp.errors import ConfigError, RunError
 from fedldp.parts.local_sgd import PIECE, evaluate
 from fedldp.parts.sides import Draws, State
 from fedldp.parts.summed_client import Phase
 from fedldp.parts.summed_server import SumOfRound
 from fedldp.parts.tensors import load_weights, one_thread
-from fedldp.randomness import Stream
 from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, check_new, replace_file
 from fedldp.reporting.runs import read_run

@@ -20,12 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedldp.accounting.accountants import UNITS, sent_of_nothing
-from fedldp.accounting.shown import number
 from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
+from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
+from fedldp.core.formatting import number
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import client_side
 from fedldp.deployment.examples import begin_with, check_unchanged, examples_for
@@ -51,7 +52,6 @@ from fedldp.deployment.policy import (
 from fedldp.deployment.restored import Restored, open_ledger
 from fedldp.deployment.silenced import Silenced
 from fedldp.deployment.source import open_source
-from fedldp.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.inputs import choose_device
 from fedldp.wire import Reason, Refusal, pack_answer, read_answer, read_question

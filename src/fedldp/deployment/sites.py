@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fedldp.core.errors import RunError, WireError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import is_signed
 from fedldp.deployment.journal import Journal
@@ -32,7 +33,6 @@ from fedldp.deployment.messages import (
     to_sign,
 )
 from fedldp.deployment.silenced import Silenced
-from fedldp.errors import RunError, WireError
 from fedldp.transport import Content, Delivery
 from fedldp.wire import Question, Reason, Refusal, Report, pack_question, read_answer_to
 

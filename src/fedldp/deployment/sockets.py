@@ -9,7 +9,7 @@ import socket
 import stat
 from pathlib import Path
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 LONGEST_PATH = 107
 """Bytes of a Unix socket's path on Linux."""

@@ -1,6 +1,6 @@
 """Local randomisers: one file each, found by a scan of this package.
 
-A mechanism is one frozen object. It works on normalised coordinates (see ``bounding.Ranges``),
+A mechanism is one frozen object. It works on normalised coordinates (``core.bounding.Ranges``),
 bounds them itself, and turns them into bytes whose distribution it answers for.
 """
 
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from fedldp.accounting.accountants import ACCOUNTANTS, UNITS, Normal, loss_of
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import cost
-from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError, PrivacyError, RunError, UnfitEvent
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError, PrivacyError, RunError, UnfitEvent
+from fedldp.core.randomness import Stream
+from fedldp.core.registry import is_address, load, scan
 from fedldp.mechanisms._packed import add_ones, count_ones, packed_bytes
 from fedldp.mechanisms.summing import Summing, counts_of_bits
-from fedldp.randomness import Stream
-from fedldp.registry import is_address, load, scan
 
 EpsilonUnit = Literal["weight", "client-round"]
 
@@ -107,7 +107,7 @@ class Mechanism(ABC):
         """Bound, randomise and pack ``values``, shape (d,), in normalised coordinates.
 
         Raises:
-            PrivacyError: ``values`` may not be released (see ``bounding.check_releasable``).
+            PrivacyError: ``values`` may not be released (see ``core.bounding.check_releasable``).
         """
 
     def encode_many(
@@ -174,7 +174,7 @@ def check_block(values: Any, streams: Sequence[Stream]) -> None:
     """Refuse a block of vectors of which one may not be released, or that has not its streams.
 
     Raises:
-        PrivacyError: see ``bounding.check_releasable``.
+        PrivacyError: see ``core.bounding.check_releasable``.
     """
     check_releasable(values)
     if values.ndim != 2 or len(values) != len(streams):

@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms._exact import log_up
-from fedldp.randomness import Stream
 
 FULL = 1 << 64
 

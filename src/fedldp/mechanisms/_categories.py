@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import PureCoordinates
-from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms._grid import check_between
-from fedldp.randomness import Stream
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 32.0
 LARGEST_CATEGORIES = 1 << 16

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms._memory import kept_array
-from fedldp.randomness import Stream
 
 DRAWN = 1 << 16
 """Coordinates whose high words are drawn together; then come the low words of their ties. What is

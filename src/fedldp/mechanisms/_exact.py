@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Context, Decimal
 from fractions import Fraction
 
-from fedldp.accounting.check import round_up
+from fedldp.core.numbers import round_up
 
 # Sixty digits, whatever context the program has; their errors stay far below the two slacks, as
 # long as exponents are below 1,000 and logarithms above 10^-25.

@@ -11,11 +11,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.bounding import LARGEST_GRID_RADIUS, GridBall, check_releasable
-from fedldp.discrete import LARGEST_SCALE_BITS
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.bounding import LARGEST_GRID_RADIUS, GridBall, check_releasable
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism
-from fedldp.randomness import Stream
+from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS
 
 _INDEX = np.dtype("<i4")
 SMALLEST_CLIP, LARGEST_CLIP = 1e-9, 1e9

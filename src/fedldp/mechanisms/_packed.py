@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.mechanisms._memory import kept_array
 
 # Bytes of a row worked on at a time: what is computed from 252 rows of them stays in the cache.

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import InClear
-from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP
 from fedldp.mechanisms.summing import Summing, Words, signed
-from fedldp.randomness import Stream
 from fedldp.wire import Report
 
 LARGEST_BITS = 52

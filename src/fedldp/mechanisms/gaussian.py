@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import GaussianReport
-from fedldp.bounding import replace_one_sensitivity
-from fedldp.discrete import discrete_gaussian
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import replace_one_sensitivity
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, GridNoise, check_between
-from fedldp.randomness import Stream
+from fedldp.mechanisms.discrete import discrete_gaussian
 
 _LARGEST_RATIO = 1e4
 _ROUNDING_VARIANCE = 16

@@ -16,15 +16,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.check import strict_count
 from fedldp.accounting.events import GaussianShare
 from fedldp.accounting.gaussian import gaussian_sigma
-from fedldp.bounding import check_releasable
-from fedldp.discrete import discrete_gaussian
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.numbers import strict_count
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
+from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.randomness import Stream
 from fedldp.wire import Report
 
 SMALLEST_WORD, LARGEST_WORD = 8, 32

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.randomness import Stream
 
 
 @dataclass(frozen=True)

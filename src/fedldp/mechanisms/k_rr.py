@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.check import round_up
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
+from fedldp.core.numbers import round_up
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms._categories import CategoryMechanism, check_categories
 from fedldp.mechanisms._exact import exp_below, log_up
 from fedldp.mechanisms.piecewise import Window
-from fedldp.randomness import Stream
 
 _MOST_LEVELS = 64
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import PureReport
-from fedldp.bounding import replace_one_sensitivity
-from fedldp.discrete import discrete_laplace
+from fedldp.core.bounding import replace_one_sensitivity
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, GridNoise, check_between
-from fedldp.randomness import Stream
+from fedldp.mechanisms.discrete import discrete_laplace
 
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-3, 1e4
 

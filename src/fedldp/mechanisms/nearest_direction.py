@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fedldp.accounting.events import PureReport
-from fedldp.bounding import check_releasable, scaled_down
-from fedldp.errors import RunError
+from fedldp.core.bounding import check_releasable, scaled_down
+from fedldp.core.errors import RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms._grid import check_between
 from fedldp.mechanisms._unit_ball import complete
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.randomness import Stream
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 1e9
 LARGEST_USED = 32.0

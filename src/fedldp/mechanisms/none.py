@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import InClear
-from fedldp.bounding import check_releasable
-from fedldp.errors import RunError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import RunError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings, check_block
-from fedldp.randomness import Stream
 
 _WORD = np.dtype("<f4")
 

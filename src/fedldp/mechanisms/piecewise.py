@@ -16,14 +16,14 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.check import check_at_least
 from fedldp.accounting.events import PureReport
-from fedldp.bounding import check_releasable
-from fedldp.errors import RunError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import RunError
+from fedldp.core.numbers import check_at_least
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms._categories import round_at_random, rounded_square
 from fedldp.mechanisms._exact import exp_below
-from fedldp.randomness import Stream
 
 CELLS = 1 << 16
 """M: the grid of what can be reported for one coordinate; a cell is a uint16."""

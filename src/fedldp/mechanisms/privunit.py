@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from fedldp.accounting.check import check_at_least, check_positive
 from fedldp.accounting.events import PureReport
 from fedldp.accounting.solve import solve
-from fedldp.bounding import check_releasable, scaled_down
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.bounding import check_releasable, scaled_down
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.numbers import check_at_least, check_positive
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms._unit_ball import complete
-from fedldp.randomness import Stream
 
 SMALLEST_EPSILON = 1e-3
 LARGEST_GAMMA = 1 - 1e-9

@@ -15,16 +15,16 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.check import check_at_least, round_up
 from fedldp.accounting.events import PureReport
-from fedldp.bounding import check_releasable, scaled_down
-from fedldp.errors import RunError
+from fedldp.core.bounding import check_releasable, scaled_down
+from fedldp.core.errors import RunError
+from fedldp.core.numbers import check_at_least, round_up
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
 from fedldp.mechanisms._categories import LARGEST_EPSILON
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, check_between
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.privunit import Cap, best_cap, check_simulated
-from fedldp.randomness import Stream
 
 Floats = NDArray[np.float64]
 

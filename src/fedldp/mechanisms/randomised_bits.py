@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import PureCoordinates
-from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Counts, Mechanism, MechanismSettings
 from fedldp.mechanisms._bits import FULL, BitLaw, check_bits, randomise
 from fedldp.mechanisms._exact import exp_below
 from fedldp.mechanisms._grid import check_between
-from fedldp.randomness import Stream
 
 Variant = Literal["symmetric", "theorem_1", "theorem_2"]
 

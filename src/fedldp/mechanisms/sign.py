@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from scipy.special import erf
 
 from fedldp.accounting.bits import sign_epsilon_per_coordinate, sign_sigma
-from fedldp.accounting.check import check_positive
 from fedldp.accounting.events import TwoValuedBits
-from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import check_positive
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, check_between
 from fedldp.mechanisms.two_point import LIMITS, TwoPoint
-from fedldp.randomness import Stream
 
 
 @dataclass(frozen=True)

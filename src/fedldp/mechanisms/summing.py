@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
 from fedldp.wire import Counted, Report
 
 Words = NDArray[np.unsignedinteger]

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import TwoValuedBits
-from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings, check_block
 from fedldp.mechanisms._comparison import Comparison
-from fedldp.randomness import Stream
 
 _EXACT = Context(prec=60)
 

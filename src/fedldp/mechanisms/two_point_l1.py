@@ -15,13 +15,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.check import check_positive
 from fedldp.accounting.events import TwoValuedBits
-from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import check_positive
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings
 from fedldp.mechanisms.two_point import LIMITS, TwoPoint
-from fedldp.randomness import Stream
 
 # More than the relative rounding error of any few elementary functions in float64.
 _ROUND_UP = 1 + 2.0**-48

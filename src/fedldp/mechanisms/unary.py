@@ -15,12 +15,12 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.check import round_up
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.numbers import round_up
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms._bits import FULL, BitLaw, randomise
 from fedldp.mechanisms._categories import CategoryMechanism, check_categories, rounded_square
 from fedldp.mechanisms._exact import exp_below
-from fedldp.randomness import Stream
 
 Variant = Literal["symmetric", "optimised"]
 

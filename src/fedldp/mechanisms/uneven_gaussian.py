@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.randomness import Stream
 
 _FARTHEST_NOISE = 8
 """In standard deviations; noise beyond it may be cut to the 32 bits of an index."""

@@ -13,7 +13,9 @@ from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from fedldp.errors import ConfigError, FedldpError, first_line
+from fedldp.core.errors import ConfigError, FedldpError, first_line
+from fedldp.core.randomness import Stream, torch_seeded
+from fedldp.core.registry import is_address, load, modules
 from fedldp.models._given import builder_of, check_travels, given, name_of
 from fedldp.models._layers import (
     Conv,
@@ -27,8 +29,6 @@ from fedldp.models._layers import (
     multiplications,
     output,
 )
-from fedldp.randomness import Stream, torch_seeded
-from fedldp.registry import is_address, load, modules
 from fedldp.wire import Layout
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parameter import UninitializedParameter
 
-from fedldp.errors import ConfigError, first_line
+from fedldp.core.errors import ConfigError, first_line
 
 
 def check_module(

@@ -7,7 +7,7 @@ import sys
 from copy import deepcopy
 from typing import Any
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 _PLACE = "python"
 _GIVEN: dict[str, object] = {}

@@ -3,7 +3,7 @@
 The two-layer CNN of Sun, Qian, Chen 2021: 320-50-10 after the convolutions.
 """
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.models import Conv, Dense, Flatten, Layer, MaxPool, Relu
 
 

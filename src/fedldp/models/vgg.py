@@ -4,7 +4,7 @@ Sun, Qian, Chen 2021 train "a small VGG" on CIFAR-10 and do not say which; this 
 blocks of two 3x3 convolutions (32, 64, 128 channels) with max-pooling, a hidden dense layer of 64.
 """
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.models import Conv, Dense, Flatten, Layer, MaxPool, Relu
 
 _BLOCKS = (32, 64, 128)

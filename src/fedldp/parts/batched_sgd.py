@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
-from fedldp.errors import ConfigError
 from fedldp.models import layout_of_module
 from fedldp.parts.column_stack import is_changed
 from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import as_tensors, laid_as, writable
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 GROUP = 64

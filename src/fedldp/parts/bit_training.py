@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedldp.core.randomness import torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
 from fedldp.parts import batched_sgd
@@ -21,7 +22,6 @@ from fedldp.parts.codes import PIECE, Codes
 from fedldp.parts.local_sgd import batches, evaluate, gradients
 from fedldp.parts.sides import Batch, Client, Score, Update
 from fedldp.parts.tensors import laid_as, load_weights, read_weights
-from fedldp.randomness import torch_seeded
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 

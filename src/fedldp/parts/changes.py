@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.mechanisms import Counts
 from fedldp.parts.sides import Encoder, Sender, Senders, Update
 from fedldp.wire import Broadcast, Counted, Incoming, Report, Reports, Sensitive, Shuffled

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits
@@ -21,7 +22,6 @@ from fedldp.parts.architecture import Architecture
 from fedldp.parts.fixed_point import FixedPoint
 from fedldp.parts.public_encoder import from_public
 from fedldp.parts.sides import Arrays, Client
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedldp.bounding import Ranges
-from fedldp.errors import PrivacyError
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms._comparison import DRAWN
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.randomness import Stream
 
 
 def encode_on_device(

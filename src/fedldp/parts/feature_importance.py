@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import UnevenGaussian
 from fedldp.wire import Layout, Vector

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedldp.core.errors import RunError
+from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
-from fedldp.errors import RunError
 from fedldp.parts.architecture import KERNEL, Architecture
 from fedldp.parts.local_sgd import batches
 from fedldp.parts.tensors import as_tensors, to_device
-from fedldp.randomness import Stream, torch_seeded
 
 LEARNING_RATE = 1e-3
 BATCH_SIZE = 64

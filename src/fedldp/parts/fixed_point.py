@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.bounding import check_releasable
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError
 
 MOST_BITS = 48
 """Whole and fraction bits together: float64 counts that far exactly."""

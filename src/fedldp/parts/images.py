@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 def check_images(input_shape: tuple[int, ...], dataset: str = "of the clients") -> None:

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data import Examples
-from fedldp.errors import ConfigError
 from fedldp.models import layout_of_module
 from fedldp.parts import batched_sgd
 from fedldp.parts.batched_sgd import train_alone
 from fedldp.parts.column_stack import ColumnStack, as_columns
 from fedldp.parts.sides import Batch, Client, Score, Update
 from fedldp.parts.tensors import as_tensors, load_weights, read_weights, to_device
-from fedldp.randomness import Stream, torch_seeded
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 PIECE = 1000

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import SampledGaussian
-from fedldp.errors import ConfigError
-from fedldp.randomness import Stream
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 
 _RESOLUTION = 1 << 53
 """Numpy's random floats are multiples of 1/this."""

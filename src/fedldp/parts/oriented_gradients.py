@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.parts.images import check_images
 
 _PIECE = 1000  # images at a time

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import ConfigDict
 
 from fedldp.accounting.releases import Clients
-from fedldp.checked import Checked
-from fedldp.errors import ConfigError
+from fedldp.core.checked import Checked
+from fedldp.core.errors import ConfigError
 
 
 class Own(Checked):

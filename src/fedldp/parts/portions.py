@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
-from fedldp.errors import ConfigError, PrivacyError, RunError
 from fedldp.parts.sides import Arrays, Batch, Client, Update
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedldp.core.randomness import Stream, torch_seeded
+from fedldp.core.registry import import_extra
 from fedldp.mechanisms.privunit import check_simulated
 from fedldp.models import layout_of_module
 from fedldp.parts.batched_sgd import (
@@ -32,8 +34,6 @@ from fedldp.parts.noisy_sums import NoisySums
 from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.single_gradients import single_gradients, single_gradients_of_many
 from fedldp.parts.tensors import as_tensors, load_weights, read_weights
-from fedldp.randomness import Stream, torch_seeded
-from fedldp.registry import import_extra
 from fedldp.wire import Broadcast, Sensitive, Vector
 
 PIECE = 256

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
 from fedldp.data.sources import SOURCES, Source, find_source
-from fedldp.errors import ConfigError, RunError
 from fedldp.parts.architecture import Architecture
 from fedldp.parts.sides import Draw
 from fedldp.wire import Broadcast

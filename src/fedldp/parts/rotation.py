@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from fedldp.errors import ConfigError
-from fedldp.randomness import KEY_BYTES, Stream
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import KEY_BYTES, Stream
 
 LARGEST_SIZE = 1 << 26
 """Coordinates after padding; see ``Rotation``."""

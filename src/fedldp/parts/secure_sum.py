@@ -62,7 +62,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.parts.secure_sum_crypto import (
     KEY_BYTES,
     SECRET_BYTES,
@@ -86,7 +87,6 @@ from fedldp.parts.secure_sum_messages import (
     pack,
     unpack,
 )
-from fedldp.randomness import Stream
 
 
 class SecureSumClient:

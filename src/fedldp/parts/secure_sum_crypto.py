@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedldp.errors import PrivacyError
+from fedldp.core.errors import PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import Words
-from fedldp.randomness import Stream
 
 KEY_BYTES = 32
 SECRET_BYTES = 16

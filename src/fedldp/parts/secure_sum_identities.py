@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.parts.secure_sum_messages import IDENTITY_BYTES, LARGEST_CLIENT, SecureSum
 
 

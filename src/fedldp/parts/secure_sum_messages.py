@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms.summing import Summing, Words
 from fedldp.parts.secure_sum_crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.mechanisms.summing import Words
 from fedldp.parts.secure_sum_crypto import (
     KEY_BYTES,

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
+from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Incoming, Reports, Sensitive, Vector
 
 if TYPE_CHECKING:

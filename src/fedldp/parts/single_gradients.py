@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 
 def single_gradients(model: nn.Module, inputs: Tensor, answers: Tensor) -> dict[str, Tensor]:

@@ -26,14 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event, NoData
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
 from fedldp.parts.changes import alone, each_alone
 from fedldp.parts.secure_sum import SecureSumClient
 from fedldp.parts.secure_sum_identities import Identity
 from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import ClientSide, Encoder, Sender, Senders, Update
-from fedldp.randomness import KEY_BYTES, Stream
 from fedldp.wire import Broadcast, Report, Reports, Sensitive
 
 KEYS, SHARES, SURVIVORS = "sum_keys", "sum_shares", "sum_survivors"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.summing import Summing, Words
 from fedldp.parts.changes import whole
 from fedldp.parts.secure_sum_identities import Roster

@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.systems import RunConfig, find_system
 
 __all__ = ["Expected", "Recipe", "Source", "find_recipe", "recipes", "shared_settings"]

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import HOUSE
-from fedldp.accounting.shown import number
 from fedldp.accounting.statement import stated_by
-from fedldp.errors import ConfigError
-from fedldp.registry import import_extra
+from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
+from fedldp.core.registry import import_extra
 from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.text import MEANINGLESS, best_lines
 

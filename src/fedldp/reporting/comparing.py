@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import find_recipe
 from fedldp.reporting.runs import FinishedRun
 from fedldp.systems import with_left_out

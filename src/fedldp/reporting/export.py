@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedldp.errors import ConfigError, RunError, first_line
-from fedldp.registry import import_extra
+from fedldp.core.errors import ConfigError, RunError, first_line
+from fedldp.core.registry import import_extra
 from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.text import explain
 

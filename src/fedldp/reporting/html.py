@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.accounting.shown import number
 from fedldp.accounting.statement import HELD_OUT
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
+from fedldp.core.formatting import number
 from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.runs import FinishedRun

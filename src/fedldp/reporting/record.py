@@ -38,7 +38,7 @@ from safetensors.numpy import load, save
 
 from fedldp.accounting.budget import Budget
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.errors import FedldpError, RunError
+from fedldp.core.errors import FedldpError, RunError
 from fedldp.parts.sides import State
 from fedldp.server.loop import Round
 from fedldp.wire import Layout, Shuffled, pack_arrays, read_arrays

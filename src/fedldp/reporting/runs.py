@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import SCHEMA_VERSION, upgraded
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.reporting.text import best_lines, run_in_words, run_title
 
 LARGEST_FILE = 64 * 2**20

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 
 FILE = "schema.json"
 FEW = 10

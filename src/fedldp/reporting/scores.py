@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.shown import rounded_count
+from fedldp.core.formatting import rounded_count
 from fedldp.reporting.schema import FEW, Schema
 
 

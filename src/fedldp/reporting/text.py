@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
-from fedldp.accounting.shown import number
 from fedldp.accounting.statement import stated_by
+from fedldp.core.formatting import number
 from fedldp.systems import RunConfig
 
 Rows = list[dict[str, Any]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.errors import FedldpError
+from fedldp.core.errors import FedldpError
 from fedldp.recipes import Expected, Recipe
 from fedldp.reproduction.known import KNOWN, NOT_KNOWN
 from fedldp.reproduction.results import (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedldp.errors import RunError
-from fedldp.registry import import_extra
+from fedldp.core.errors import RunError
+from fedldp.core.registry import import_extra
 from fedldp.reproduction.comparison import Row
 
 _ROUND = "round"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedldp.accounting.shown import number
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
 from fedldp.reproduction.comparison import Row, compare
 from fedldp.reproduction.results import Store
 from fedldp.reproduction.runner import jobs

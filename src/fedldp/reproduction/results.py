@@ -23,10 +23,10 @@ from typing import Any, Literal
 
 import platformdirs
 
+from fedldp.core.errors import RunError
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import Source, find_source
-from fedldp.errors import RunError
 from fedldp.systems import RunConfig
 
 Device = Literal["cpu", "cuda"]

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.models import multiplications_of
 from fedldp.recipes import Recipe
 from fedldp.reproduction.results import (

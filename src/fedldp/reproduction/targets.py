@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.recipes import Expected, Recipe, Source, recipes
 
 _SHORT = {

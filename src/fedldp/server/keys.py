@@ -7,8 +7,8 @@ begun again after a crash draws the same.
 
 from __future__ import annotations
 
+from fedldp.core.randomness import SERVER, Stream
 from fedldp.parts.sides import Draws
-from fedldp.randomness import SERVER, Stream
 
 
 def draws_of_seed(seed: int) -> Draws:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.bounding import LARGEST_WEIGHT, within_largest_weight
-from fedldp.errors import Diverged, RunError
+from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
+from fedldp.core.errors import Diverged, RunError
 from fedldp.parts.sides import Draws, Metrics, ServerSide, State
 from fedldp.transport import Content, Delivery, Transport
 from fedldp.wire import (

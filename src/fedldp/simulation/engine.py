@@ -17,11 +17,11 @@ from fedldp.accounting.budget import Budget
 from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.releases import Releases
 from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Stream
 from fedldp.data import Dataset
-from fedldp.errors import ConfigError, RunError
 from fedldp.models import check_travels
 from fedldp.parts.sides import ServerSide, State
-from fedldp.randomness import Stream
 from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, replace_file
 from fedldp.reporting.runs import read_run

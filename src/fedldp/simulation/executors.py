@@ -27,8 +27,8 @@ import numpy as np
 import torch
 
 from fedldp.accounting.memory_ledger import MemoryLedger
+from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.data import Dataset, Examples
-from fedldp.errors import ConfigError, FedldpError, RunError
 from fedldp.parts.sides import Score
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.batches import in_order

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedldp.accounting.shown import rounded_count
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, DataMissing
+from fedldp.core.formatting import rounded_count
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -21,7 +22,6 @@ from fedldp.data import (
     partition,
 )
 from fedldp.data.sources import SOURCES, find_source
-from fedldp.errors import ConfigError, DataMissing
 from fedldp.reporting.schema import FEW, Schema
 from fedldp.reporting.scores import doubts, most_frequent
 from fedldp.server.keys import draws_of_seed

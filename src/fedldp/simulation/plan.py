@@ -21,6 +21,8 @@ from fedldp.accounting.statement import (
     statement,
 )
 from fedldp.algorithms.settings import Target
+from fedldp.core.errors import ConfigError, UnfitEvent
+from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
     SUFFIXES,
     Dataset,
@@ -33,8 +35,6 @@ from fedldp.data import (
 )
 from fedldp.data.folder import in_use, locate
 from fedldp.data.sources import find_source
-from fedldp.errors import ConfigError, UnfitEvent
-from fedldp.registry import check_extra, is_installed
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 from fedldp.systems import Problem, RunConfig, own_code

@@ -14,11 +14,12 @@ from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.problem import Problem
-from fedldp.bounding import check_releasable
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime, Cohort, check_count, naming
 from fedldp.client.store import FolderStore
+from fedldp.core.bounding import check_releasable
+from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
 from fedldp.parts.local_sgd import PIECE, evaluate
 from fedldp.parts.sides import (
@@ -33,7 +34,6 @@ from fedldp.parts.sides import (
     Update,
 )
 from fedldp.parts.tensors import load_weights
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast, Layout, Sensitive
 
 

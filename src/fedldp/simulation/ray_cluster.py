@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from fedldp.errors import ConfigError, FedldpError, RunError, first_line
-from fedldp.registry import import_extra
+from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
+from fedldp.core.registry import import_extra
 
 RETRIES = 3
 """How often Ray does a task again whose worker died."""

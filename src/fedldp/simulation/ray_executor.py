@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.errors import FedldpError
+from fedldp.core.errors import FedldpError
 from fedldp.parts.sides import Score
 from fedldp.simulation.batches import in_order
 from fedldp.simulation.population import Population

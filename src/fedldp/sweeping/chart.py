@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedldp.errors import ConfigError, RunError
-from fedldp.registry import import_extra
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.registry import import_extra
 from fedldp.sweeping.cells import Cell
 from fedldp.sweeping.grid import in_words
 

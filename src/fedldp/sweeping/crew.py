@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import cores
 from fedldp.sweeping.one_run import Means, Order
 from fedldp.sweeping.processes import Processes

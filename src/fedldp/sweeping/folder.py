@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedldp.errors import ConfigError, FedldpError, RunError
+from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.reporting.record import check_new, replace_file
 from fedldp.settings import from_mapping
 from fedldp.sweeping.grid import Design, shown

@@ -11,11 +11,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data import resolve_data_dir
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
-from fedldp.errors import ConfigError, FedldpError
 from fedldp.settings import nested, value_of
 from fedldp.systems import RunConfig
 

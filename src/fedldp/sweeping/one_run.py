@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedldp.core.errors import FedldpError, first_line
 from fedldp.data import Dataset
-from fedldp.errors import FedldpError, first_line
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import early_plan
 from fedldp.systems import RunConfig

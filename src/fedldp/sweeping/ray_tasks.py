@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
+from fedldp.core.errors import FedldpError
 from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
-from fedldp.errors import FedldpError
 from fedldp.models import check_travels
 from fedldp.reporting.record import RunFolder, as_json, remove_empty, replace_file
 from fedldp.server.loop import Round

@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedldp.accounting.shown import number
 from fedldp.accounting.statement import HELD_OUT
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.text import percent
 from fedldp.sweeping.cells import Cell, Stated

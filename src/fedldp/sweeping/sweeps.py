@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.statement import HELD_OUT
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
-from fedldp.errors import ConfigError
 from fedldp.settings import named
 from fedldp.sweeping.cells import Cell, Stated
 from fedldp.sweeping.crew import Crew, assembled

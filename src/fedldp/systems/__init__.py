@@ -14,8 +14,8 @@ from typing import Any
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.errors import ConfigError
-from fedldp.registry import is_address, load, scan
+from fedldp.core.errors import ConfigError
+from fedldp.core.registry import is_address, load, scan
 
 __all__ = [
     "Problem",

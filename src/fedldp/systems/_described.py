@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel
 
-from fedldp.checked import Checked
+from fedldp.core.checked import Checked
 
 _UNITS = {
     "num_clients": "clients",

@@ -10,10 +10,10 @@ from fedldp.algorithms.composition import Composition, Fixed
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import Estimate, ServerUpdate, Step, Values, first_averaged
+from fedldp.core.randomness import Stream
 from fedldp.mechanisms.none import Plain
 from fedldp.models import layout_of
 from fedldp.parts.sides import ClientSide, Draw, ServerSide, State
-from fedldp.randomness import Stream
 from fedldp.wire import Layout, Vector
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class MeanServerConfig(RunConfig):
         return LocalSgd(model, epochs, self.batch_size, rate, device, momentum)
 
     def module(self, problem: Problem, stream: Stream) -> nn.Module:
+        from fedldp.core.randomness import torch_seeded
         from fedldp.models import build_model
-        from fedldp.randomness import torch_seeded
 
         with torch_seeded(stream):
             return build_model(self.model, self.model_input(problem), problem.num_classes)

@@ -8,10 +8,10 @@ from pydantic import Field, model_validator
 
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Delta, LearningRate, NormBound, Positive
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.parts.per_client import Own, check_one_each, of_client
 from fedldp.parts.portions import PortionSgd, check_portions, check_rate, scale_features
-from fedldp.randomness import Stream
 from fedldp.systems._old import MeanServerConfig
 
 if TYPE_CHECKING:

@@ -34,12 +34,12 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate, Values
 from fedldp.algorithms.settings import Count, Delays, Momentum, Positive
-from fedldp.bounding import LARGEST, SMALLEST_RADIUS
-from fedldp.errors import ConfigError, RunError
+from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.parts.per_client import Own, check_one_each, is_own, of_client
 from fedldp.parts.sides import ServerSide, State
-from fedldp.registry import is_address
 from fedldp.systems._old import MeanServerConfig
 from fedldp.wire import Broadcast
 

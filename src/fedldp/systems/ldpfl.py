@@ -48,7 +48,7 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.algorithms.settings import Count, Positive
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant

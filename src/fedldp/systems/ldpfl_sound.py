@@ -53,15 +53,15 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, in_clear
 from fedldp.algorithms.server_update import Weighted, read_plain
 from fedldp.algorithms.settings import LARGEST_BATCH, Count, NormBound, Positive
+from fedldp.core.errors import ConfigError
+from fedldp.core.registry import is_address
 from fedldp.data.examples import Examples
-from fedldp.errors import ConfigError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.models import layout_of_module
 from fedldp.parts.images import check_images
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, indices_of_round, kept_order
 from fedldp.parts.sides import Batch, Client, Score, ServerSide, Update
-from fedldp.registry import is_address
 from fedldp.systems._old import MeanServerConfig
 from fedldp.wire import Broadcast, Sensitive, Vector
 
@@ -225,7 +225,7 @@ class RandomisedSgd:
         return kept["weights"]
 
     def _train(self, broadcast: Broadcast, client: Client) -> Vector:
-        from fedldp.randomness import torch_seeded
+        from fedldp.core.randomness import torch_seeded
 
         config, weights = self.config, broadcast.weights
         order = kept_order(client, config.rounds)

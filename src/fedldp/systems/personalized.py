@@ -45,8 +45,8 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import BySender, Values, read_plain, read_report
 from fedldp.algorithms.settings import Delta, NormBound, Positive
-from fedldp.bounding import Box
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import Box
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms._grid import LARGEST_CLIP
 from fedldp.mechanisms.gaussian import Gaussian, check_noise

@@ -46,8 +46,8 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import BySender, Values, read_report
 from fedldp.algorithms.settings import Delta, NormBound, Positive
-from fedldp.bounding import replace_one_sensitivity
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import replace_one_sensitivity
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.gaussian_sign import GaussianSign

@@ -35,8 +35,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.server_update import Aggregate
 from fedldp.algorithms.settings import Count, Positive
-from fedldp.bounding import Box
-from fedldp.errors import ConfigError
+from fedldp.core.bounding import Box
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.summing import Summing
 from fedldp.parts.secure_sum_messages import SecureSum

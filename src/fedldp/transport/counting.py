@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from fedldp.algorithms.settings import Delays
+from fedldp.core.randomness import SERVER, Stream
 from fedldp.mechanisms import Counts
-from fedldp.randomness import SERVER, Stream
 from fedldp.transport import Delivery, Transport
 from fedldp.transport.schedule import delay_of_run, draw_extremes, draw_schedule, times
 from fedldp.transport.shuffler import unnamed

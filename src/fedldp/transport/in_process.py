@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import RunError
+from fedldp.core.errors import RunError
 from fedldp.transport import Delivery
 from fedldp.wire import Question, pack_question, read_answer_to, read_reports_to
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Delays
-from fedldp.randomness import SERVER, Stream
+from fedldp.core.randomness import SERVER, Stream
 
 
 @dataclass(frozen=True, kw_only=True)

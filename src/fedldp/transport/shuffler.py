@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Delays
-from fedldp.errors import RunError
-from fedldp.randomness import SERVER, Stream
+from fedldp.core.errors import RunError
+from fedldp.core.randomness import SERVER, Stream
 from fedldp.transport import Content, Delivery, Transport, one_by_one
 from fedldp.transport.schedule import Schedule, delay_of_run, draw_schedule, times
 from fedldp.wire import Question, Refusal, Report, Reports, Shuffled

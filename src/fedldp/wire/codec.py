@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.bounding import Ranges
-from fedldp.errors import ConfigError, WireError
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import ConfigError, WireError
 from fedldp.wire.arrays import Arrays, array_parts, arrays_at, total
 from fedldp.wire.frame import (
     FRAME,

@@ -6,7 +6,7 @@ import struct
 from enum import IntEnum
 from typing import Any
 
-from fedldp.errors import WireError
+from fedldp.core.errors import WireError
 
 VERSION = 1
 MAGIC = b"fedldp"

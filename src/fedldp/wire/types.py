@@ -17,8 +17,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.bounding import Ranges
-from fedldp.errors import PrivacyError
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import PrivacyError
 
 Vector = NDArray[np.float32]
 T_co = TypeVar("T_co", covariant=True)

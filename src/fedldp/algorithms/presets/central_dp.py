@@ -34,8 +34,8 @@ from fedldp.algorithms.composition import Composition, EstimateBy, Fixed
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import NoisySum, Values
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer
-from fedldp.bounding import SMALLEST_RADIUS
-from fedldp.errors import RunError
+from fedldp.core.bounding import SMALLEST_RADIUS
+from fedldp.core.errors import RunError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.none import Plain
 

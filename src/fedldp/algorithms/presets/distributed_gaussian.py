@@ -47,7 +47,7 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.run_settings import ServerRate
 from fedldp.algorithms.settings import CLIP, Offer
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian_share import (
     LARGEST_WORD,
     SMALLEST_WORD,

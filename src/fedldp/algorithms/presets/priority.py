@@ -40,7 +40,7 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.settings import Offer, Positive
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import check_ratio
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare

@@ -51,7 +51,7 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
 from fedldp.algorithms.settings import CLIP, Offer, Positive
-from fedldp.bounding import replace_one_sensitivity
+from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.uneven_gaussian import check_ratio
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare

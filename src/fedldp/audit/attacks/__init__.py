@@ -27,8 +27,8 @@ from fedldp.audit.attacks import codes, inversion, membership, property
 from fedldp.audit.attacks.seen import World
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.results import Result
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
-from fedldp.errors import ConfigError
 
 __all__ = ["attack"]
 

@@ -12,7 +12,7 @@ from scipy.stats import beta, norm
 from scipy.stats import t as student
 
 from fedldp.audit.results import LEVELS, Estimate, Measure, Result, Roc, verdict_of_attack
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 Kind = Literal["membership", "inversion", "property"]
 

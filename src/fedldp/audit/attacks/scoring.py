@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.attacks.seen import Floats, World
+from fedldp.core.randomness import Stream
 from fedldp.parts.sides import State
 from fedldp.parts.single_gradients import single_gradients
 from fedldp.parts.tensors import load_weights, one_thread
-from fedldp.randomness import Stream
 from fedldp.wire import Broadcast
 
 MOST_NUMBERS = 50_000_000

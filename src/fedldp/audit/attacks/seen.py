@@ -26,8 +26,8 @@ from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import MemoryStore
+from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, Shares
-from fedldp.errors import ConfigError
 from fedldp.mechanisms.none import Plain
 from fedldp.parts.per_client import of_client
 from fedldp.parts.sides import ClientSide, ServerSide, State

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 TESTED = ("1.41", "1.42")
 """The oldest and the newest version of Flower that all of this was tested with."""

@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from fractions import Fraction
 
-from fedldp.errors import ConfigError
+from fedldp.core.errors import ConfigError
 
 SMALLEST_DELTA = 1e-300
 """A smaller positive delta is treated as zero: the answer is the pure epsilon, which is valid."""

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedldp.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges, check_releasable
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges, check_releasable
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.wire import Sensitive
 
 SIZES = (6, 1, 3)

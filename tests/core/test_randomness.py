@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedldp
-from fedldp.randomness import SERVER, Stream, torch_seeded
+from fedldp.core.randomness import SERVER, Stream, torch_seeded
 
 KEY = bytes(range(32))
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
 
 LARGEST = 1e6
 """The largest centre or radius: float32 has seven digits, and more would swallow the weights."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.randomness import Stream
+from fedldp.core.randomness import Stream
 
 LARGEST_SCALE_BITS = 22
 """All arithmetic is in 64 bits. It overflows with a probability below 2^-1000 for a sample."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedldp.errors import ConfigError, first_line
+from fedldp.core.errors import ConfigError, first_line
 
 T = TypeVar("T")
 
