@@ -21,15 +21,11 @@ from numpy.typing import NDArray
 from samples import one_of_a_kind
 
 from fedldp.accounting.accountants import is_idealised
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import (
     Event,
     InClear,
     PerRecord,
 )
-from fedldp.accounting.ledger import Ledgers
-from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import Keys, SecretKeys, SimulationKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
@@ -37,6 +33,10 @@ from fedldp.client.store import FolderStore
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, Shares, load_dataset
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import Ledgers
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import mechanisms
 from fedldp.parts.sides import ClientSide
 from fedldp.parts.tensors import one_thread

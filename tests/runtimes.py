@@ -11,12 +11,8 @@ from typing import Any
 import numpy as np
 from clients import EachAlone
 
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import Event
-from fedldp.accounting.ledger import Ledgers
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.client.keys import SecretKeys, SimulationKeys
@@ -25,6 +21,10 @@ from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import FolderStore
 from fedldp.core.bounding import Ranges
 from fedldp.data import Examples
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import Ledgers
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.sides import Batch, Client, ClientSide, Sender, Update

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from documents import document
 
-from fedldp.accounting.budget import Budget
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.accounting.statement import SIMULATED
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import SqliteLedger
 
 FILES = ["hospital.key", "hospital.pub", "hospital-node", "hospital-node.pub"]
 

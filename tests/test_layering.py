@@ -17,6 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 LAYERS = [
     {"core"},
     {"accounting"},
+    {"ledgers"},
     {"wire"},
     {"mechanisms", "data", "models"},
     {"parts"},
@@ -122,7 +123,8 @@ def test_a_server_sees_no_data_and_a_record_no_page() -> None:
 def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
     for path in MODULES:
         name = dotted(path)
-        if part(name) in ("accounting", "mechanisms", "wire") or name == "fedldp.core.bounding":
+        plain = part(name) in ("accounting", "ledgers", "mechanisms", "wire")
+        if plain or name == "fedldp.core.bounding":
             assert not {name.split(".")[0] for name in imported(path)} & {"torch", "sklearn"}
 
 
@@ -158,8 +160,8 @@ def test_a_sensitive_value_is_opened_in_few_places() -> None:
 
 # A client or a server answers, and a statement is made, before torch is loaded: of it a client's
 # training alone has need.
-WITHOUT_TORCH = ("accounting", "client", "core", "mechanisms", "recipes", "server", "systems",
-                 "transport", "wire")  # fmt: skip
+WITHOUT_TORCH = ("accounting", "client", "core", "ledgers", "mechanisms", "recipes", "server",
+                 "systems", "transport", "wire")  # fmt: skip
 
 
 def at_import(tree: ast.AST) -> set[str]:

@@ -34,12 +34,12 @@ from fedldp.accounting.guarantees import (
     local_guarantees,
     shuffled_guarantees,
 )
-from fedldp.accounting.ledger import Place
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import Place
 from fedldp.mechanisms import mechanisms
 from fedldp.recipes import recipes
 from fedldp.reporting.text import explain

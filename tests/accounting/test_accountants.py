@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 import pytest
-from ledgers import release
+from ledger_helpers import release
 from tables import DOWNLINK, released
 
 from fedldp.accounting import events
@@ -30,7 +30,6 @@ from fedldp.accounting.accountants import (
     releases_nothing,
     sent_in_clear,
 )
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -45,13 +44,14 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees, summing_guarantees
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost, price
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import audit, questions_of
 from fedldp.core.errors import ConfigError
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms.two_point import TwoPoint
 
 # Ledgers and run folders hold these names. They stay, whatever becomes of the classes.

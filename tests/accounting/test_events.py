@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ONE, never, release
+from ledger_helpers import ONE, never, release
 
 from fedldp.accounting.accountants import ACCOUNTANTS, from_record, is_idealised
-from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -32,9 +31,10 @@ from fedldp.accounting.events import (
     TwoValuedBits,
     to_record,
 )
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost, price
 from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.ledgers.budget import Budget, Kind
+from fedldp.ledgers.columns import MemoryLedger
 
 IDEAL = PureReport(epsilon=1.0, idealised=True)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from accounting_oracles import mixed
-from ledgers import One
+from ledger_helpers import One
 from tables import released
 
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.compose import two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.events import (
     DrawnOnce,
@@ -25,10 +24,11 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import local_guarantees
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.core.errors import ConfigError
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
 
 EVENT = PureCoordinates(groups=((0.5, 10), (2.0, 3)))
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ONE, One, asked
+from ledger_helpers import ONE, One, asked
 from tables import DOWNLINK, Table, released, table_of
 
 from fedldp.accounting.events import Event, InClear, NoData, PerRecord, PureReport, TwoValuedBits
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.releases import Block, Releases, blocks_of, rounds_of
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.core.errors import ConfigError
+from fedldp.ledgers.columns import MemoryLedger
 
 TWO = PureReport(epsilon=2.0)
 KEYS = NoData(what="public keys")

@@ -12,7 +12,6 @@ from accounting_oracles import one_line
 from tables import DOWNLINK, released
 
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -33,6 +32,7 @@ from fedldp.accounting.subsampled import (
     sampled_without_replacement_gaussian_epsilon,
 )
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.ledgers.budget import Budget, Kind
 
 SGD = SampledGaussian(noise_multiplier=1.1, sampling_rate=0.02, steps=50)
 ROUND = SampledClientsGaussian(noise_multiplier=2.0, sample_size=10, population=100)

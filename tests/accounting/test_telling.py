@@ -12,11 +12,10 @@ from typing import Any
 import mpmath as mp
 import pytest
 from accounting_oracles import composed, invert, lattice_delta, one_line, truthful, two_valued
-from ledgers import release
+from ledger_helpers import release
 
 import fedldp
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.compose import (
     telling_epsilon,
     telling_lower,
@@ -36,8 +35,9 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees
 from fedldp.accounting.prices import cost
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.unary import Unary
 from fedldp.simulation.plan import plan, problem_of

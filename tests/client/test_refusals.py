@@ -21,8 +21,8 @@ from runtimes import (
 )
 from samples import some
 
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.wire import (
     Reason,
     Refusal,

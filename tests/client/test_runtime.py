@@ -33,10 +33,10 @@ from fedldp.accounting.events import (
     PureReport,
     SampledGaussian,
 )
-from fedldp.accounting.ledger import Place
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import SecretKeys
 from fedldp.core.errors import PrivacyError
+from fedldp.ledgers.protocol import Place
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.changes import alone
 from fedldp.parts.sides import Client, Sender
 from fedldp.wire import (

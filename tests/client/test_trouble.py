@@ -30,8 +30,8 @@ from fedldp.accounting.events import (
     Event,
     PureReport,
 )
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.changes import alone
 from fedldp.parts.sides import Client, Sender
 from fedldp.wire import (

@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from runtimes import MeanStep, Site, answer_of, examples_of, question
 
 import fedldp
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.prices import cost
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.client.keys import SecretKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.errors import FedldpError, PrivacyError
 from fedldp.data import Examples
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import one_thread
 from fedldp.reporting.record import Round, RunFolder, replace_file

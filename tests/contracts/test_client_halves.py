@@ -35,12 +35,12 @@ from tables import table_of
 
 import fedldp
 from fedldp.accounting.events import Event, NoData
-from fedldp.accounting.ledger import Ledgers, Place
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.prices import cost
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.settings import ClientBudget, Target
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import Ledgers, Place
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.per_client import of_client
 from fedldp.parts.sides import Encoder, Senders
 from fedldp.parts.tensors import one_thread

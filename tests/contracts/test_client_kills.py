@@ -28,8 +28,8 @@ from halves import (
 from samples import first_of_each
 
 from fedldp.accounting.prices import cost
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.runtime import ClientRuntime
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.sides import ClientSide
 from fedldp.parts.tensors import one_thread
 from fedldp.systems import RunConfig

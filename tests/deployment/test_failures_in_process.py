@@ -48,7 +48,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 AGENT = """
 import os, sys
 from pathlib import Path
-from fedldp.accounting import sqlite_ledger
+from fedldp.ledgers import sqlite
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.site import Agent
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from worlds import World, asks, make_world
 
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import SecretKeys
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
@@ -34,6 +33,7 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.wire import Report, read_answer, read_question
 
 SOUND = ("mechanism=nearest_direction", "num_examples=90")

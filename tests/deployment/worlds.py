@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.algorithms.config import RunConfig
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
@@ -22,6 +21,7 @@ from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_si
 from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.settings import resolve
 from fedldp.simulation.inputs import Inputs
 from fedldp.wire import Report, read_answer, read_question

@@ -17,16 +17,16 @@ import pytest
 
 import fedldp
 from fedldp.accounting.accountants import Kind, from_record
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import PureReport, to_record
-from fedldp.accounting.ledger import Place
 from fedldp.accounting.prices import price
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.core.errors import LedgerUnusable, OverBudget
 from fedldp.deployment.agreement import check_stated, read_agreement
 from fedldp.deployment.messages import Answered, Stranger, read_by_server
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, read_policy
 from fedldp.deployment.site import Agent
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.protocol import Place
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.simulation.plan import problem_of
 from fedldp.wire import Reason, Refusal, Report, read_answer
 from gate import golden, reports

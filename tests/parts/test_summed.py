@@ -16,11 +16,11 @@ from secure_sums import make_roster, private_of
 
 import fedldp
 from fedldp.accounting.events import NoData
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.keys import SecretKeys, SimulationKeys
 from fedldp.client.runtime import ClientRuntime, OneClient
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 from fedldp.parts.secure_sum_identities import Identity, Roster
 from fedldp.parts.secure_sum_messages import SecureSum

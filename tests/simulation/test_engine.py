@@ -16,10 +16,10 @@ from torch.nn import functional
 from workers import forked_workers
 
 import fedldp
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Shares
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.models import build_model
 from fedldp.server.keys import draws_of_seed

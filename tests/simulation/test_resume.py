@@ -17,8 +17,8 @@ from folders import FILES, assert_same_run, cut, metrics, quick
 from safetensors.numpy import load_file, save
 
 import fedldp
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.core.errors import RunError
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 from fedldp.server.loop import Round

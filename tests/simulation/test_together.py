@@ -14,9 +14,9 @@ from halves import answered
 from workers import forked_workers
 
 import fedldp
-from fedldp.accounting.budget import Budget
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.core.errors import PrivacyError, RunError
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.batched_sgd import GROUP
 from fedldp.parts.bit_training import TrainOnBits
 from fedldp.parts.changes import rows_of

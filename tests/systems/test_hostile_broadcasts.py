@@ -18,7 +18,6 @@ from clients import Halves, client_of, sender_of, trained
 from neighbours import SMALL
 
 import fedldp
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.presets.priority import priority
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.policy import Policy
@@ -27,6 +26,7 @@ from fedldp.client.store import FolderStore
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.sides import Batch, ClientSide, Update
 from fedldp.settings import from_mapping
 from fedldp.systems import Problem

@@ -17,9 +17,9 @@ from halves import CPU, RUN, runtime_of, secret_keys
 
 import fedldp
 from fedldp.accounting.events import InClear, NoData
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.changes import alone
 from fedldp.parts.local_sgd import LocalSgd
 from fedldp.parts.secure_sum_messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack

@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
 from fedldp.accounting.accountants import Kind
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.guarantees import Adversary
 from fedldp.core.checked import Checked
 from fedldp.core.numbers import SMALLEST_DELTA
+from fedldp.ledgers.budget import Budget
 from fedldp.models import name_of
 
 Positive = Annotated[float, Field(ge=1e-38, le=1e38, allow_inf_nan=False)]

@@ -19,10 +19,6 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import is_idealised, protects_in_training
 from fedldp.accounting.events import Event
-from fedldp.accounting.ledger import (
-    Ledgers,
-)
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.canaries import Canary
@@ -32,6 +28,10 @@ from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import MemoryStore
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import (
+    Ledgers,
+)
 from fedldp.parts.sides import (
     Batch,
     Client,

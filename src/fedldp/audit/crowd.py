@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging
@@ -30,6 +29,7 @@ from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import FedldpError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.sides import Batch, Client, Draw, ServerSide, State, Update
 from fedldp.server.keys import draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round

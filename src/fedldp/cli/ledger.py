@@ -11,7 +11,7 @@ import typer
 from fedldp.cli._common import Json, print_json
 
 if TYPE_CHECKING:
-    from fedldp.accounting.sqlite_ledger import Release, SqliteLedger
+    from fedldp.ledgers.sqlite import Release, SqliteLedger
 
 ledger_app = typer.Typer(rich_markup_mode=None, help="A client's privacy ledger.")
 
@@ -26,8 +26,8 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
     from rich.text import Text
 
     from fedldp.accounting.accountants import UNITS
-    from fedldp.accounting.sqlite_ledger import SqliteLedger
     from fedldp.core.formatting import number
+    from fedldp.ledgers.sqlite import SqliteLedger
 
     ledger = SqliteLedger(path)
     entries = ledger.releases()
@@ -58,7 +58,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
 @ledger_app.command()
 def verify(path: LedgerFile, as_json: Json = False) -> None:
     """Check the file, the hashes of its entries, their costs, and the total."""
-    from fedldp.accounting.sqlite_ledger import SqliteLedger
+    from fedldp.ledgers.sqlite import SqliteLedger
 
     ledger = SqliteLedger(path)
     entries = ledger.verify()

@@ -28,7 +28,6 @@ import numpy as np
 
 from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.events import Event
-from fedldp.accounting.ledger import Ledgers, Place, Rows
 from fedldp.accounting.prices import draws_once
 from fedldp.client.keys import Keys
 from fedldp.client.policy import Policy
@@ -46,6 +45,7 @@ from fedldp.core.errors import (
 )
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
+from fedldp.ledgers.protocol import Ledgers, Place, Rows
 from fedldp.parts.changes import check_shape, rows_of
 from fedldp.parts.sides import (
     Arrays,

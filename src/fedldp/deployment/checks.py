@@ -13,7 +13,6 @@ from pathlib import Path
 from cryptography import x509
 
 from fedldp.accounting.accountants import UNITS
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import read_secret
 from fedldp.client.store import FolderStore
 from fedldp.core.errors import FedldpError
@@ -23,6 +22,7 @@ from fedldp.deployment.examples import check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
 from fedldp.deployment.source import open_source
+from fedldp.ledgers.sqlite import SqliteLedger
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from fedldp.accounting.accountants import Kind, releases_nothing
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.deployment.agreement import Channel
 from fedldp.deployment.parties import KIND, Running, Say, World, running_parties
 from fedldp.deployment.policy import SitePolicy
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.simulation.engine import simulate
 
 ROUNDING = 1e-5

@@ -33,7 +33,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.accountants import Kind
-from fedldp.accounting.budget import Budget, total_of
 from fedldp.accounting.prices import price
 from fedldp.algorithms._refusals import describe
 from fedldp.core.checked import Checked
@@ -41,6 +40,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.identity import new_file
+from fedldp.ledgers.budget import Budget, total_of
 from fedldp.mechanisms import mechanisms
 from fedldp.models import models
 from fedldp.systems import systems

@@ -27,8 +27,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.ledger import Place
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.statement import SumInPath
 from fedldp.client.keys import read_secret
 from fedldp.core.errors import ConfigError, RunError
@@ -41,6 +39,8 @@ from fedldp.deployment.messages import RECEIPT_BYTES
 from fedldp.deployment.reports import Reports
 from fedldp.deployment.sites import Pipe, Sites
 from fedldp.deployment.statement import stated
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import Place
 from fedldp.parts.local_sgd import PIECE, evaluate
 from fedldp.parts.sides import Draws, State
 from fedldp.parts.summed_client import Phase

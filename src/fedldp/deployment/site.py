@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedldp.accounting.accountants import UNITS, sent_of_nothing
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.client.keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
@@ -52,6 +51,7 @@ from fedldp.deployment.policy import (
 from fedldp.deployment.restored import Restored, open_ledger
 from fedldp.deployment.silenced import Silenced
 from fedldp.deployment.source import open_source
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.inputs import choose_device
 from fedldp.wire import Reason, Refusal, pack_answer, read_answer, read_question

@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedldp.accounting.budget import Budget
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.core.errors import FedldpError, RunError
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.sides import State
 from fedldp.server.loop import Round
 from fedldp.wire import Layout, Shuffled, pack_arrays, read_arrays

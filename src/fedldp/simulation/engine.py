@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.budget import Budget
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.releases import Releases
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
 from fedldp.parts.sides import ServerSide, State
 from fedldp.reporting.html import page

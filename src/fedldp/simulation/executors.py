@@ -26,9 +26,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.data import Dataset, Examples
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.sides import Score
 from fedldp.parts.tensors import one_thread
 from fedldp.simulation.batches import in_order

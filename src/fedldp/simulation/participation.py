@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 
 from fedldp.accounting.accountants import releases_nothing
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import price
 from fedldp.accounting.releases import Clients, Releases
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.ledgers.budget import Budget
 from fedldp.parts.sides import Draws, Encoder
 
 

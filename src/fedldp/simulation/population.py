@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.problem import Problem
@@ -21,6 +20,7 @@ from fedldp.client.store import FolderStore
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.local_sgd import PIECE, evaluate
 from fedldp.parts.sides import (
     Batch,

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.core.errors import FedldpError
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.sides import Score
 from fedldp.simulation.batches import in_order
 from fedldp.simulation.population import Population

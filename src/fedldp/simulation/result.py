@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.accounting.statement import upgraded
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.registry import import_extra
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.reporting.record import RunFolder, how_to_resume
 from fedldp.reporting.statement import Statement, html_table
 from fedldp.reporting.text import percent, run_title

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.memory_ledger import MemoryLedger
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
@@ -28,6 +27,7 @@ from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import MemoryStore
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, Shares
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.none import Plain
 from fedldp.parts.per_client import of_client
 from fedldp.parts.sides import ClientSide, ServerSide, State

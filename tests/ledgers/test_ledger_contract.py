@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import KEYS, ONE, One, asked, fresh, never
+from ledger_helpers import KEYS, ONE, One, asked, fresh, never
 from samples import some
 
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -25,9 +24,10 @@ from fedldp.accounting.events import (
     PureReport,
     TwoValuedBits,
 )
-from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.core.errors import AskedOtherwise, ConfigError, FedldpError, NoLongerKept, OverBudget
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.sqlite import SqliteLedger
 
 FEATURES = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
 LABELS = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="labels")

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import GaussianReport, InClear, PureReport, TwoValuedBits
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
+from fedldp.ledgers.budget import Budget, Kind
 
 
 def test_costs() -> None:

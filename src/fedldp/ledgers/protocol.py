@@ -1,7 +1,7 @@
 """What clients have released, and the refusal to release more.
 
 A client's own ledger decides, whatever a server asks for. There is one protocol, and two stores:
-``sqlite_ledger`` keeps one client's on its disk, ``memory_ledger`` those of a simulation's clients.
+``sqlite`` keeps one client's on its disk, ``columns`` those of a simulation's clients.
 """
 
 from __future__ import annotations

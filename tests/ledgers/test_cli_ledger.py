@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 import typer
-from ledgers import PLENTY, asked, filled, fresh, release
+from ledger_helpers import PLENTY, asked, filled, fresh, release
 
 from fedldp import cli
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import PureReport, TwoValuedBits
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.cli.ledger import ledger_app
 from fedldp.core.errors import LedgerUnusable, OverBudget
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import SqliteLedger
 
 
 @pytest.fixture

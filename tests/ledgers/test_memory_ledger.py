@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import KEYS, ONE, One, asked, fresh, never, release
+from ledger_helpers import KEYS, ONE, One, asked, fresh, never, release
 from tables import DOWNLINK, released
 
-from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import DrawnOnce, Event, InClear, PureReport, TwoValuedBits
-from fedldp.accounting.ledger import Place
-from fedldp.accounting.memory_ledger import (
+from fedldp.accounting.prices import cost
+from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
+from fedldp.ledgers.budget import Budget, Kind
+from fedldp.ledgers.columns import (
     LARGEST_CLIENT,
     LARGEST_ROUND,
     MemoryLedger,
     pack_indices,
     unpack_indices,
 )
-from fedldp.accounting.prices import cost
-from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
+from fedldp.ledgers.protocol import Place
 
 OTHER = TwoValuedBits(epsilon=0.5, coordinates=3)
 

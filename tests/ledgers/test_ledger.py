@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ledgers import ONE, PLENTY, One, asked, digest, filled, fresh, never, release
+from ledger_helpers import ONE, PLENTY, One, asked, digest, filled, fresh, never, release
 
-from fedldp.accounting.budget import Budget, Kind
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -25,8 +24,6 @@ from fedldp.accounting.events import (
     SampledGaussian,
     TwoValuedBits,
 )
-from fedldp.accounting.memory_ledger import MemoryLedger
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.core.errors import (
     AskedOtherwise,
     ConfigError,
@@ -35,6 +32,9 @@ from fedldp.core.errors import (
     OverBudget,
     PrivacyError,
 )
+from fedldp.ledgers.budget import Budget, Kind
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.sqlite import SqliteLedger
 
 IDEAL = PureReport(epsilon=1.0, idealised=True)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
@@ -297,7 +297,7 @@ def test_changed_bytes_are_not_sent_again(path: Path) -> None:
 
 def rechained(path: Path, statement: str) -> None:
     """Change a ledger as one would who computes the hashes anew."""
-    from fedldp.accounting import sqlite_ledger as module
+    from fedldp.ledgers import sqlite as module
 
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(statement)

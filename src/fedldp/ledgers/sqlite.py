@@ -17,9 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.accountants import from_record, is_idealised
-from fedldp.accounting.budget import Budget, total_of
 from fedldp.accounting.events import Event, to_record
-from fedldp.accounting.ledger import (
+from fedldp.accounting.prices import draws_once, price
+from fedldp.core.errors import (
+    AskedOtherwise,
+    ConfigError,
+    FedldpError,
+    LedgerUnusable,
+    NoLongerKept,
+    OverBudget,
+    PrivacyError,
+)
+from fedldp.ledgers.budget import Budget, total_of
+from fedldp.ledgers.protocol import (
     Clients,
     Holds,
     Place,
@@ -30,16 +40,6 @@ from fedldp.accounting.ledger import (
     check_turn,
     lost_draws,
     went_back,
-)
-from fedldp.accounting.prices import draws_once, price
-from fedldp.core.errors import (
-    AskedOtherwise,
-    ConfigError,
-    FedldpError,
-    LedgerUnusable,
-    NoLongerKept,
-    OverBudget,
-    PrivacyError,
 )
 
 _VERSION = 2

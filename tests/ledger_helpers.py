@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import Event, NoData, PureReport
-from fedldp.accounting.ledger import Ledgers, Place
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.core.errors import PrivacyError
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.protocol import Ledgers, Place
+from fedldp.ledgers.sqlite import SqliteLedger
 
 ONE = PureReport(epsilon=1.0)
 KEYS = NoData(what="public keys")

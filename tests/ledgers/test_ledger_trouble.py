@@ -14,11 +14,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from ledgers import ONE, PLENTY, apart, digest, filled, forks, fresh, never, patched, release
+from ledger_helpers import ONE, PLENTY, apart, digest, filled, forks, fresh, never, patched, release
 
-from fedldp.accounting.budget import Budget
-from fedldp.accounting.sqlite_ledger import SqliteLedger
 from fedldp.core.errors import LedgerUnusable, OverBudget
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import SqliteLedger
 
 
 @pytest.fixture

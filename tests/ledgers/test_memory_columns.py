@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ONE, One, asked, never
+from ledger_helpers import ONE, One, asked, never
 
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -26,8 +25,6 @@ from fedldp.accounting.events import (
     PureReport,
     TwoValuedBits,
 )
-from fedldp.accounting.ledger import Place, Verdict
-from fedldp.accounting.memory_ledger import LARGEST_CLIENT, MemoryLedger, Run
 from fedldp.accounting.prices import draws_once, price
 from fedldp.core.errors import (
     AskedOtherwise,
@@ -38,6 +35,9 @@ from fedldp.core.errors import (
     OverBudget,
     PrivacyError,
 )
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.columns import LARGEST_CLIENT, MemoryLedger, Run
+from fedldp.ledgers.protocol import Place, Verdict
 from fedldp.parts.sides import State
 from fedldp.reporting.record import RunFolder
 

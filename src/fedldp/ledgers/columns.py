@@ -21,9 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import Kind, from_record, releases_nothing
-from fedldp.accounting.budget import Budget
 from fedldp.accounting.events import Event, to_record
-from fedldp.accounting.ledger import (
+from fedldp.accounting.prices import draws_once, price, price_of_run
+from fedldp.accounting.releases import WORD, Block, Releases, Words, blocks_of
+from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
+from fedldp.core.numbers import check_count
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.protocol import (
     QUESTION_BYTES,
     Clients,
     Holds,
@@ -38,10 +42,6 @@ from fedldp.accounting.ledger import (
     lost_draws,
     went_back,
 )
-from fedldp.accounting.prices import draws_once, price, price_of_run
-from fedldp.accounting.releases import WORD, Block, Releases, Words, blocks_of
-from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
-from fedldp.core.numbers import check_count
 
 Places = NDArray[np.int64]
 """Indices of clients, or the rows where they stand."""

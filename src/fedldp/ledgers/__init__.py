@@ -1,0 +1,1 @@
+"""What clients have released: budgets, one protocol, and its two stores."""
