@@ -27,13 +27,13 @@ from fedldp.accounting.events import (
     TwoValuedBits,
     to_record,
 )
-from fedldp.accounting.gaussian import zcdp_epsilon
 from fedldp.accounting.guarantees import (
     LARGEST_SHUFFLED,
     ONCE,
     local_guarantees,
     shuffled_guarantees,
 )
+from fedldp.accounting.numerics.gaussian import zcdp_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
 from fedldp.core.errors import ConfigError

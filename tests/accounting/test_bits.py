@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
 
-from fedldp.accounting.bits import (
+from fedldp.accounting.numerics.bits import (
     bit_losses,
     bits_epsilon,
     ldpfl_epsilon,
@@ -21,8 +21,8 @@ from fedldp.accounting.bits import (
     sign_epsilon_per_coordinate,
     sign_sigma,
 )
-from fedldp.accounting.compose import two_valued_epsilon
-from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.compose import two_valued_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.core.errors import ConfigError
 
 PROBABILITIES = st.floats(1e-9, 1 - 1e-9)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-from fedldp.accounting import clones
-from fedldp.accounting.binomial import log_factorial_rest
-from fedldp.accounting.clones import binned_clone_losses
-from fedldp.accounting.losses import Losses
-from fedldp.accounting.losses_grid import compose_upper
-from fedldp.accounting.shuffle import clone_losses, shuffled_composed_upper
+from fedldp.accounting.numerics import clones
+from fedldp.accounting.numerics.binomial import log_factorial_rest
+from fedldp.accounting.numerics.clones import binned_clone_losses
+from fedldp.accounting.numerics.losses import Losses
+from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.shuffle import clone_losses, shuffled_composed_upper
 
 
 def binned(epsilon: float, n: int, exponent: float, *, two_valued: bool = True) -> Losses:
@@ -77,7 +77,7 @@ def test_a_million_participants_are_a_moment() -> None:
 def test_more_participants_hide_more_across_the_change_of_the_method(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedldp.accounting.shuffle._MOST_OUTCOMES", 400_000)
+    monkeypatch.setattr("fedldp.accounting.numerics.shuffle._MOST_OUTCOMES", 400_000)
     found = [shuffled_composed_upper(1.0, n, 1000, 1e-5) for n in range(2000, 3201, 200)]
     assert found == sorted(found, reverse=True)
     slopes = np.diff(found)  # without a jump

@@ -15,15 +15,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import some
 
-from fedldp.accounting.binomial import log_pmf, window
-from fedldp.accounting.compose import (
+from fedldp.accounting.numerics.binomial import log_pmf, window
+from fedldp.accounting.numerics.compose import (
     pure_epsilon,
     two_valued_delta,
     two_valued_epsilon,
     two_valued_epsilon_mixed,
 )
-from fedldp.accounting.losses import two_valued_losses
-from fedldp.accounting.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.losses import two_valued_losses
+from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
 from fedldp.core.errors import ConfigError
 
 EPSILONS = st.floats(1e-4, 20)

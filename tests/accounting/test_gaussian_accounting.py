@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from samples import some
 
 from fedldp.accounting.events import Event, GaussianReport
-from fedldp.accounting.gaussian import (
+from fedldp.accounting.guarantees import local_guarantees
+from fedldp.accounting.numerics.gaussian import (
     compose_mu,
     compose_rho,
     discrete_gaussian_rho,
@@ -28,7 +29,6 @@ from fedldp.accounting.gaussian import (
     mahalanobis_mu,
     zcdp_epsilon,
 )
-from fedldp.accounting.guarantees import local_guarantees
 from fedldp.core.errors import ConfigError
 
 MUS = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)

@@ -13,7 +13,6 @@ from ledger_helpers import One
 from tables import released
 
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.compose import two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.events import (
     DrawnOnce,
     GaussianReport,
@@ -24,6 +23,7 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import local_guarantees
+from fedldp.accounting.numerics.compose import two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.core.errors import ConfigError

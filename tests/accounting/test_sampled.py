@@ -23,14 +23,14 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, SECRET, local_guarantees, sampled_guarantee
-from fedldp.accounting.prices import cost
-from fedldp.accounting.statement import TRUSTED, statement
-from fedldp.accounting.subsampled import (
+from fedldp.accounting.numerics.subsampled import (
     poisson_gaussian_epsilon,
     poisson_sample,
     sampled_epsilon,
     sampled_without_replacement_gaussian_epsilon,
 )
+from fedldp.accounting.prices import cost
+from fedldp.accounting.statement import TRUSTED, statement
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.budget import Budget, Kind
 

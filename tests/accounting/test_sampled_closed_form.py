@@ -7,7 +7,7 @@ from typing import Any, Literal
 import mpmath
 import pytest
 
-from fedldp.accounting.subsampled import SampledRelease, sampled_epsilon
+from fedldp.accounting.numerics.subsampled import SampledRelease, sampled_epsilon
 
 
 def excess(release: SampledRelease, epsilon: float) -> Any:

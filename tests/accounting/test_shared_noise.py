@@ -15,8 +15,8 @@ from fedldp.accounting.events import (
     GaussianShare,
     to_record,
 )
-from fedldp.accounting.gaussian import gaussian_delta, gaussian_epsilon, shares_mu
 from fedldp.accounting.guarantees import DISCRETE, local_guarantees, summing_guarantees
+from fedldp.accounting.numerics.gaussian import gaussian_delta, gaussian_epsilon, shares_mu
 from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import SumInPath, statement

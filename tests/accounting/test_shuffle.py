@@ -25,9 +25,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
 
-from fedldp.accounting.compose import pure_epsilon, two_valued_epsilon
-from fedldp.accounting.losses_grid import compose_lower, compose_upper
-from fedldp.accounting.shuffle import (
+from fedldp.accounting.numerics.compose import pure_epsilon, two_valued_epsilon
+from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.shuffle import (
     clone_losses,
     clones_delta,
     clones_epsilon,
@@ -35,7 +35,7 @@ from fedldp.accounting.shuffle import (
     shuffled_composed_lower,
     shuffled_composed_upper,
 )
-from fedldp.accounting.shuffle_one import _Pair, shuffled_one_delta, shuffled_one_epsilon
+from fedldp.accounting.numerics.shuffle_one import _Pair, shuffled_one_delta, shuffled_one_epsilon
 from fedldp.core.errors import ConfigError
 
 EPSILONS = st.floats(0.01, 8)
@@ -179,7 +179,7 @@ def test_the_losses_of_clones_are_the_definition(epsilon: float) -> None:
 def test_fewer_listed_clones_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     # With a delta so small the outcomes are listed, however many they are.
     full = clones_epsilon(1.0, 20_000, 1e-240)
-    monkeypatch.setattr("fedldp.accounting.shuffle._MOST_OUTCOMES", 200_000)
+    monkeypatch.setattr("fedldp.accounting.numerics.shuffle._MOST_OUTCOMES", 200_000)
     fewer = clones_epsilon(1.0, 20_000, 1e-240)
     assert full < fewer <= full * 1.01
 

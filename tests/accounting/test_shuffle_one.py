@@ -11,11 +11,11 @@ import pytest
 from accounting_oracles import Law, invert, shuffled_one, truthful
 from scipy.stats import binom
 
-from fedldp.accounting.binomial import SumOfBinomials
 from fedldp.accounting.events import TwoValuedBits
 from fedldp.accounting.guarantees import shuffled_guarantees
-from fedldp.accounting.shuffle import clone_losses, exponent_for
-from fedldp.accounting.shuffle_one import (
+from fedldp.accounting.numerics.binomial import SumOfBinomials
+from fedldp.accounting.numerics.shuffle import clone_losses, exponent_for
+from fedldp.accounting.numerics.shuffle_one import (
     _Block,
     _Pair,
     _worst,
@@ -133,8 +133,8 @@ def test_a_search_that_stops_early_encloses_the_truth(
 ) -> None:
     exact = exact_one(epsilon, n, delta)
     with monkeypatch.context() as patch:
-        patch.setattr("fedldp.accounting.shuffle_one.LARGEST_EXACT", 1)
-        patch.setattr("fedldp.accounting.shuffle_one._MANY", limits)
+        patch.setattr("fedldp.accounting.numerics.shuffle_one.LARGEST_EXACT", 1)
+        patch.setattr("fedldp.accounting.numerics.shuffle_one._MANY", limits)
         _worst.cache_clear()
         found = shuffled_one_epsilon(epsilon, n, delta)
         lower = shuffled_one_lower(epsilon, n, delta)

@@ -12,10 +12,10 @@ from accounting_oracles import Floats, clone_arrays, contour_delta, gaussian
 from scipy.stats import norm
 
 import fedldp
-from fedldp.accounting.compose import two_valued_epsilon
 from fedldp.accounting.events import TwoValuedBits
 from fedldp.accounting.guarantees import Guarantee, shuffled_guarantees
-from fedldp.accounting.shuffle import (
+from fedldp.accounting.numerics.compose import two_valued_epsilon
+from fedldp.accounting.numerics.shuffle import (
     clone_losses,
     clones_epsilon,
     shuffled_composed_lower,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fedldp.accounting.solve import solve
+from fedldp.accounting.numerics.solve import solve
 from fedldp.core.errors import ConfigError
 
 Function = Callable[[float], float]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from fedldp.accounting import losses_grid
-from fedldp.accounting.compose import two_valued_epsilon, two_valued_epsilon_mixed
-from fedldp.accounting.losses import Losses, two_valued_losses
-from fedldp.accounting.losses_grid import compose_lower, compose_upper
-from fedldp.accounting.shuffle import clone_losses, end_losses, exponent_for
+from fedldp.accounting.numerics import losses_grid
+from fedldp.accounting.numerics.compose import two_valued_epsilon, two_valued_epsilon_mixed
+from fedldp.accounting.numerics.losses import Losses, two_valued_losses
+from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.shuffle import clone_losses, end_losses, exponent_for
 
 
 # About the ends of a stage, and numbers without divisors: prime, or next to a power.

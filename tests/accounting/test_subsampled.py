@@ -21,10 +21,10 @@ from samples import some
 from scipy.signal import fftconvolve
 from scipy.stats import norm
 
-from fedldp.accounting.gaussian import gaussian_epsilon
-from fedldp.accounting.losses_grid import compose_upper
-from fedldp.accounting.shuffle import exponent_for
-from fedldp.accounting.subsampled import (
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.shuffle import exponent_for
+from fedldp.accounting.numerics.subsampled import (
     SampledRelease,
     fixed_size_sample,
     poisson_gaussian_epsilon,

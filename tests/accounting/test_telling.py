@@ -16,12 +16,6 @@ from ledger_helpers import release
 
 import fedldp
 from fedldp.accounting.accountants import from_record
-from fedldp.accounting.compose import (
-    telling_epsilon,
-    telling_lower,
-    two_valued_epsilon,
-    two_valued_epsilon_mixed,
-)
 from fedldp.accounting.events import (
     DrawnOnce,
     GaussianReport,
@@ -34,6 +28,12 @@ from fedldp.accounting.events import (
     to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees
+from fedldp.accounting.numerics.compose import (
+    telling_epsilon,
+    telling_lower,
+    two_valued_epsilon,
+    two_valued_epsilon_mixed,
+)
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.budget import Budget

@@ -12,17 +12,17 @@ from typing import Any
 import mpmath as mp
 import pytest
 
-from fedldp.accounting.compose import two_valued_epsilon
-from fedldp.accounting.gaussian import gaussian_epsilon
-from fedldp.accounting.losses_grid import compose_upper
-from fedldp.accounting.shuffle import (
+from fedldp.accounting.numerics.compose import two_valued_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.shuffle import (
     clone_losses,
     clones_epsilon,
     exponent_for,
     shuffled_composed_lower,
     shuffled_composed_upper,
 )
-from fedldp.accounting.shuffle_one import shuffled_one_epsilon
+from fedldp.accounting.numerics.shuffle_one import shuffled_one_epsilon
 
 SIZE = 650
 Law = dict[Any, Any]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from samples import some
 from scipy import stats
 
-from fedldp.accounting.gaussian import gaussian_epsilon, shares_mu
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon, shares_mu
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from samples import some
 from scripted import Scripted
 
-from fedldp.accounting.bits import ldpfl_epsilon
+from fedldp.accounting.numerics.bits import ldpfl_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
 
-from fedldp.accounting.bits import sign_epsilon_per_coordinate
+from fedldp.accounting.numerics.bits import sign_epsilon_per_coordinate
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import MechanismSettings

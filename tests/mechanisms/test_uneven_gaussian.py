@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedldp.accounting.gaussian import joint_clip_mu
+from fedldp.accounting.numerics.gaussian import joint_clip_mu
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedldp.accounting.events import GaussianReport
-from fedldp.accounting.gaussian import compose_mu, gaussian_epsilon
+from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples
 from fedldp.server.keys import draws_of_seed

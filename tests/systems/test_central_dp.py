@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 import fedldp
-from fedldp.accounting.subsampled import sampled_without_replacement_gaussian_epsilon
+from fedldp.accounting.numerics.subsampled import sampled_without_replacement_gaussian_epsilon
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.parts.sides import State
 from fedldp.server.keys import draws_of_secret

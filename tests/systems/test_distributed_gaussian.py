@@ -12,7 +12,7 @@ from clients import Halves, sender_of, senders_of
 from documents import check_run, document
 
 import fedldp
-from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.parts.sides import State, Update, publish_weights

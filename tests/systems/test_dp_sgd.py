@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 import fedldp
-from fedldp.accounting.subsampled import poisson_gaussian_epsilon
+from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon
 from fedldp.algorithms.presets.dp_sgd import sums as sums_of
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream

@@ -14,7 +14,7 @@ import torch
 from clients import Halves, client_of, trained
 from torch.nn import functional
 
-from fedldp.accounting.bits import bits_epsilon
+from fedldp.accounting.numerics.bits import bits_epsilon
 from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset

@@ -10,8 +10,8 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
-from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.accounting.guarantees import DISCRETE
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.core.errors import ConfigError
 from fedldp.parts.nbafl import NbaflNoise

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from fedldp.accounting.events import GaussianReport
-from fedldp.accounting.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.algorithms.server_update import BySender, ServerUpdate
 from fedldp.core.errors import ConfigError
 from fedldp.parts.sides import State

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import fedldp
 from fedldp.accounting.events import GaussianReport
-from fedldp.accounting.gaussian import gaussian_epsilon
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.presets.priority_public import priority_public
 from fedldp.algorithms.release import UnevenRelease
 from fedldp.core.errors import ConfigError

@@ -16,7 +16,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, get_args
 
-from fedldp.accounting.compose import pure_epsilon
 from fedldp.accounting.events import (
     DrawnOnce,
     Event,
@@ -33,8 +32,9 @@ from fedldp.accounting.events import (
     TwoValuedBits,
     within,
 )
-from fedldp.accounting.gaussian import pure_rho, pure_squared_mu, shares_mu
-from fedldp.accounting.subsampled import SampledRelease, fixed_size_sample, poisson_sample
+from fedldp.accounting.numerics.compose import pure_epsilon
+from fedldp.accounting.numerics.gaussian import pure_rho, pure_squared_mu, shares_mu
+from fedldp.accounting.numerics.subsampled import SampledRelease, fixed_size_sample, poisson_sample
 from fedldp.core.errors import ConfigError, OverBudget
 
 E = TypeVar("E", bound=Event)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from fedldp.accounting.gaussian import SMALLEST_SHARE
+from fedldp.accounting.numerics.gaussian import SMALLEST_SHARE
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import strict_count, strict_flag, strict_number, strict_text
 

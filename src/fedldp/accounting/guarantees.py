@@ -29,28 +29,33 @@ from fedldp.accounting.accountants import (
     summed_loss,
     unfolded,
 )
-from fedldp.accounting.compose import (
+from fedldp.accounting.events import Event
+from fedldp.accounting.numerics.compose import (
     LARGEST_EPSILON,
     Telling,
     pure_epsilon,
     telling_epsilon,
     telling_lower,
 )
-from fedldp.accounting.events import Event
-from fedldp.accounting.gaussian import compose_mu, compose_rho, gaussian_epsilon, zcdp_epsilon
-from fedldp.accounting.prices import cost
-from fedldp.accounting.shuffle import LARGEST_EPSILON as LARGEST_SHUFFLED
-from fedldp.accounting.shuffle import (
+from fedldp.accounting.numerics.gaussian import (
+    compose_mu,
+    compose_rho,
+    gaussian_epsilon,
+    zcdp_epsilon,
+)
+from fedldp.accounting.numerics.shuffle import LARGEST_EPSILON as LARGEST_SHUFFLED
+from fedldp.accounting.numerics.shuffle import (
     clones_epsilon,
     shuffled_composed_lower,
     shuffled_composed_upper,
 )
-from fedldp.accounting.shuffle_one import (
+from fedldp.accounting.numerics.shuffle_one import (
     LARGEST_SEARCHED,
     shuffled_one_epsilon,
     shuffled_one_lower,
 )
-from fedldp.accounting.subsampled import SampledRelease, sampled_epsilon
+from fedldp.accounting.numerics.subsampled import SampledRelease, sampled_epsilon
+from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import SMALLEST_DELTA
 

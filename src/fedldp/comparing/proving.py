@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.accounting.solve import solve
+from fedldp.accounting.numerics.solve import solve
 from fedldp.accounting.statement import stated_by
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind
 from fedldp.core.errors import ConfigError, FedldpError

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import PureCoordinates
-from fedldp.accounting.solve import solve
+from fedldp.accounting.numerics.solve import solve
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream

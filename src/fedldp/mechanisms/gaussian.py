@@ -68,7 +68,7 @@ class Gaussian(GridNoise):
 
         Source: Balle, Wang 2018, the analytic calibration.
         """
-        from fedldp.accounting.gaussian import gaussian_sigma
+        from fedldp.accounting.numerics.gaussian import gaussian_sigma
 
         check_between("clip", settings.clip, SMALLEST_CLIP, LARGEST_CLIP)
         per_unit = gaussian_sigma(settings.epsilon, settings.delta)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import GaussianShare
-from fedldp.accounting.gaussian import gaussian_sigma
+from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.numbers import strict_count

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fedldp.accounting.events import PureReport
-from fedldp.accounting.solve import solve
+from fedldp.accounting.numerics.solve import solve
 from fedldp.core.bounding import check_releasable, scaled_down
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.numbers import check_at_least, check_positive

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from fedldp.accounting.bits import sign_epsilon_per_coordinate, sign_sigma
 from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.numerics.bits import sign_epsilon_per_coordinate, sign_sigma
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import check_positive

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.accounting.numerics.selftest import selftest
+from fedldp.accounting.numerics.solve import solve
 from fedldp.accounting.releases import Releases
-from fedldp.accounting.selftest import selftest
-from fedldp.accounting.solve import solve
 from fedldp.accounting.statement import (
     HELD_OUT,
     ShufflerInPath,

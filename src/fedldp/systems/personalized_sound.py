@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedldp.accounting.gaussian import gaussian_sigma
+from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.participation import Participation, Preselected

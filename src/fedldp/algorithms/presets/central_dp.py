@@ -27,7 +27,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
-from fedldp.accounting.moments import moments_epsilon
+from fedldp.accounting.numerics.moments import moments_epsilon
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.channel import Central
 from fedldp.algorithms.composition import Composition, EstimateBy, Fixed

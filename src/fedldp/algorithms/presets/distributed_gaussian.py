@@ -27,7 +27,7 @@ counts. Nothing is claimed for who takes part being a secret.
 Source: P. Kairouz, Z. Liu, T. Steinke, "The Distributed Discrete Gaussian Mechanism for Federated
 Learning with Secure Aggregation", ICML 2021, Algorithms 1 and 2. The norm bound after rounding, the
 law of sums of shares, and the modulus follow it. Ours: the noise is solved from the closed form of
-the Gaussian (``accounting.gaussian.shares_mu``), and rounding that is too long is not repeated.
+the Gaussian (``numerics.gaussian.shares_mu``), and rounding that is too long is not repeated.
 """
 
 from __future__ import annotations

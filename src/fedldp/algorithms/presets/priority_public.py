@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.accounting.gaussian import gaussian_sigma
+from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.composition import (
     Algorithm,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from fedldp.accounting.bits import ldpfl_epsilon, sign_epsilon_per_coordinate
-from fedldp.accounting.compose import two_valued_delta, two_valued_epsilon
-from fedldp.accounting.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
-from fedldp.accounting.losses import two_valued_losses
-from fedldp.accounting.losses_grid import compose_lower, compose_upper
-from fedldp.accounting.shuffle import clones_epsilon
-from fedldp.accounting.shuffle_one import shuffled_one_epsilon
-from fedldp.accounting.subsampled import (
+from fedldp.accounting.numerics.bits import ldpfl_epsilon, sign_epsilon_per_coordinate
+from fedldp.accounting.numerics.compose import two_valued_delta, two_valued_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
+from fedldp.accounting.numerics.losses import two_valued_losses
+from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.shuffle import clones_epsilon
+from fedldp.accounting.numerics.shuffle_one import shuffled_one_epsilon
+from fedldp.accounting.numerics.subsampled import (
     poisson_gaussian_epsilon,
     sampled_without_replacement_gaussian_epsilon,
 )

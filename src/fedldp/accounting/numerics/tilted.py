@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedldp.accounting.losses import Floats, Losses
-from fedldp.accounting.solve import minimise
+from fedldp.accounting.numerics.losses import Floats, Losses
+from fedldp.accounting.numerics.solve import minimise
 
 Part = tuple[Losses, int]
 """The losses of a mechanism, and how often it is used."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri
 
-from fedldp.accounting.compose import two_valued_epsilon
-from fedldp.accounting.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.compose import two_valued_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import (
     check_count,

@@ -34,10 +34,10 @@ from typing import Literal
 import numpy as np
 from scipy.special import logsumexp
 
-from fedldp.accounting.gaussian import gaussian_epsilon
-from fedldp.accounting.losses import Floats, Losses
-from fedldp.accounting.losses_grid import compose_upper
-from fedldp.accounting.shuffle import exponent_for
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.losses import Floats, Losses
+from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.shuffle import exponent_for
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import (
     SMALLEST_DELTA,

@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy.linalg.lapack import dtbtrs
 
-from fedldp.accounting.losses import Floats
-from fedldp.accounting.tilted import (
+from fedldp.accounting.numerics.losses import Floats
+from fedldp.accounting.numerics.tilted import (
     Law,
     Part,
     Term,

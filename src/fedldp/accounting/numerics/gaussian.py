@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
 
-from fedldp.accounting.solve import minimise, solve
+from fedldp.accounting.numerics.solve import minimise, solve
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import (
     SMALLEST_DELTA,

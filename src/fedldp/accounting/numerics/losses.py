@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.binomial import log_pmf, window
+from fedldp.accounting.numerics.binomial import log_pmf, window
 
 Floats = NDArray[np.float64]
 

@@ -18,14 +18,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedldp.accounting.binomial import (
+from fedldp.accounting.numerics.binomial import (
     Floats,
     Integers,
     log_factorial_rest,
     log_pmf,
     window,
 )
-from fedldp.accounting.losses import Losses
+from fedldp.accounting.numerics.losses import Losses
 
 _POINTS = 1 << 17  # of the grid, for y >= 0
 _MOST_OUTCOMES = 3_000_000  # that are computed; beyond, some clones are given up
