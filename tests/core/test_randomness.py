@@ -254,13 +254,13 @@ ADVERSARY = SOURCE / "audit" / "attacks"
 
 def test_no_other_module_makes_a_generator() -> None:
     for path in MODULES:
-        if path != SOURCE / "randomness.py" and ADVERSARY not in path.parents:
+        if path != SOURCE / "core" / "randomness.py" and ADVERSARY not in path.parents:
             found = set(makes_randomness(path.read_text(encoding="utf-8")))
             assert found == ALLOWED.get(path, set()), path
 
 
 def test_the_scan_sees_randomness_where_it_is() -> None:
-    assert makes_randomness((SOURCE / "randomness.py").read_text(encoding="utf-8"))
+    assert makes_randomness((SOURCE / "core" / "randomness.py").read_text(encoding="utf-8"))
     for text in ("import random", "from numpy.random import default_rng", "np.random.rand(3)",
                  "import numpy as np\nnp.random.default_rng(0)", "torch.manual_seed(0)",
                  "from os import urandom", "os.urandom(3)", "import secrets", "torch.randn(2)",
