@@ -132,7 +132,7 @@ def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
 # plays clients of its own.
 OPENERS = {
     "fedldp.algorithms.release",
-    "fedldp.audit.answering",
+    "fedldp.audit.harness",
     "fedldp.audit.contents",
     "fedldp.audit.crowd",
     "fedldp.audit.forging",

@@ -10,7 +10,7 @@ import planted_systems
 import pytest
 
 import fedldp
-from fedldp.audit import answering
+from fedldp.audit import harness
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.lines import configs_of, questions_of, representatives
 from fedldp.audit.playing import play
@@ -103,7 +103,7 @@ class Forgetful:
 def test_a_question_that_is_answered_twice_with_fresh_noise_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answering, "MemoryLedger", lambda **_: Forgetful())
+    monkeypatch.setattr(harness, "MemoryLedger", lambda **_: Forgetful())
     found = audited(planted_systems.RightConfig(), small("client-round", "asked again"))
     assert found.rows[0].lower > found.rows[0].proven  # two answers for the price of one
     assert found.verdict == "bug"

@@ -16,9 +16,9 @@ from fedldp.accounting.statement import Claim
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Target
-from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Swap
 from fedldp.audit.efforts import Effort
+from fedldp.audit.harness import AttackedClient
 from fedldp.audit.playing import Question
 from fedldp.audit.systems import SystemGame, SystemQuestion
 from fedldp.audit.whole_runs import WholeQuestion, WholeRun
@@ -65,13 +65,13 @@ class Setting:
     Attributes:
         name: in words.
         planned: with its statement.
-        host: a client that is protected least.
+        attacked: a client that is protected least.
         late: whether its last round alone is played.
     """
 
     name: str
     planned: Plan
-    host: Host
+    attacked: AttackedClient
     late: bool = False
 
 
@@ -131,8 +131,8 @@ def representatives() -> list[RunConfig]:
 
 def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
     planned = plan(config, problem)
-    host = _host(planned)
-    if not host.trains_once:  # training is in every trial: less of it
+    attacked = _attacked(planned)
+    if not attacked.trains_once:  # training is in every trial: less of it
         changes: dict[str, Any] = {
             each: 1 for each in type(config).model_fields
             if each.endswith("epochs") and getattr(config, each) != 1
@@ -142,11 +142,11 @@ def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
         if changes:
             name += ", but " + " and ".join(f"{key} = {value}" for key, value in changes.items())
             planned = plan(planned.config.changed(**changes, target=None), problem)
-            host = _host(planned)
-    return Setting(name, planned, host)
+            attacked = _attacked(planned)
+    return Setting(name, planned, attacked)
 
 
-def _host(planned: Plan) -> Host:
+def _attacked(planned: Plan) -> AttackedClient:
     """Return a client of those that are protected least."""
     groups = planned.settled.alike()
 
@@ -155,7 +155,7 @@ def _host(planned: Plan) -> Host:
         return tuple(value[client] for value in values if isinstance(value, Sequence))
 
     worst = max((int(group[0]) for group in groups), key=cost)
-    return Host(planned.settled, planned.problem, worst)
+    return AttackedClient(planned.settled, planned.problem, worst)
 
 
 def _tried(name: str, make: Any, problem: Problem) -> list[Setting]:
@@ -235,11 +235,11 @@ def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
         if setting.name.startswith(_CLAIMED) and claimed_here is None:
             continue  # that setting is for the claim alone
         deltas = _deltas(own, claimed_here)
-        games = [_game(setting, unit, adversary, swap) for swap in _swaps(unit, setting.host)]
+        games = [_game(setting, unit, adversary, swap) for swap in _swaps(unit, setting.attacked)]
         if setting.late:
             games = [replace(game, rounds=(config.rounds,)) for game in games]
         elif small and (unit, adversary) == (of_a_round, "server"):
-            games += _dishonest(games) if setting.host.side.exchanges == 1 else []
+            games += _dishonest(games) if setting.attacked.side.exchanges == 1 else []
         proven = tuple(_proven(own, delta) for delta in deltas)
         for game in games:
             if game.apart and all(figure is None for figure in proven):
@@ -256,7 +256,7 @@ def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
                 claimed=tuple(_claimed(claimed_here, delta) for delta in deltas)[last],
                 claim_unit=None if claimed_here is None else claimed_here.unit,
                 proven=proven[last],
-                trained=not setting.host.trains_once or adversary != "server",
+                trained=not setting.attacked.trains_once or adversary != "server",
             )
 
 
@@ -266,20 +266,20 @@ def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:
     return again + [replace(game, factor=factor) for game in games for factor in HOSTILE]
 
 
-def _swaps(unit: Unit, host: Host) -> tuple[Swap, ...]:
+def _swaps(unit: Unit, attacked: AttackedClient) -> tuple[Swap, ...]:
     if unit == "record":
         return ("record", "label")
     if unit == "weight":
-        return ("weight",) if host.takes_updates else ()
+        return ("weight",) if attacked.takes_updates else ()
     return ("client",)
 
 
 def _game(setting: Setting, unit: Unit, adversary: Adversary, swap: Swap) -> SystemGame:
     config, problem = setting.planned.settled, setting.planned.problem
-    many = unit == "client-run" or (unit == "record" and not setting.host.trains_once)
+    many = unit == "client-run" or (unit == "record" and not setting.attacked.trains_once)
     rounds = min(ROUNDS, config.rounds) if many else 1
     count = max(1, problem.num_examples // config.num_clients)
-    if setting.host.trains_once:
+    if setting.attacked.trains_once:
         claim = config.claim()
         if claim is None or claim.unit != "record":
             count = min(count, MOST_EXAMPLES)
@@ -288,7 +288,7 @@ def _game(setting: Setting, unit: Unit, adversary: Adversary, swap: Swap) -> Sys
     return SystemGame(
         config=config,
         problem=problem,
-        index=setting.host.index,
+        index=setting.attacked.index,
         adversary=adversary,
         swap=swap,
         rounds=tuple(range(1, rounds + 1)),

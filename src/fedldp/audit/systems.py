@@ -11,11 +11,11 @@ from functools import cached_property
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.answering import Host
 from fedldp.audit.canaries import Pair, Shape, Swap, pairs
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Found, best, lower_bound
 from fedldp.audit.games import Shown
+from fedldp.audit.harness import AttackedClient
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.audit.seen import Keys
 from fedldp.audit.telling import scores
@@ -54,14 +54,14 @@ class SystemGame:
     factor: float = 1.0
 
     @cached_property
-    def host(self) -> Host:
+    def attacked(self) -> AttackedClient:
         """The client."""
-        return Host(self.config, self.problem, self.index, self.factor)
+        return AttackedClient(self.config, self.problem, self.index, self.factor)
 
     @cached_property
     def view(self) -> View:
         """What the adversary sees of it."""
-        return View(self.host, self.adversary, self.rounds, self.asked)
+        return View(self.attacked, self.adversary, self.rounds, self.asked)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -89,8 +89,8 @@ class SystemGame:
             num_classes=self.problem.num_classes,
             count=self.count,
         )
-        once = self.host.trains_once
-        return pairs(self.swap, shape, updates=self.host.takes_updates, lengths=once)
+        once = self.attacked.trains_once
+        return pairs(self.swap, shape, updates=self.attacked.takes_updates, lengths=once)
 
     def play(
         self, deltas: Sequence[float], explore: int, count: int, keys: Keys, confidence: float

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Adversary
-from fedldp.audit.answering import RUN, Host
 from fedldp.audit.canaries import Canary, Pair
+from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.seen import Draws
 from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime
@@ -103,19 +103,19 @@ class View:
     """What an adversary sees of a client of a system.
 
     Attributes:
-        host: the client.
+        attacked: the client.
         adversary: who sees it.
         rounds: that are played, from 1.
         asked: how often each question is put; more than once for the server alone.
     """
 
-    host: Host
+    attacked: AttackedClient
     adversary: Adversary
     rounds: tuple[int, ...]
     asked: int = 1
     _questions: dict[int, bytes] = field(default_factory=dict, init=False)
     _labels: dict[int, int] = field(default_factory=dict, init=False)
-    _hosts: dict[int, Host] = field(default_factory=dict, init=False)
+    _others: dict[int, AttackedClient] = field(default_factory=dict, init=False)
     _states: dict[int, State] = field(default_factory=dict, init=False)
     _places: dict[int, tuple[Pair, NDArray[np.int64]]] = field(default_factory=dict, init=False)
 
@@ -141,7 +141,7 @@ class View:
 
     def _places_of(self, pair: Pair) -> NDArray[np.int64]:
         """Return which coordinates are kept: of a large model those that differ most in trials."""
-        size = self.host.first.weights.size
+        size = self.attacked.first.weights.size
         if size <= MOST_VALUES:
             return np.arange(size)
         if id(pair) not in self._places:
@@ -156,16 +156,16 @@ class View:
 
     def _direction(self, pair: Pair, round: int) -> NDArray[np.float64] | None:
         """Return the difference of the updates that were swapped, as far as it is known."""
-        host = self.host
-        if host.trains_once or (pair.first.change and pair.second.change):
+        attacked = self.attacked
+        if attacked.trains_once or (pair.first.change and pair.second.change):
             updates: list[Any] = [
-                host.trained(canary, round).rows[0] for canary in (pair.first, pair.second)
+                attacked.trained(canary, round).rows[0] for canary in (pair.first, pair.second)
             ]
         else:
-            broadcast = host.broadcast(round)
-            updates = [host.plainly(broadcast, c.examples) for c in (pair.first, pair.second)]
+            broadcast = attacked.broadcast(round)
+            updates = [attacked.plainly(broadcast, c.examples) for c in (pair.first, pair.second)]
         found = [np.asarray(each) for each in updates]
-        if any(each.shape != host.first.weights.shape for each in found):
+        if any(each.shape != attacked.first.weights.shape for each in found):
             return None
         one, other = (
             np.clip(np.nan_to_num(each.astype(np.float64)), -_LARGEST, _LARGEST) for each in found
@@ -175,31 +175,31 @@ class View:
 
     def _trial(self, canary: Canary, key: bytes) -> Iterator[_Glance]:
         # Who asks again gets what the runtime makes of streams that are new each time.
-        keys = TrialKeys(key, self.host.idealised, again=self.asked > 1)
-        runtime = self.host.runtime(canary, keys)
-        if self.adversary == "server" and self.host.side.exchanges == 1:
+        keys = TrialKeys(key, self.attacked.idealised, again=self.asked > 1)
+        runtime = self.attacked.runtime(canary, keys)
+        if self.adversary == "server" and self.attacked.side.exchanges == 1:
             for round in self.rounds:
                 for _ in range(self.asked):
                     yield self._glance(round, runtime.answer(self._question(round)))
             return
         for round in self.rounds:
-            broadcast = self.host.broadcast(round)
+            broadcast = self.attacked.broadcast(round)
             draw = partial(_drawn, keys, round)
-            if self.host.server.dialogue is not None:
-                incoming: Incoming = self.host.server.dialogue(
+            if self.attacked.server.dialogue is not None:
+                incoming: Incoming = self.attacked.server.dialogue(
                     self._asking(runtime, keys),
                     broadcast,
-                    range(self.host.config.num_clients),
+                    range(self.attacked.config.num_clients),
                     draw,
                 )
             else:
                 there = self._there(round, draw)
                 own = self._report(runtime.answer(self._question(round)))
-                reports = [own] if own is not None and self.host.index in there else []
+                reports = [own] if own is not None and self.attacked.index in there else []
                 reports += [
                     self._sent(client, keys, broadcast)
                     for client in there
-                    if client != self.host.index
+                    if client != self.attacked.index
                 ]
                 incoming = self._through(reports, round)
             yield self._outcome(round, incoming, draw)
@@ -207,17 +207,17 @@ class View:
     def _there(self, round: int, draw: Draw) -> Sequence[int]:
         """Return who takes part: for who sees broadcasts alone it is drawn, and a secret."""
         if self.adversary != "downlink":
-            return range(self.host.config.round_size)
-        return list(participants(self.host.config, round, lambda number: draw))
+            return range(self.attacked.config.round_size)
+        return list(participants(self.attacked.config, round, lambda number: draw))
 
     def _state(self, round: int) -> State:
         if round not in self._states:
-            self._states[round] = self.host.state(round)
+            self._states[round] = self.attacked.state(round)
         return self._states[round]
 
     def _question(self, round: int) -> bytes:
         if round not in self._questions:
-            self._questions[round] = self.host.question(round)
+            self._questions[round] = self.attacked.question(round)
         return self._questions[round]
 
     def _report(self, answer: bytes) -> Report | None:
@@ -227,7 +227,7 @@ class View:
     def _glance(self, round: int, answer: bytes) -> _Glance:
         found = read_answer(answer)[2]
         if isinstance(found, Refusal):
-            nothing = np.zeros(self.host.first.weights.size)
+            nothing = np.zeros(self.attacked.first.weights.size)
             return _Glance(len(answer), (1.0, *[_NOTHING] * len(_HEADS)), nothing, b"")
         head = [getattr(found, name) for name in _HEADS]
         told = (_NOTHING if value is None else float(value) for value in head)
@@ -243,11 +243,11 @@ class View:
                 self._labels[state.round] = label
                 return found
         raw = np.frombuffer(report.payload, np.int8).astype(np.float64)
-        return np.resize(raw, self.host.first.weights.size)
+        return np.resize(raw, self.attacked.first.weights.size)
 
     def _step(self, state: State, incoming: Incoming, draw: Draw) -> NDArray[np.float64]:
         try:
-            after = self.host.server.read(state, incoming, draw)
+            after = self.attacked.server.read(state, incoming, draw)
         except Exception:  # the adversary makes of a malformed report what it likes
             return np.zeros(state.weights.size)
         change = after.astype(np.float64) - state.weights
@@ -263,7 +263,7 @@ class View:
         if self.adversary == "downlink":
             return reports
         if self.adversary == "summing-server":
-            summing = self.host.config.summing(self.host.problem)
+            summing = self.attacked.config.summing(self.attacked.problem)
             assert summing is not None
             total = np.zeros(summing.size, np.uint64)
             for report in reports:
@@ -277,16 +277,16 @@ class View:
             Counted(round=round, size=size, chunk=reports[0].chunk, ones=ones, reports=len(bits))
         ]
 
-    def _other(self, client: int, keys: TrialKeys) -> tuple[Host, TrialKeys]:
+    def _other(self, client: int, keys: TrialKeys) -> tuple[AttackedClient, TrialKeys]:
         """Return another client, and its keys in a trial."""
-        if client not in self._hosts:
-            self._hosts[client] = replace(self.host, index=client)
+        if client not in self._others:
+            self._others[client] = replace(self.attacked, index=client)
         secret = hashlib.blake2b(b"client %d" % client, key=keys.secret, digest_size=32).digest()
-        return self._hosts[client], TrialKeys(secret, keys.streams_simulated)
+        return self._others[client], TrialKeys(secret, keys.streams_simulated)
 
     def _sent(self, client: int, keys: TrialKeys, broadcast: Broadcast) -> Report:
         """Return what another client sends, which has learned nothing from its examples."""
-        host, own = self._other(client, keys)
+        attacked, own = self._other(client, keys)
         sender = Sender(
             index=client,
             num_examples=Sensitive(1),
@@ -294,18 +294,18 @@ class View:
             kept=own.kept,
             store=MemoryStore(),
         )
-        return alone(host.side.encoder, Sensitive(None), broadcast, sender)
+        return alone(attacked.side.encoder, Sensitive(None), broadcast, sender)
 
     def _asking(self, runtime: ClientRuntime, keys: TrialKeys) -> Ask:
         """Return what puts a round's questions to all clients."""
-        runtimes = {self.host.index: runtime}
+        runtimes = {self.attacked.index: runtime}
 
         def ask(exchange: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
             message = pack_question(Question(run=RUN, exchange=exchange, broadcast=broadcast))
             for client in clients:
                 if client not in runtimes:
-                    host, own = self._other(client, keys)
-                    runtimes[client] = host.runtime(host.unchanged, own)
+                    attacked, own = self._other(client, keys)
+                    runtimes[client] = attacked.runtime(attacked.unchanged, own)
                 found = read_answer(runtimes[client].answer(message))[2]
                 if isinstance(found, Report):
                     yield found

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.answering import RUN, Host
 from fedldp.audit.canaries import Canary
+from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.one_run import best_lower
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.audit.seen import Keys
@@ -65,36 +65,38 @@ class WholeRun:
             return self._records(coins, secrets), coins
 
     def _clients(self, coins: NDArray[np.bool_], secrets: Sequence[bytes]) -> Floats:
-        host = Host(self.config, self.problem, 0)
-        data = [self._client_data(host, label) for label in (0, self.problem.num_classes - 1)]
+        attacked = AttackedClient(self.config, self.problem, 0)
+        data = [self._client_data(attacked, label) for label in (0, self.problem.num_classes - 1)]
         runtimes = []
         for at, (coin, secret) in enumerate(zip(coins, secrets, strict=True)):
-            own = host if at == 0 else replace(host, index=at)
-            keys = TrialKeys(secret, host.idealised)
+            own = attacked if at == 0 else replace(attacked, index=at)
+            keys = TrialKeys(secret, attacked.idealised)
             runtimes.append(own.runtime(Canary(data[int(not coin)]), keys, trains=True))
         scores = np.zeros(len(coins))
-        for state, broadcast, reports in self._rounds(host, runtimes):
-            one, other = (host.plainly(broadcast, each) for each in data)
+        for state, broadcast, reports in self._rounds(attacked, runtimes):
+            one, other = (attacked.plainly(broadcast, each) for each in data)
             if one is None or other is None:
                 continue
             direction = one.astype(np.float64) - other
-            view = View(host, "server", (state.round,))
+            view = View(attacked, "server", (state.round,))
             for at, report in enumerate(reports):
                 scores[at] += view.estimate(report, state) @ np.sign(direction)
         return scores
 
     def _records(self, coins: NDArray[np.bool_], secrets: Sequence[bytes]) -> Floats:
-        host = Host(self.config, self.problem, 0)
+        attacked = AttackedClient(self.config, self.problem, 0)
         lit, blank = self._lit(), np.zeros_like(self._lit())
         labels = np.arange(len(coins)) % self.problem.num_classes
         mine = Examples(np.where(coins.reshape(-1, *[1] * (lit.ndim - 1)), lit, blank), labels)
-        runtime = host.runtime(Canary(mine), TrialKeys(secrets[0], host.idealised), trains=True)
+        runtime = attacked.runtime(
+            Canary(mine), TrialKeys(secrets[0], attacked.idealised), trains=True
+        )
         scores = np.zeros(len(coins))
-        for state, broadcast, reports in self._rounds(host, [runtime]):
-            estimate = View(host, "server", (state.round,)).estimate(reports[0], state)
+        for state, broadcast, reports in self._rounds(attacked, [runtime]):
+            estimate = View(attacked, "server", (state.round,)).estimate(reports[0], state)
             for at in range(len(coins)):
                 one, other = (
-                    host.plainly(broadcast, Examples(each[at : at + 1], labels[at : at + 1]))
+                    attacked.plainly(broadcast, Examples(each[at : at + 1], labels[at : at + 1]))
                     for each in (lit, blank)
                 )
                 if one is not None and other is not None:
@@ -103,12 +105,12 @@ class WholeRun:
         return scores - np.median(scores)
 
     def _rounds(
-        self, host: Host, runtimes: Sequence[ClientRuntime]
+        self, attacked: AttackedClient, runtimes: Sequence[ClientRuntime]
     ) -> Iterator[tuple[State, Broadcast, list[Report]]]:
         """Yield each round's state, broadcast, and reports; the server learns from these."""
-        state = host.first
+        state = attacked.first
         for round in range(1, self.config.rounds + 1):
-            broadcast = host.server.publish(state)
+            broadcast = attacked.server.publish(state)
             message = pack_question(Question(run=RUN, exchange=0, broadcast=broadcast))
             answers = [read_answer(runtime.answer(message))[2] for runtime in runtimes]
             reports = [answer for answer in answers if isinstance(answer, Report)]
@@ -116,9 +118,9 @@ class WholeRun:
                 return  # turns are over
             yield state, broadcast, reports
             draw = partial(_of_server, round)
-            state, _ = host.server.aggregate(state, reports, draw)
+            state, _ = attacked.server.aggregate(state, reports, draw)
 
-    def _client_data(self, host: Host, label: int) -> Examples:
+    def _client_data(self, attacked: AttackedClient, label: int) -> Examples:
         count = max(1, self.problem.num_examples // self.config.num_clients)
         shape = (count, *self.problem.input_shape)
         return Examples(np.ones(shape, np.float32), np.full(count, label, np.int64))

@@ -1,4 +1,4 @@
-"""A client at play: the real client runtime answers real questions, with keys of its own.
+"""The client harness: the real client runtime of one attacked client answers real questions.
 
 Everything between the question's bytes and the answer's is what a deployment runs: policy, turns,
 ledger, store, training, encoder, packing. Two things differ, and neither gives the adversary less.
@@ -52,7 +52,7 @@ _PUBLIC_ORDER = {"batches", "model"}
 
 
 @dataclass(frozen=True, eq=False)
-class Host:
+class AttackedClient:
     """One client of a system, as a game asks it.
 
     Attributes:
@@ -266,14 +266,14 @@ class Host:
 class _Trained:
     """A local update that gives what training gave."""
 
-    host: Host
+    attacked: AttackedClient
     canary: Canary
 
     def group(self, most_examples: int) -> int:
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        return Sensitive(copy.deepcopy(self.host.trained(self.canary, broadcast.round)))
+        return Sensitive(copy.deepcopy(self.attacked.trained(self.canary, broadcast.round)))
 
 
 def _changed(value: Update, canary: Canary, state: State) -> Update:
