@@ -11,7 +11,7 @@ from scipy import stats
 from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.games import CoordinateGame, ReportGame
-from fedldp.audit.seen import Keys
+from fedldp.audit.observations import Keys
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.randomised_bits import RandomisedBits

@@ -15,8 +15,8 @@ from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, Habits, b
 from fedldp.audit.contents import Inside, content_hits, masked_hits, masked_vectors
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.linkage import linkage, timing
+from fedldp.audit.observations import Keys
 from fedldp.audit.results import Estimate, Result, worst
-from fedldp.audit.seen import Keys
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits

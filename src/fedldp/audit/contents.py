@@ -35,7 +35,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.audit.arrivals import Floats, Span, pick
-from fedldp.audit.seen import Keys
+from fedldp.audit.observations import Keys
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.audit.bounds import epsilon_lower
-from fedldp.audit.seen import Floats, Seen
+from fedldp.audit.observations import Floats, Observations
 from fedldp.mechanisms import Mechanism
 
-Reports = Sequence[Seen]
+Reports = Sequence[Observations]
 """What is seen of one input in one or more rounds."""
 Score = Callable[[Any], Floats]
 """A number for each of some trials; of one trial it depends on that trial alone."""
@@ -150,7 +150,7 @@ def scores(first: Reports, second: Reports, *, inputs: Sequence[NDArray[Any]],
     """Yield scores that may tell two inputs apart, fitted on some trials.
 
     Args:
-        first: trials with the one input, a ``Seen`` for each round.
+        first: trials with the one input, a ``Observations`` for each round.
         second: with the other.
         inputs: the two inputs of the last round, in which they differ.
         learned: whether to train a classifier, too.
@@ -225,7 +225,7 @@ def _decoded_scores(
     yield "distances of the estimate from both inputs", lambda r: _nearer(r[-1], one, other)
 
 
-def _nearer(seen: Seen, one: Floats, other: Floats) -> Floats:
+def _nearer(seen: Observations, one: Floats, other: Floats) -> Floats:
     found: Floats = np.abs(seen.decoded - other).sum(1) - np.abs(seen.decoded - one).sum(1)
     return found
 

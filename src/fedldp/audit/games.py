@@ -18,7 +18,7 @@ from fedldp.accounting.guarantees import Unit
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Found, Reports, Score, best, lower_bound, scores
 from fedldp.audit.inputs import Pair, constant_pairs, coordinate_pairs, whole_pairs
-from fedldp.audit.seen import Floats, Keys, needs_simulated, observe
+from fedldp.audit.observations import Floats, Keys, needs_simulated, observe
 from fedldp.mechanisms import Mechanism
 
 BLOCK = 1 << 16

@@ -142,7 +142,7 @@ class AttackedClient:
     def trains_once(self) -> bool:
         """Whether training draws nothing but the order of examples, and is the same without it.
 
-        Seen by training on one example three times with different keys.
+        Observations by training on one example three times with different keys.
         """
         drawn: set[str] = set()
         found = []

@@ -23,8 +23,8 @@ from fedldp.audit.arrivals import CLOCKS, Clocks, Span, Target, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
 from fedldp.audit.contents import Bits, Inside, content_hits, masked_hits, trained
 from fedldp.audit.efforts import QUICK, Effort
+from fedldp.audit.observations import Keys
 from fedldp.audit.results import Audit, Estimate, Result
-from fedldp.audit.seen import Keys
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
 from fedldp.mechanisms import BitMechanism

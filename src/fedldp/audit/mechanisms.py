@@ -9,9 +9,9 @@ from fedldp.accounting.accountants import coordinate_of, is_alike, is_pure, on_s
 from fedldp.accounting.guarantees import HOUSE, Unit, proven_epsilon
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.games import BLOCK, CoordinateGame, ReportGame
+from fedldp.audit.observations import Keys
 from fedldp.audit.playing import play
 from fedldp.audit.results import Audit, Estimate, Result, note_of, verdict_of
-from fedldp.audit.seen import Keys
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_event
 

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Protocol
 
 from fedldp.audit.bounds import check_confidence
+from fedldp.audit.observations import Keys
 from fedldp.audit.results import Audit, Result
-from fedldp.audit.seen import Keys
 from fedldp.core.errors import ConfigError
 
 

@@ -16,10 +16,10 @@ from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Found, best, lower_bound
 from fedldp.audit.games import Shown
 from fedldp.audit.harness import AttackedClient
+from fedldp.audit.observations import Keys
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
-from fedldp.audit.seen import Keys
 from fedldp.audit.telling import scores
-from fedldp.audit.views import Observed, View
+from fedldp.audit.views import Transcript, View
 from fedldp.parts.tensors import one_thread
 from fedldp.systems import whose_word
 
@@ -138,7 +138,7 @@ class SystemGame:
         _, pair, events = max(tried, key=lambda each: each[0])
         return pair, events
 
-    def observe(self, pair: Pair, side: int, count: int, keys: Keys, purpose: str) -> Observed:
+    def observe(self, pair: Pair, side: int, count: int, keys: Keys, purpose: str) -> Transcript:
         """Return what is seen in ``count`` trials with one input of a pair."""
         draws = keys.draws(count, self.label, pair.name, side, purpose, simulated=True)
         return self.view.observe((pair.first, pair.second)[side], pair, draws)

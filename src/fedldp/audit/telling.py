@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.audit.events import Score
-from fedldp.audit.views import Observed
+from fedldp.audit.views import Transcript
 
 Floats = NDArray[np.float64]
-Features = Callable[[Observed], Floats]
+Features = Callable[[Transcript], Floats]
 
 _PRIOR = 10.0
 """Trials that the pooled variance counts for, where variances of few trials are compared."""
 _LEARNED = 256
 
 
-def scores(first: Observed, second: Observed) -> Iterator[tuple[str, Score]]:
+def scores(first: Transcript, second: Transcript) -> Iterator[tuple[str, Score]]:
     """Yield scores, fitted on some trials of either canary."""
     yield "length", lambda seen: seen.lengths.sum(1)
     for column in range(first.heads.shape[1]):
@@ -51,27 +51,27 @@ def scores(first: Observed, second: Observed) -> Iterator[tuple[str, Score]]:
 _HEADS = ("refusal", "weight told", "epsilon told", "sender told")
 
 
-def _head(column: int, seen: Observed) -> Floats:
+def _head(column: int, seen: Transcript) -> Floats:
     return seen.heads[:, column]
 
 
-def _values(seen: Observed) -> Floats:
+def _values(seen: Transcript) -> Floats:
     return seen.values.reshape(len(seen), -1).astype(np.float64)
 
 
-def _between(seen: Observed) -> Floats:
+def _between(seen: Transcript) -> Floats:
     """Return how the estimate of each further round differs from that of the first."""
     change = seen.values[:, 1:].astype(np.float64) - seen.values[:, :1]
     return change.reshape(len(seen), -1)
 
 
-def _histogram(first: Observed, second: Observed) -> Score:
+def _histogram(first: Transcript, second: Transcript) -> Score:
     a, b = Counter(first.whole), Counter(second.whole)
     ratio = {key: math.log((a[key] + 0.5) / (b[key] + 0.5)) for key in {*a, *b}}
     return lambda seen: np.array([ratio.get(key, 0.0) for key in seen.whole])
 
 
-def _one_coordinate(first: Observed, second: Observed) -> Score:
+def _one_coordinate(first: Transcript, second: Transcript) -> Score:
     a, b = _values(first), _values(second)
     spread = a.std(0) + b.std(0) + 1e-9 * (1 + np.abs(a).max() + np.abs(b).max())
     at = int((np.abs(a.mean(0) - b.mean(0)) / spread).argmax())
@@ -79,7 +79,7 @@ def _one_coordinate(first: Observed, second: Observed) -> Score:
 
 
 def _fitted(
-    name: str, features: Features, first: Observed, second: Observed
+    name: str, features: Features, first: Transcript, second: Transcript
 ) -> Iterator[tuple[str, Score]]:
     """Yield what Gaussians fitted to each coordinate make of a trial: by means, and by variances.
 
@@ -99,7 +99,7 @@ def _fitted(
     share = _PRIOR / (_PRIOR + len(first))
     one, other = ((1 - share) * var + share * pooled + floor for var in (var_a, var_b))
 
-    def quadratic(seen: Observed) -> Floats:
+    def quadratic(seen: Transcript) -> Floats:
         x = features(seen) / scale
         found: Floats = ((x - mean_b) ** 2 / other - (x - mean_a) ** 2 / one).sum(1) / 2
         return found
@@ -107,14 +107,14 @@ def _fitted(
     yield f"{name}: quadratic discriminant", quadratic
     trust = np.where(np.abs(np.log(one / other)) > 0.7, 1 / other - 1 / one, 0.0) / scale**2
 
-    def sizes(seen: Observed) -> Floats:
+    def sizes(seen: Transcript) -> Floats:
         found: Floats = features(seen) ** 2 @ trust
         return found
 
     yield f"{name}: sizes of coordinates with other variances", sizes
 
 
-def _classifier(first: Observed, second: Observed) -> Score:
+def _classifier(first: Transcript, second: Transcript) -> Score:
     from sklearn.linear_model import LogisticRegression
 
     features = np.concatenate([_plain(first), _plain(second)])
@@ -125,14 +125,14 @@ def _classifier(first: Observed, second: Observed) -> Score:
         warnings.simplefilter("ignore")  # where it has not converged, it is a weaker test
         model.fit(features / scale, labels)
 
-    def score(seen: Observed) -> Floats:
+    def score(seen: Transcript) -> Floats:
         found: Floats = model.decision_function(_plain(seen) / scale)
         return found
 
     return score
 
 
-def _plain(seen: Observed) -> Floats:
+def _plain(seen: Transcript) -> Floats:
     few = seen.values[:, :, :_LEARNED].reshape(len(seen), -1)
     bits = seen.bits.reshape(len(seen), -1)
     return np.concatenate([bits, few.astype(np.float64), seen.lengths, seen.heads], axis=1)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.guarantees import Adversary
 from fedldp.audit.canaries import Canary, Pair
 from fedldp.audit.harness import RUN, AttackedClient
-from fedldp.audit.seen import Draws
+from fedldp.audit.observations import Draws
 from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import MemoryStore
@@ -54,7 +54,7 @@ _LARGEST = 1e15
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class Transcript:
     """What was seen in n trials of R rounds.
 
     Attributes:
@@ -79,10 +79,10 @@ class Observed:
     def __len__(self) -> int:
         return len(self.whole)
 
-    def part(self, start: int, stop: int | None) -> Observed:
+    def part(self, start: int, stop: int | None) -> Transcript:
         """Return some of the trials."""
         at = slice(start, stop)
-        return Observed(
+        return Transcript(
             self.lengths[at], self.heads[at], self.values[at], self.along[at], self.bits[at],
             self.whole[at], self.same[at],
         )  # fmt: skip
@@ -119,7 +119,7 @@ class View:
     _states: dict[int, State] = field(default_factory=dict, init=False)
     _places: dict[int, tuple[Pair, NDArray[np.int64]]] = field(default_factory=dict, init=False)
 
-    def observe(self, canary: Canary, pair: Pair, draws: Draws) -> Observed:
+    def observe(self, canary: Canary, pair: Pair, draws: Draws) -> Transcript:
         """Return what is seen of trials with one canary of a pair, each with a key of its own."""
         directions = [
             self._direction(pair, round) for round in self.rounds for _ in range(self.asked)
@@ -129,7 +129,7 @@ class View:
             key = draws.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]
             rows.append(_row(list(self._trial(canary, key)), directions, places))
         lengths, heads, values, along, bits, whole, same = zip(*rows, strict=True)
-        return Observed(
+        return Transcript(
             lengths=np.array(lengths),
             heads=np.array(heads),
             values=np.array(values),
@@ -327,7 +327,7 @@ def _row(
     directions: Sequence[NDArray[np.float64] | None],
     places: NDArray[np.int64],
 ) -> Any:
-    """Return the columns of one trial; see ``Observed``."""
+    """Return the columns of one trial; see ``Transcript``."""
     along = []
     for glance, direction in zip(glances, directions, strict=True):
         fits = direction is not None and direction.size == glance.estimate.size

@@ -14,9 +14,9 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.canaries import Canary
 from fedldp.audit.harness import RUN, AttackedClient
+from fedldp.audit.observations import Keys
 from fedldp.audit.one_run import best_lower
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
-from fedldp.audit.seen import Keys
 from fedldp.audit.views import View
 from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime

@@ -60,7 +60,7 @@ class Keys:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Observations:
     """What came in from ``n`` trials with one input.
 
     Attributes:
@@ -78,10 +78,10 @@ class Seen:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def part(self, start: int, stop: int | None, step: int = 1) -> Seen:
+    def part(self, start: int, stop: int | None, step: int = 1) -> Observations:
         """Return some of the trials."""
         at = slice(start, stop, step)
-        return Seen(self.lengths[at], self.rows[at], self.mechanism, self.size)
+        return Observations(self.lengths[at], self.rows[at], self.mechanism, self.size)
 
     @cached_property
     def whole(self) -> list[bytes]:
@@ -115,7 +115,7 @@ def needs_simulated(mechanism: Mechanism, size: int) -> bool:
     return is_idealised(mechanism.event(size))
 
 
-def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Seen:
+def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Observations:
     """Return what is seen of the rows of ``values``, shape (n, d), each with its stream.
 
     An answer that does not come is seen, too, whatever kept it back. Some rows are encoded at a
@@ -133,7 +133,7 @@ def observe(mechanism: Mechanism, values: NDArray[Any], draws: Draws) -> Seen:
         for row, answer in zip(rows, answers, strict=True):
             if answer:
                 row[: len(answer)] = np.frombuffer(answer, np.uint8)
-    return Seen(lengths, rows, mechanism, values.shape[1])
+    return Observations(lengths, rows, mechanism, values.shape[1])
 
 
 def _answers(
