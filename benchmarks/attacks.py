@@ -23,7 +23,7 @@ import numpy as np
 from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.codes import of_codes
 from fedldp.audit.attacks.inversion import of_reports
-from fedldp.audit.attacks.seen import World
+from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, Effort
 from fedldp.audit.results import Result
 from fedldp.recipes import find_recipe
@@ -154,11 +154,15 @@ def pictures(folder: Path) -> None:
     rows: list[tuple[str, list[Any], list[Any]]] = []
     for title, (name, changes) in SHOWN.items():
         config = find_recipe(name).config.changed(**changes)
-        world = World.of(config, None, seed=SEED, most_examples=60, rounds=1, visits=1e9)
+        scenario = AttackScenario.of(
+            config, None, seed=SEED, most_examples=60, rounds=1, visits=1e9
+        )
         effort = replace(FULL, image_count=IMAGES, image_matched=IMAGES)
         codes = name.startswith("ldpfl")
         (found,) = (
-            of_codes(world, IMAGES, effort.image_public) if codes else of_reports(world, effort)
+            of_codes(scenario, IMAGES, effort.image_public)
+            if codes
+            else of_reports(scenario, effort)
         )
         print(f"{title}: {found.attack}, error {found.measured}", flush=True)
         assert found.measured is not None

@@ -19,8 +19,8 @@ from fedldp.audit.attacks.inversion import (
 )
 from fedldp.audit.attacks.matching import matching
 from fedldp.audit.attacks.recovering import Prior, Shrinking
+from fedldp.audit.attacks.scenario import AttackScenario, take
 from fedldp.audit.attacks.scoring import Scoring
-from fedldp.audit.attacks.seen import World, take
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.results import Result
 from fedldp.data import Dataset, load_dataset
@@ -32,9 +32,11 @@ EFFORT = replace(
 )
 
 
-def world_of(config: RunConfig, dataset: Dataset | None = None, **more: object) -> World:
+def scenario_of(
+    config: RunConfig, dataset: Dataset | None = None, **more: object
+) -> AttackScenario:
     given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1}
-    return World.of(config, dataset, **(given | more))  # type: ignore[arg-type]
+    return AttackScenario.of(config, dataset, **(given | more))  # type: ignore[arg-type]
 
 
 def digits(name: str, **changes: object) -> RunConfig:
@@ -42,7 +44,7 @@ def digits(name: str, **changes: object) -> RunConfig:
 
 
 def attacked(config: RunConfig) -> Result:
-    (attack,) = of_reports(world_of(config), EFFORT)
+    (attack,) = of_reports(scenario_of(config), EFFORT)
     return attack
 
 
@@ -52,12 +54,14 @@ def attacked(config: RunConfig) -> Result:
 def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None:
     """To rounding: weights travel as float32, and are differences of larger ones."""
     config = digits("fedavg-digits", model=model, batch_size=batch)
-    world = world_of(config)
-    names = first_dense(world)
+    scenario = scenario_of(config)
+    names = first_dense(scenario)
     assert names is not None
     for at in range(5):
-        image = take(world.private, np.array([at]))
-        pieces = world.config.layout(world.problem).split(world.report_updates(image, at)[0])
+        image = take(scenario.private, np.array([at]))
+        pieces = scenario.config.layout(scenario.problem).split(
+            scenario.report_updates(image, at)[0]
+        )
         found = first_layer(*(pieces[name][None].astype(np.float64) for name in names))
         np.testing.assert_allclose(found, image.features.ravel(), atol=2e-5)
 
@@ -109,55 +113,57 @@ def test_a_convolution_is_matched() -> None:
     features = small.features[:200].repeat(2, 2).repeat(2, 3)  # the CNN needs 16x16
     data = Dataset.from_arrays(features, small.labels[:200])
     config = digits("fedavg-digits", model="cnn", local_epochs=2, num_clients=4, standardise=False)
-    world = world_of(config, data)
-    assert first_dense(world) is None
-    scoring = Scoring(world)
-    image = take(world.private, np.array([0]))
-    update = world.report_updates(image, 0)
+    scenario = scenario_of(config, data)
+    assert first_dense(scenario) is None
+    scoring = Scoring(scenario)
+    image = take(scenario.private, np.array([0]))
+    update = scenario.report_updates(image, 0)
     label = int(guessed_classes(scoring, update[None])[0])
     assert label == image.labels[0]
-    start = world.public.features.mean(0).ravel()
+    start = scenario.public.features.mean(0).ravel()
     found = matching(scoring, 100, update[0], label, start)
     right = image.features.ravel()
     assert np.square(found - right).mean() < 0.4 * np.square(start - right).mean()
 
 
 def test_what_cannot_be_inverted_says_why() -> None:
-    (attack,) = of_reports(world_of(digits("ldpfl-sound-digits")), EFFORT)
+    (attack,) = of_reports(scenario_of(digits("ldpfl-sound-digits")), EFFORT)
     assert (attack.measured, attack.note) == (None, FEATURES)
     data = Dataset.from_arrays(np.random.default_rng(0).random((60, 1, 16, 16)), np.arange(60) % 3)
     summed = digits("secure-aggregation-digits", model="cnn", num_clients=4, standardise=False)
-    (attack,) = of_reports(world_of(summed, data), EFFORT)
+    (attack,) = of_reports(scenario_of(summed, data), EFFORT)
     assert (attack.measured, attack.note) == (None, OF_SUMS)
     table = Dataset.from_arrays(np.random.default_rng(0).random((60, 5)), np.arange(60) % 3)
-    assert not is_images(world_of(digits("fedavg-digits", num_clients=4, standardise=False), table))
+    assert not is_images(
+        scenario_of(digits("fedavg-digits", num_clients=4, standardise=False), table)
+    )
 
 
 def test_codes_of_a_public_encoder_show_the_image_and_those_of_an_own_one_do_not() -> None:
-    (public,) = of_codes(world_of(digits("ldpfl-digits-public")), 12, 300)
+    (public,) = of_codes(scenario_of(digits("ldpfl-digits-public")), 12, 300)
     assert public.succeeds
     assert public.note == ""
     own = digits("ldpfl-digits", encoder_epochs=2)
-    (secret,) = of_codes(world_of(own), 12, 300)
+    (secret,) = of_codes(scenario_of(own), 12, 300)
     assert not secret.succeeds
     assert secret.note == OWN
-    assert of_codes(world_of(digits("fedavg-digits")), 12, 300) == []
+    assert of_codes(scenario_of(digits("fedavg-digits")), 12, 300) == []
 
 
 @pytest.mark.slow
 def test_bits_that_are_all_noise_show_nothing() -> None:
     quiet = digits("ldpfl-digits-public", randomisation="symmetric", epsilon=0.1)
-    (attack,) = of_codes(world_of(quiet), 12, 300)
+    (attack,) = of_codes(scenario_of(quiet), 12, 300)
     assert attack.measured is not None
     assert attack.measured.value > 0.95
 
 
 def test_shrinking_trusts_what_is_right_and_drops_noise() -> None:
     generator = np.random.default_rng(0)
-    world = world_of(digits("fedavg-digits"))
-    prior = Prior.of(world.public, 10)
-    own = world.public.features.reshape(len(world.public), -1).astype(np.float64)
-    labels = world.public.labels
+    scenario = scenario_of(digits("fedavg-digits"))
+    prior = Prior.of(scenario.public, 10)
+    own = scenario.public.features.reshape(len(scenario.public), -1).astype(np.float64)
+    labels = scenario.public.labels
     exact = Shrinking.learned(prior, own, labels, own)
     np.testing.assert_allclose(exact(own, labels), own, atol=1e-9)
     noise = generator.normal(0, 100, own.shape)
@@ -169,6 +175,6 @@ def test_shrinking_trusts_what_is_right_and_drops_noise() -> None:
 
 
 def test_pictures_are_no_part_of_json_and_the_effort_is_kept() -> None:
-    (attack,) = of_reports(world_of(digits("fedavg-digits")), replace(EFFORT, image_count=3))
+    (attack,) = of_reports(scenario_of(digits("fedavg-digits")), replace(EFFORT, image_count=3))
     assert len(attack.pictures) == 3
     assert "pictures" not in attack.as_json()

@@ -20,7 +20,7 @@ from fedldp.audit.attacks.membership import (
     of_reports,
     play,
 )
-from fedldp.audit.attacks.seen import World
+from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig
@@ -28,9 +28,9 @@ from fedldp.systems import RunConfig
 EFFORT = replace(QUICK, member_clients=30, member_runs=3, member_rounds=2, member_candidates=200)
 
 
-def world_of(config: RunConfig, **more: object) -> World:
+def scenario_of(config: RunConfig, **more: object) -> AttackScenario:
     given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1, "visits": 1e8}
-    return World.of(config, None, **(given | more))  # type: ignore[arg-type]
+    return AttackScenario.of(config, None, **(given | more))  # type: ignore[arg-type]
 
 
 def digits(name: str, **changes: object) -> RunConfig:
@@ -38,12 +38,14 @@ def digits(name: str, **changes: object) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def overfitted() -> tuple[World, Played, Played]:
-    world = world_of(digits("fedavg-digits", model="mlp_64", local_epochs=10))
-    return world, play(world, 24), play(world, 24, 24)
+def overfitted() -> tuple[AttackScenario, Played, Played]:
+    scenario = scenario_of(digits("fedavg-digits", model="mlp_64", local_epochs=10))
+    return scenario, play(scenario, 24), play(scenario, 24, 24)
 
 
-def test_an_overfitted_client_is_known_well(overfitted: tuple[World, Played, Played]) -> None:
+def test_an_overfitted_client_is_known_well(
+    overfitted: tuple[AttackScenario, Played, Played],
+) -> None:
     found = {attack.attack: attack for attack in decide(*overfitted)}
     assert set(found) == {"loss threshold", "LiRA", "gradient threshold", "LiRA, gradient"}
     for attack in found.values():
@@ -61,9 +63,11 @@ def shuffled(members: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
     return np.array([generator.permutation(row) for row in members])
 
 
-def test_who_was_a_member_at_random_is_not_found(overfitted: tuple[World, Played, Played]) -> None:
+def test_who_was_a_member_at_random_is_not_found(
+    overfitted: tuple[AttackScenario, Played, Played],
+) -> None:
     """Of 20 intervals at 95 % fewer than 17 hold 1/2 with probability 0.016."""
-    world, shadows, targets = overfitted
+    scenario, shadows, targets = overfitted
     scores = nearest_centre(shadows, targets.updates)
     groups = np.repeat(np.arange(len(scores)), scores.shape[1])
     found = [
@@ -72,7 +76,7 @@ def test_who_was_a_member_at_random_is_not_found(overfitted: tuple[World, Played
     ]
     assert sum(0.5 in each for each in found) >= 17
     assert curve(scores.ravel(), targets.members.ravel(), groups, 0).auc.low > 0.6  # else it is
-    of_all = decide(world, shadows, replace(targets, members=shuffled(targets.members, 0)))
+    of_all = decide(scenario, shadows, replace(targets, members=shuffled(targets.members, 0)))
     for attack in of_all:
         assert attack.measured is not None
         assert abs(attack.measured.value - 0.5) < 0.06
@@ -80,11 +84,11 @@ def test_who_was_a_member_at_random_is_not_found(overfitted: tuple[World, Played
 
 @pytest.mark.slow
 def test_shadows_whose_members_are_shuffled_are_of_no_use(
-    overfitted: tuple[World, Played, Played],
+    overfitted: tuple[AttackScenario, Played, Played],
 ) -> None:
-    world, shadows, targets = overfitted
+    scenario, shadows, targets = overfitted
     members = shuffled(shadows.members, 1)
-    found = {a.attack: a for a in decide(world, replace(shadows, members=members), targets)}
+    found = {a.attack: a for a in decide(scenario, replace(shadows, members=members), targets)}
     assert found["loss threshold"].succeeds  # it needs none
     for name in ("LiRA", "LiRA, gradient"):
         result = found[name].measured
@@ -95,7 +99,7 @@ def test_shadows_whose_members_are_shuffled_are_of_no_use(
 def test_of_a_small_budget_nothing_is_seen() -> None:
     """At 0.001 for a weight, 650 of them and one round are a pure 0.65, and 0.06 at delta 1e-5."""
     found = [
-        a.measured for a in of_reports(world_of(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)
+        a.measured for a in of_reports(scenario_of(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)
     ]
     results = [each for each in found if each is not None]
     assert len(results) == 4
@@ -107,7 +111,7 @@ def test_of_a_small_budget_nothing_is_seen() -> None:
 def test_more_rounds_show_more() -> None:
     config = digits("ldp-fl-digits")
     one, four = (
-        {a.attack: a.measured for a in of_reports(world_of(config, rounds=rounds), EFFORT)}
+        {a.attack: a.measured for a in of_reports(scenario_of(config, rounds=rounds), EFFORT)}
         for rounds in (1, 4)
     )
     name = "gradient threshold"
@@ -120,7 +124,7 @@ def test_a_secure_sum_hides_the_one_among_many() -> None:
         {
             a.attack: a.measured
             for a in of_reports(
-                world_of(digits("secure-aggregation-digits", num_clients=n, dropout=0.0)), EFFORT
+                scenario_of(digits("secure-aggregation-digits", num_clients=n, dropout=0.0)), EFFORT
             )
         }
         for n in (2, 60)
@@ -132,10 +136,10 @@ def test_a_secure_sum_hides_the_one_among_many() -> None:
 
 def test_a_model_that_is_given_secrets_leaves_only_the_shadows_centre() -> None:
     config = digits("ldpfl-digits", encoder_epochs=1, local_epochs=1)
-    world = world_of(config)
-    (attack,) = decide(world, play(world, 4), play(world, 4, 4))
+    scenario = scenario_of(config)
+    (attack,) = decide(scenario, play(scenario, 4), play(scenario, 4, 4))
     assert (attack.attack, attack.note) == ("nearest centre", SECRET)
-    (blank,) = of_published_model(world, EFFORT)
+    (blank,) = of_published_model(scenario, EFFORT)
     assert (blank.measured, blank.note, blank.succeeds) == (None, SECRET, False)
 
 
@@ -144,7 +148,7 @@ def test_a_published_model_of_one_overfitted_client_tells_of_it() -> None:
     config = digits("fedavg-digits", num_clients=2, model="mlp_64", num_examples=40, rounds=2)
     config = config.changed(local_epochs=20)
     effort = replace(EFFORT, member_runs=8)
-    found = {a.attack: a for a in of_published_model(world_of(config, most_examples=2), effort)}
+    found = {a.attack: a for a in of_published_model(scenario_of(config, most_examples=2), effort)}
     assert found["loss threshold"].succeeds
     assert found["LiRA"].succeeds
     assert found["LiRA"].against == "the model after 2 rounds"
@@ -154,7 +158,8 @@ def test_a_seed_repeats_and_another_does_not() -> None:
     config = digits("ldp-fl-digits")
     effort = replace(EFFORT, member_clients=6)
     first, again, other = (
-        [a.as_json() for a in of_reports(world_of(config, seed=seed), effort)] for seed in (1, 1, 2)
+        [a.as_json() for a in of_reports(scenario_of(config, seed=seed), effort)]
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other

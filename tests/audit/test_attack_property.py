@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from fedldp.audit.attacks.property import of_reports
-from fedldp.audit.attacks.seen import World
+from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.data import Dataset
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig
 
 
-def world_of(config: RunConfig, dataset: Dataset | None = None, seed: int = 0) -> World:
-    return World.of(config, dataset, seed=seed, most_examples=14, rounds=1)
+def scenario_of(config: RunConfig, dataset: Dataset | None = None, seed: int = 0) -> AttackScenario:
+    return AttackScenario.of(config, dataset, seed=seed, most_examples=14, rounds=1)
 
 
 def digits(name: str, **changes: Any) -> RunConfig:
@@ -24,7 +24,7 @@ def digits(name: str, **changes: Any) -> RunConfig:
 
 @pytest.mark.parametrize("label", [None, pytest.param(7, marks=pytest.mark.slow)])
 def test_updates_in_clear_tell_the_share(label: int | None) -> None:
-    (attack,) = of_reports(world_of(digits("fedavg-digits")), 50, label)
+    (attack,) = of_reports(scenario_of(digits("fedavg-digits")), 50, label)
     assert attack.attack == f"share of class {5 if label is None else 7}"
     assert attack.measured is not None
     assert attack.measured.low > 0.85
@@ -34,7 +34,7 @@ def test_updates_in_clear_tell_the_share(label: int | None) -> None:
 
 
 def test_a_small_budget_hides_it() -> None:
-    (attack,) = of_reports(world_of(digits("ldp-fl-digits", epsilon=0.001)), 40)
+    (attack,) = of_reports(scenario_of(digits("ldp-fl-digits", epsilon=0.001)), 40)
     assert not attack.succeeds
     more = attack.figures
     assert more["squared error of the share, over guessing's"].value > 0.9
@@ -43,14 +43,14 @@ def test_a_small_budget_hides_it() -> None:
 @pytest.mark.slow
 def test_labels_in_clear_show_without_any_encoder() -> None:
     config = digits("ldpfl-digits", encoder_epochs=1)
-    (attack,) = of_reports(world_of(config), 16)
+    (attack,) = of_reports(scenario_of(config), 16)
     assert attack.succeeds
 
 
 def test_there_must_be_a_share() -> None:
-    assert of_reports(world_of(digits("fedavg-digits", num_clients=1000)), 5) == []
+    assert of_reports(scenario_of(digits("fedavg-digits", num_clients=1000)), 5) == []
     data = Dataset.from_arrays(np.random.default_rng(0).random((60, 5)), np.arange(60) % 2)
     found = of_reports(
-        world_of(digits("fedavg-digits", num_clients=4, standardise=False), data), 20, label=1
+        scenario_of(digits("fedavg-digits", num_clients=4, standardise=False), data), 20, label=1
     )
     assert len(found) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.audit.attacks import attack
-from fedldp.audit.attacks.seen import World, weakest
+from fedldp.audit.attacks.scenario import AttackScenario, weakest
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.results import Result
 from fedldp.core.errors import ConfigError
@@ -112,14 +112,14 @@ def test_clients_of_the_pool_are_in_nothing_that_the_server_sent(name: str) -> N
     config = find_recipe(name).config.changed(standardise=False)
     data = load_dataset("digits")
 
-    def world_of(dataset: Dataset) -> World:
-        return World.of(config, dataset, seed=0, most_examples=5, rounds=3, visits=1e6)
+    def scenario_of(dataset: Dataset) -> AttackScenario:
+        return AttackScenario.of(config, dataset, seed=0, most_examples=5, rounds=3, visits=1e6)
 
-    one = world_of(data)
+    one = scenario_of(data)
     rows = np.random.default_rng([0, 1]).permutation(len(data.train))[: len(one.pool)]
     features = data.train.features.copy()
     features[rows] = 100.0
-    two = world_of(replace(data, train=Examples(features, data.train.labels)))
+    two = scenario_of(replace(data, train=Examples(features, data.train.labels)))
     assert two.pool.features.min() == 100
     assert len(one.states) == 3
     for state, other in zip(one.states, two.states, strict=True):
@@ -139,4 +139,4 @@ def test_clients_of_the_pool_are_in_nothing_that_the_server_sent(name: str) -> N
 )
 def test_it_is_said_what_the_server_sees(name: str, rounds: int, seen: str) -> None:
     config = find_recipe(name).config
-    assert World.of(config, None, seed=0, most_examples=5, rounds=rounds).against == seen
+    assert AttackScenario.of(config, None, seed=0, most_examples=5, rounds=rounds).against == seen

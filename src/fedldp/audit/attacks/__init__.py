@@ -3,7 +3,7 @@
     attack(config, dataset)
         |
         v
-    World         the server of a run, and examples that it and the clients have
+    AttackScenario         the server of a run, and examples that it and the clients have
         |         clients answer through their own runtime, bytes in, bytes out
         v
     membership    was this example among the client's, or among the run's?
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit.attacks import codes, inversion, membership, property
-from fedldp.audit.attacks.seen import World
+from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.results import Result
 from fedldp.core.errors import ConfigError
@@ -60,7 +60,7 @@ def attack(
     if not 0 <= seed < 2**32:
         raise ConfigError(f"seed = {seed}: give one from 0 to {2**32 - 1}")
     effort = effort or (QUICK if quick else FULL)
-    world = World.of(
+    scenario = AttackScenario.of(
         config,
         dataset,
         seed=seed,
@@ -70,12 +70,12 @@ def attack(
         data_dir=data_dir,
     )
     tell("membership, by what the server sees")
-    found = membership.of_reports(world, effort)
+    found = membership.of_reports(scenario, effort)
     tell("membership, by the published model")
-    found += membership.of_published_model(world, effort)
-    if inversion.is_images(world):
+    found += membership.of_published_model(scenario, effort)
+    if inversion.is_images(scenario):
         tell("inversion")
-        found += inversion.of_reports(world, effort)
-        found += codes.of_codes(world, effort.image_count, effort.image_public)
+        found += inversion.of_reports(scenario, effort)
+        found += codes.of_codes(scenario, effort.image_count, effort.image_public)
     tell("property")
-    return found + property.of_reports(world, effort.property_clients)
+    return found + property.of_reports(scenario, effort.property_clients)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
-from fedldp.audit.attacks.seen import World, take
+from fedldp.audit.attacks.scenario import AttackScenario, take
 from fedldp.audit.results import Result
 from fedldp.data import Examples
 from fedldp.parts.bit_training import TrainOnBits
@@ -25,24 +25,26 @@ _SHARE = 0.75
 """Of public images, that the decoder is fitted on; the others tell how far to trust it."""
 
 
-def of_codes(world: World, images: int, public: int) -> list[Result]:
+def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]:
     """Return the attack by the bits that a client keeps; none on systems without such.
 
     Args:
-        world: whose clients.
+        scenario: whose clients.
         images: to recover.
         public: images that the adversary uses, at most.
     """
-    step = world.side.step
+    step = scenario.side.step
     if not isinstance(step, TrainOnBits):
         return []
-    own = take(world.public, np.arange(min(len(world.public), public)))
-    known, seen = _coded(world, step, own, 4 * 10**8)
-    bits, hidden = _coded(world, step, world.some(world.private, 2 * images, 10), 5 * 10**8)
+    own = take(scenario.public, np.arange(min(len(scenario.public), public)))
+    known, seen = _coded(scenario, step, own, 4 * 10**8)
+    bits, hidden = _coded(
+        scenario, step, scenario.some(scenario.private, 2 * images, 10), 5 * 10**8
+    )
     bits, hidden = bits[:images], take(hidden, np.arange(min(images, len(hidden))))
     fitted = int(_SHARE * len(known))
     flat = seen.features.reshape(len(seen), -1).astype(np.float64)
-    prior = Prior.of(take(seen, np.arange(fitted)), world.problem.num_classes)
+    prior = Prior.of(take(seen, np.arange(fitted)), scenario.problem.num_classes)
     model = Ridge(alpha=known.shape[1] / 4).fit(known[:fitted], flat[:fitted])
     rest = model.predict(known[fitted:])
     nothing = np.zeros(len(rest), np.int64)  # classes, which this one does not guess
@@ -52,8 +54,8 @@ def of_codes(world: World, images: int, public: int) -> list[Result]:
         prior,
         hidden,
         found,
-        world.seed,
-        subject=world.config.name(),
+        scenario.seed,
+        subject=scenario.config.name(),
         name="codes",
         against="the bits that one client keeps",
         setting=f"a decoder fitted on {fitted} public images; {len(found)} to recover",
@@ -63,17 +65,17 @@ def of_codes(world: World, images: int, public: int) -> list[Result]:
 
 
 def _coded(
-    world: World, step: TrainOnBits, examples: Examples, first: int
+    scenario: AttackScenario, step: TrainOnBits, examples: Examples, first: int
 ) -> tuple[NDArray[np.float32], Examples]:
     """Return the bits that clients with ``examples`` keep, shape (n, bits), and of which images.
 
-    Clients have ``world.size`` each: an encoder of their own is trained on these.
+    Clients have ``scenario.size`` each: an encoder of their own is trained on these.
     """
     bits, features, labels = [], [], []
-    broadcast = world.server.publish(world.states[0])
-    for number, start in enumerate(range(0, len(examples), world.size)):
-        own = take(examples, np.arange(start, min(start + world.size, len(examples))))
-        (client,) = world.runtime(own, first + number).members.batch([world.client], 1)
+    broadcast = scenario.server.publish(scenario.states[0])
+    for number, start in enumerate(range(0, len(examples), scenario.size)):
+        own = take(examples, np.arange(start, min(start + scenario.size, len(examples))))
+        (client,) = scenario.runtime(own, first + number).members.batch([scenario.client], 1)
         with one_thread():
             kept = step.codes.for_training(broadcast, client)
         order = client.kept("split").generator().permutation(len(own))

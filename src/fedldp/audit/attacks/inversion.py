@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from fedldp.audit.attacks.intervals import judged
 from fedldp.audit.attacks.matching import matching
 from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
+from fedldp.audit.attacks.scenario import AttackScenario, Floats, take
 from fedldp.audit.attacks.scoring import Scoring
-from fedldp.audit.attacks.seen import Floats, World, take
 from fedldp.audit.efforts import Effort
 from fedldp.audit.results import Result
 from fedldp.data import Examples
@@ -40,31 +40,34 @@ FEATURES = "the model is given features of images, from which no image is recove
 OF_SUMS = "matching seeks one client's update, and the server sees sums"
 
 
-def is_images(world: World) -> bool:
+def is_images(scenario: AttackScenario) -> bool:
     """Return whether examples are images that can be shown."""
-    shape = world.problem.input_shape
+    shape = scenario.problem.input_shape
     return len(shape) == 3 and shape[0] in _CHANNELS
 
 
-def of_reports(world: World, effort: Effort) -> list[Result]:
+def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
     """Return the attack on an image by a client's reports."""
-    scoring = Scoring(world)
-    inputs = scoring.inputs(world.public.features[:1], world.states[0])
-    if inputs is None or inputs.shape[1:] != world.problem.input_shape:
-        return [_impossible(world, FEATURES)]
-    dense = first_dense(world)
-    if dense is None and world.sums:
-        return [_impossible(world, OF_SUMS)]
+    scoring = Scoring(scenario)
+    inputs = scoring.inputs(scenario.public.features[:1], scenario.states[0])
+    if inputs is None or inputs.shape[1:] != scenario.problem.input_shape:
+        return [_impossible(scenario, FEATURES)]
+    dense = first_dense(scenario)
+    if dense is None and scenario.sums:
+        return [_impossible(scenario, OF_SUMS)]
     known, images = (
         (effort.image_matched, effort.image_matched)
         if dense is None
         else (effort.image_known, effort.image_count)
     )
-    own, hidden = world.some(world.public, known, 8), world.some(world.private, images, 9)
-    prior = Prior.of(_public(world), world.problem.num_classes)
+    own, hidden = (
+        scenario.some(scenario.public, known, 8),
+        scenario.some(scenario.private, images, 9),
+    )
+    prior = Prior.of(_public(scenario), scenario.problem.num_classes)
     updates = [
-        _updates(world, own, 3 * 10**8),
-        _updates(world, hidden, 3 * 10**8 + known),
+        _updates(scenario, own, 3 * 10**8),
+        _updates(scenario, hidden, 3 * 10**8 + known),
     ]
     labels = [guessed_classes(scoring, each) for each in updates]
     if dense is None:
@@ -82,29 +85,29 @@ def of_reports(world: World, effort: Effort) -> list[Result]:
     else:
         found = _by_first_layer(scoring, dense, updates, labels, own)
     name, guess = _best(prior, found, labels, own)
-    copies = _copies(world)
+    copies = _copies(scenario)
     attack = measured(
         prior,
         hidden,
         guess,
-        world.seed,
-        subject=world.config.name(),
+        scenario.seed,
+        subject=scenario.config.name(),
         name=name,
-        against=world.against,
+        against=scenario.against,
         setting=f"a client of {'one image' if copies == 1 else f'{copies} copies of an image'}; "
         f"{images} to recover, {known} of the adversary's own",
     )
     return [attack]
 
 
-def first_dense(world: World) -> tuple[str, str] | None:
+def first_dense(scenario: AttackScenario) -> tuple[str, str] | None:
     """Return the names of the first layer's weights and biases, where it is dense and has both."""
-    layout = world.config.layout(world.problem)
+    layout = scenario.config.layout(scenario.problem)
     if len(layout.names) < 2:
         return None
     (weight, bias), (shape, units) = layout.names[:2], layout.shapes[:2]
     same = weight.rpartition(".")[0] == bias.rpartition(".")[0]
-    pixels = int(np.prod(world.problem.input_shape))
+    pixels = int(np.prod(scenario.problem.input_shape))
     dense = len(shape) == 2 and units == shape[:1] and shape[1] == pixels
     return (weight, bias) if same and dense else None
 
@@ -126,10 +129,10 @@ def first_layer(weights: Floats, biases: Floats, slopes: Floats | None = None) -
 
 def guessed_classes(scoring: Scoring, updates: Floats) -> Labels:
     """Return the classes that updates, shape (n, rounds, d), lie along most, shape (n,)."""
-    world = scoring.world
-    public = _public(world)
-    total = np.zeros((len(updates), world.problem.num_classes))
-    for at, state in enumerate(world.states):
+    scenario = scoring.scenario
+    public = _public(scenario)
+    total = np.zeros((len(updates), scenario.problem.num_classes))
+    for at, state in enumerate(scenario.states):
         inputs = scoring.inputs(public.features, state)
         assert inputs is not None
         gradients = scoring.class_gradients(state, inputs, public.labels)
@@ -146,13 +149,16 @@ def _by_first_layer(
     own: Examples,
 ) -> dict[str, list[Floats]]:
     """Return what each decoder finds in the updates of both the adversary's images and others."""
-    layout, scale = scoring.world.config.layout(scoring.world.problem), input_scale(scoring, names)
+    layout, scale = (
+        scoring.scenario.config.layout(scoring.scenario.problem),
+        input_scale(scoring, names),
+    )
     split = [[[layout.split(row) for row in client] for client in one] for one in updates]
     weights, biases = (
         [np.array([[row[name] for row in client] for client in one]) for one in split]
         for name in names
     )
-    mean = np.tile(biases[0].mean(0), (scoring.world.problem.num_classes, 1, 1))
+    mean = np.tile(biases[0].mean(0), (scoring.scenario.problem.num_classes, 1, 1))
     for label in np.unique(own.labels):
         mean[label] = biases[0][own.labels == label].mean(0)
     return {
@@ -183,9 +189,9 @@ def _best(
 
 def input_scale(scoring: Scoring, names: tuple[str, str]) -> float:
     """Return what the model multiplies examples by before its first layer, from a probe."""
-    world = scoring.world
-    probe = take(world.public, np.arange(1))
-    scoring.load(world.states[0].weights)
+    scenario = scoring.scenario
+    probe = take(scenario.public, np.arange(1))
+    scoring.load(scenario.states[0].weights)
     loss = scoring.loss(torch.from_numpy(probe.features), torch.from_numpy(probe.labels))
     of = dict(scoring.module.named_parameters())
     weight, bias = (
@@ -196,27 +202,31 @@ def input_scale(scoring: Scoring, names: tuple[str, str]) -> float:
     return float(found @ image) / size if size and found.any() else 1.0
 
 
-def _updates(world: World, examples: Examples, first: int) -> Floats:
+def _updates(scenario: AttackScenario, examples: Examples, first: int) -> Floats:
     """Return the updates of clients that have one of ``examples`` each."""
-    copies = _copies(world)
+    copies = _copies(scenario)
     return np.array(
         [
-            world.report_updates(take(examples, np.full(copies, at)), first + at)
+            scenario.report_updates(take(examples, np.full(copies, at)), first + at)
             for at in range(len(examples))
         ]
     )
 
 
-def _copies(world: World) -> int:
-    return 1 if world.config.longer_begins_with_shorter else _COPIES_A_ROUND * world.config.rounds
+def _copies(scenario: AttackScenario) -> int:
+    return (
+        1
+        if scenario.config.longer_begins_with_shorter
+        else _COPIES_A_ROUND * scenario.config.rounds
+    )
 
 
-def _public(world: World) -> Examples:
-    return take(world.public, np.arange(min(len(world.public), _MOST_PUBLIC)))
+def _public(scenario: AttackScenario) -> Examples:
+    return take(scenario.public, np.arange(min(len(scenario.public), _MOST_PUBLIC)))
 
 
-def _impossible(world: World, note: str) -> Result:
+def _impossible(scenario: AttackScenario, note: str) -> Result:
     return judged(
-        world.config.name(), "inversion", "first layer", "error", None, against=world.against,
+        scenario.config.name(), "inversion", "first layer", "error", None, against=scenario.against,
         baseline=1.0, note=note,
     )  # fmt: skip

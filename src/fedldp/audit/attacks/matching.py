@@ -15,8 +15,8 @@ import torch
 from torch.func import functional_call
 from torch.nn import functional
 
+from fedldp.audit.attacks.scenario import Floats
 from fedldp.audit.attacks.scoring import Scoring
-from fedldp.audit.attacks.seen import Floats
 from fedldp.parts.tensors import one_thread
 
 VARIATION = 0.03
@@ -37,16 +37,16 @@ def matching(scoring: Scoring, steps: int, update: Floats, label: int, start: Fl
         label: the class, as it was guessed.
         start: the image to begin with, shape (pixels,).
     """
-    world = scoring.world
-    low, high = float(world.public.features.min()), float(world.public.features.max())
-    scoring.load(world.states[0].weights)
+    scenario = scoring.scenario
+    low, high = float(scenario.public.features.min()), float(scenario.public.features.max())
+    scoring.load(scenario.states[0].weights)
     scoring.module.eval()
     weights = {name: p.detach() for name, p in scoring.module.named_parameters()}
     target = torch.from_numpy(update).float()
     answer = torch.tensor([label])
     # Where a pixel is the same in all images, the slope of its variation would be 0 for ever.
-    generator = torch.Generator().manual_seed(world.seed)
-    noise = torch.randn((1, *world.problem.input_shape), generator=generator)
+    generator = torch.Generator().manual_seed(scenario.seed)
+    noise = torch.randn((1, *scenario.problem.input_shape), generator=generator)
     image = torch.from_numpy(start).float().reshape(noise.shape) + 0.05 * (high - low) * noise
     image = image.clamp(low, high).requires_grad_()
     optimizer = torch.optim.Adam([image], lr=_RATE * (high - low))
@@ -69,7 +69,7 @@ def _trained(
     scoring: Scoring, weights: dict[str, torch.Tensor], image: torch.Tensor, answer: torch.Tensor
 ) -> torch.Tensor:
     """Return what a client's steps on one image change, shape (d,), differentiable by the image."""
-    config, now = scoring.world.config, dict(weights)
+    config, now = scoring.scenario.config, dict(weights)
     now = {name: value.requires_grad_() for name, value in now.items()}
     for _ in range(min(config.local_epochs, _MOST_LOCAL)):
         loss = functional.cross_entropy(functional_call(scoring.module, now, (image,)), answer)

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedldp.audit.attacks.intervals import curve, judged
+from fedldp.audit.attacks.scenario import AttackScenario, Floats, published, take
 from fedldp.audit.attacks.scoring import Scoring
-from fedldp.audit.attacks.seen import Floats, World, published, take
 from fedldp.audit.efforts import Effort
 from fedldp.audit.results import Result
 from fedldp.data import Shares
@@ -52,31 +52,33 @@ class Played:
     updates: Floats
 
 
-def play(world: World, count: int, first: int = 0) -> Played:
+def play(scenario: AttackScenario, count: int, first: int = 0) -> Played:
     """Return ``count`` clients, of the numbers from ``first``, each with half of the pool."""
-    members = np.zeros((count, len(world.pool)), np.bool_)
+    members = np.zeros((count, len(scenario.pool)), np.bool_)
     updates = []
     for number, row in enumerate(members, first):
-        generator = np.random.default_rng([world.seed, 6, number])
-        row[generator.choice(len(row), world.size, replace=False)] = True
-        updates.append(world.report_updates(take(world.pool, np.flatnonzero(row)), number))
+        generator = np.random.default_rng([scenario.seed, 6, number])
+        row[generator.choice(len(row), scenario.size, replace=False)] = True
+        updates.append(scenario.report_updates(take(scenario.pool, np.flatnonzero(row)), number))
     return Played(members=members, updates=np.array(updates))
 
 
-def of_reports(world: World, effort: Effort) -> list[Result]:
+def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
     """Return the attacks on a client through what the server sees of it."""
     count = effort.member_clients
     setting = (
-        f"clients of {world.size} examples out of {len(world.pool)}; {count} shadows, {count} "
+        f"clients of {scenario.size} examples out of {len(scenario.pool)}; {count} shadows, {count} "
         "targets"
     )
-    return decide(world, play(world, count), play(world, count, count), setting)
+    return decide(scenario, play(scenario, count), play(scenario, count, count), setting)
 
 
-def decide(world: World, shadows: Played, targets: Played, setting: str = "") -> list[Result]:
+def decide(
+    scenario: AttackScenario, shadows: Played, targets: Played, setting: str = ""
+) -> list[Result]:
     """Return the attacks of who knows ``shadows`` on ``targets``."""
-    scoring = Scoring(world)
-    inputs = [scoring.inputs(world.pool.features, state) for state in world.states]
+    scoring = Scoring(scenario)
+    inputs = [scoring.inputs(scenario.pool.features, state) for state in scenario.states]
     known = [each for each in inputs if each is not None]
     if len(known) == len(inputs):
         found = _with_model(scoring, known, shadows, targets)
@@ -85,37 +87,37 @@ def decide(world: World, shadows: Played, targets: Played, setting: str = "") ->
         found = {"nearest centre": nearest_centre(shadows, targets.updates)}
         note = SECRET
     return [
-        _attack(world, name, world.against, setting, scores, targets.members, note)
+        _attack(scenario, name, scenario.against, setting, scores, targets.members, note)
         for name, scores in found.items()
     ]
 
 
-def of_published_model(world: World, effort: Effort) -> list[Result]:
+def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]:
     """Return the attacks on all clients through the model that a run publishes."""
-    rounds = min(effort.member_rounds, world.config.rounds)
-    if world.config.exchanges > 1:  # each of which takes as long as a round of others
+    rounds = min(effort.member_rounds, scenario.config.rounds)
+    if scenario.config.exchanges > 1:  # each of which takes as long as a round of others
         rounds = -(-rounds // 2)
     against = f"the model after {rounds} rounds" if rounds > 1 else "the model after one round"
-    scoring = Scoring(world)
-    if scoring.inputs(world.pool.features[:1], world.states[0]) is None:
+    scoring = Scoring(scenario)
+    if scoring.inputs(scenario.pool.features[:1], scenario.states[0]) is None:
         blank = judged(
-            world.config.name(), "membership", "LiRA", "AUC", None, against=against, baseline=0.5,
+            scenario.config.name(), "membership", "LiRA", "AUC", None, against=against, baseline=0.5,
             note=SECRET,
         )  # fmt: skip
         return [blank]
-    shares = world.shares(2 * effort.member_runs, rounds)
+    shares = scenario.shares(2 * effort.member_runs, rounds)
     most = max(map(len, shares))
-    generator = np.random.default_rng([world.seed, 5])
+    generator = np.random.default_rng([scenario.seed, 5])
     asked = np.unique(np.concatenate(shares))
     if len(asked) > effort.member_candidates:
         asked = np.sort(generator.choice(asked, effort.member_candidates, replace=False))
-    examples = take(world.inputs.dataset.train, asked)
+    examples = take(scenario.inputs.dataset.train, asked)
     members, confidences = [], []
     for number in range(2 * effort.member_runs):
-        inside = generator.random(len(world.inputs.dataset.train)) < 0.5
+        inside = generator.random(len(scenario.inputs.dataset.train)) < 0.5
         halves = [_some(share, inside) for share in shares]
-        inputs = replace(world.inputs, members=Shares.of(halves))
-        last = published(world.config, inputs, rounds=rounds, seed=world.number(number))[-1]
+        inputs = replace(scenario.inputs, members=Shares.of(halves))
+        last = published(scenario.config, inputs, rounds=rounds, seed=scenario.number(number))[-1]
         given = scoring.inputs(examples.features, last)
         assert given is not None
         members.append(np.isin(asked, np.concatenate(halves)))
@@ -124,13 +126,13 @@ def of_published_model(world: World, effort: Effort) -> list[Result]:
     known, seen = np.array(members), np.array(confidences)
     shadows, targets = slice(effort.member_runs), slice(effort.member_runs, None)
     setting = (
-        f"{world.config.num_clients} clients of {most} examples at most, of which each run has a "
+        f"{scenario.config.num_clients} clients of {most} examples at most, of which each run has a "
         f"random half; {effort.member_runs} shadow runs, {effort.member_runs} targets; "
         f"{len(asked)} examples are asked for"
     )
     ratios = lira(seen[shadows], known[shadows], seen[targets])
     return [
-        _attack(world, name, against, setting, scores, known[targets])
+        _attack(scenario, name, against, setting, scores, known[targets])
         for name, scores in (("loss threshold", seen[targets]), ("LiRA", ratios))
     ]
 
@@ -181,7 +183,7 @@ def _with_model(
     scoring: Scoring, inputs: list[Tensor], shadows: Played, targets: Played
 ) -> dict[str, Floats]:
     """Return each target's scores of each example by attack, where the model can be used."""
-    labels, states = scoring.world.pool.labels, scoring.world.states
+    labels, states = scoring.scenario.pool.labels, scoring.scenario.states
     found = {}
     both = np.concatenate([shadows.updates, targets.updates])
     confidences = np.array(
@@ -214,7 +216,7 @@ def _with_model(
 
 
 def _attack(
-    world: World,
+    scenario: AttackScenario,
     name: str,
     against: str,
     setting: str,
@@ -223,9 +225,9 @@ def _attack(
     note: str = "",
 ) -> Result:
     groups = np.repeat(np.arange(len(truth)), truth.shape[1])
-    roc = curve(scores.ravel(), truth.ravel(), groups, world.seed)
+    roc = curve(scores.ravel(), truth.ravel(), groups, scenario.seed)
     return judged(
-        world.config.name(),
+        scenario.config.name(),
         "membership",
         name,
         "AUC",

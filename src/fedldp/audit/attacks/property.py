@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedldp.audit.attacks.intervals import curve, judged, mean_estimate, ratio_estimate
+from fedldp.audit.attacks.scenario import AttackScenario, Floats, take
 from fedldp.audit.attacks.scoring import Scoring
-from fedldp.audit.attacks.seen import Floats, World, take
 from fedldp.audit.results import Result
 from fedldp.data import Examples
 
@@ -29,11 +29,11 @@ _MOST_EXAMPLES = 500
 """Of the adversary's, whose mean gradients it takes."""
 
 
-def of_reports(world: World, clients: int, label: int | None = None) -> list[Result]:
+def of_reports(scenario: AttackScenario, clients: int, label: int | None = None) -> list[Result]:
     """Return the attack on the share of a class in a client's examples.
 
     Args:
-        world: whose reports.
+        scenario: whose reports.
         clients: that are shadows; as many are targets.
         label: the class; the one in the middle where it is None.
 
@@ -42,72 +42,74 @@ def of_reports(world: World, clients: int, label: int | None = None) -> list[Res
         share beside it; none where clients have fewer than two examples, or the data have too few
         of the class or without it.
     """
-    label = world.problem.num_classes // 2 if label is None else label
-    inside = world.private.labels == label
-    if world.size < 2 or not inside.any() or inside.all():
+    label = scenario.problem.num_classes // 2 if label is None else label
+    inside = scenario.private.labels == label
+    if scenario.size < 2 or not inside.any() or inside.all():
         return []
     shares, numbers = [], []
     for number in range(2 * clients):
-        share, examples = _client(world, inside, number)
+        share, examples = _client(scenario, inside, number)
         shares.append(share)
-        numbers.append(world.report_updates(examples, 2 * 10**8 + number))
+        numbers.append(scenario.report_updates(examples, 2 * 10**8 + number))
     truth, updates = np.array(shares), np.array(numbers)
-    told = _told(world, updates)
+    told = _told(scenario, updates)
     model = make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-2, 5, 15)))
     model.fit(told[:clients], truth[:clients])
     guessed, right = model.predict(told[clients:]), truth[clients:]
     mostly = right > 0.5
-    roc = curve(guessed, mostly, np.arange(clients), world.seed)
+    roc = curve(guessed, mostly, np.arange(clients), scenario.seed)
     errors = np.square(guessed.clip(0, 1) - right)
     blind = np.square(truth[:clients].mean() - right)
     told_right = ((guessed > 0.5) == mostly).astype(np.float64)
     usual = bool(np.mean(truth[:clients] > 0.5) > 0.5)  # what is said without a report
     attack = judged(
-        world.config.name(),
+        scenario.config.name(),
         "property",
         f"share of class {label}",
         "AUC",
         roc.auc,
-        against=world.against,
-        setting=f"clients of {world.size} examples; {clients} shadows, {clients} targets",
+        against=scenario.against,
+        setting=f"clients of {scenario.size} examples; {clients} shadows, {clients} targets",
         baseline=0.5,
         roc=roc,
         figures={
-            "accuracy": mean_estimate(told_right, world.seed),
-            "base rate": mean_estimate((mostly == usual).astype(np.float64), world.seed),
+            "accuracy": mean_estimate(told_right, scenario.seed),
+            "base rate": mean_estimate((mostly == usual).astype(np.float64), scenario.seed),
             "squared error of the share, over guessing's": ratio_estimate(
-                errors, blind, world.seed
+                errors, blind, scenario.seed
             ),
         },
     )
     return [attack]
 
 
-def _client(world: World, inside: NDArray[np.bool_], number: int) -> tuple[float, Examples]:
+def _client(
+    scenario: AttackScenario, inside: NDArray[np.bool_], number: int
+) -> tuple[float, Examples]:
     """Return a client's share of the class, and its examples."""
-    generator = np.random.default_rng([world.seed, 7, number])
+    generator = np.random.default_rng([scenario.seed, 7, number])
     wanted = generator.choice(SHARES)
-    with_it = round(wanted * world.size)
+    with_it = round(wanted * scenario.size)
     places, others = np.flatnonzero(inside), np.flatnonzero(~inside)
     chosen = np.concatenate(
         [
             generator.choice(places, with_it, replace=with_it > len(places)),
-            generator.choice(others, world.size - with_it, replace=world.size > len(others)),
+            generator.choice(others, scenario.size - with_it, replace=scenario.size > len(others)),
         ]
     )
-    examples = take(world.private, generator.permutation(chosen))
-    return with_it / world.size, examples
+    examples = take(scenario.private, generator.permutation(chosen))
+    return with_it / scenario.size, examples
 
 
-def _told(world: World, updates: Floats) -> Floats:
+def _told(scenario: AttackScenario, updates: Floats) -> Floats:
     """Return what updates, shape (n, rounds, d), tell of classes, shape (n, numbers)."""
-    scoring, classes = Scoring(world), world.problem.num_classes
-    public = take(world.public, np.arange(min(len(world.public), _MOST_EXAMPLES)))
+    scoring, classes = Scoring(scenario), scenario.problem.num_classes
+    public = take(scenario.public, np.arange(min(len(scenario.public), _MOST_EXAMPLES)))
     found = []
-    for at, state in enumerate(world.states):
+    for at, state in enumerate(scenario.states):
         inputs = scoring.inputs(public.features, state)
         if inputs is None:
-            found.append(_answers(world, updates[:, at], classes))
+            found.append(_answers(scenario, updates[:, at], classes))
             continue
         gradients = scoring.class_gradients(state, inputs, public.labels)
         lengths = np.maximum(np.linalg.norm(gradients, axis=1), 1e-12)
@@ -115,9 +117,9 @@ def _told(world: World, updates: Floats) -> Floats:
     return np.asarray(np.mean(found, axis=0))
 
 
-def _answers(world: World, updates: Floats, classes: int) -> Floats:
+def _answers(scenario: AttackScenario, updates: Floats, classes: int) -> Floats:
     """Return, for each tensor with a row for every class, the sums of its rows."""
-    layout = world.config.layout(world.problem)
+    layout = scenario.config.layout(scenario.problem)
     found = []
     for update in updates:
         pieces = layout.split(update)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.audit.attacks.intervals import judged, ratio_estimate
-from fedldp.audit.attacks.seen import Floats
+from fedldp.audit.attacks.scenario import Floats
 from fedldp.audit.results import Picture, Result
 from fedldp.data import Examples
 

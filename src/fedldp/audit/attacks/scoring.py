@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.attacks.seen import Floats, World
+from fedldp.audit.attacks.scenario import AttackScenario, Floats
 from fedldp.core.randomness import Stream
 from fedldp.parts.sides import State
 from fedldp.parts.single_gradients import single_gradients
@@ -39,25 +39,25 @@ class PublicInputs(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """The model of a world as its server can use it.
+    """The model of a scenario as its server can use it.
 
     Attributes:
-        world: see ``World``.
+        scenario: see ``AttackScenario``.
     """
 
-    world: World
+    scenario: AttackScenario
 
     @cached_property
     def module(self) -> nn.Module:
         """The model; its weights are whatever they were set to last."""
         nothing = Stream(bytes(32), simulated=True)
-        return self.world.config.module(self.world.problem, nothing)
+        return self.scenario.config.module(self.scenario.problem, nothing)
 
     def inputs(self, features: NDArray[np.float32], state: State) -> torch.Tensor | None:
         """Return what the model is given of examples, or None where the server cannot tell."""
-        config, problem = self.world.config, self.world.problem
+        config, problem = self.scenario.config, self.scenario.problem
         if isinstance(config, PublicInputs):
-            found = config.public_inputs(problem, self.world.server.publish(state), features)
+            found = config.public_inputs(problem, self.scenario.server.publish(state), features)
             return None if found is None else torch.from_numpy(found)
         if config.model_input(problem) != problem.input_shape:
             return None
@@ -99,7 +99,7 @@ class Scoring:
         self.load(state.weights)
         self.module.eval()
         parameters = list(self.module.parameters())
-        found = np.zeros((self.world.problem.num_classes, state.weights.size))
+        found = np.zeros((self.scenario.problem.num_classes, state.weights.size))
         with one_thread():
             for label in np.unique(labels):
                 own = torch.from_numpy(np.flatnonzero(labels == label))
@@ -116,4 +116,4 @@ class Scoring:
         """Set the model's weights; what is no float32 becomes the nearest one."""
         finite = np.nan_to_num(weights, posinf=_LARGEST, neginf=-_LARGEST)
         bounded = finite.clip(-_LARGEST, _LARGEST).astype(np.float32)
-        load_weights(self.module, self.world.config.layout(self.world.problem), bounded)
+        load_weights(self.module, self.scenario.config.layout(self.scenario.problem), bounded)

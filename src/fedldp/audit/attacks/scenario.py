@@ -59,7 +59,7 @@ _OTHERS = 200
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class World:
+class AttackScenario:
     """A run's server, and examples that it and the clients have.
 
     Attributes:
@@ -97,8 +97,8 @@ class World:
         rounds: int,
         visits: float = 1e9,
         data_dir: Path | None = None,
-    ) -> World:
-        """Return the world of a configuration.
+    ) -> AttackScenario:
+        """Return the scenario of a configuration.
 
         Args:
             config: what is attacked.
