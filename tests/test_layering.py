@@ -133,7 +133,7 @@ def test_a_mechanism_knows_neither_model_nor_system_nor_torch() -> None:
 OPENERS = {
     "fedldp.algorithms.release",
     "fedldp.audit.harness",
-    "fedldp.audit.contents",
+    "fedldp.audit.content_linkage",
     "fedldp.audit.crowd",
     "fedldp.audit.forging",
     "fedldp.parts.changes",

@@ -12,7 +12,7 @@ import pytest
 import fedldp
 from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, Habits, by_rank, draw_windows
-from fedldp.audit.contents import Inside, content_hits, masked_hits, masked_vectors
+from fedldp.audit.content_linkage import TrainedValues, content_hits, masked_hits, masked_vectors
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.linkage import linkage, timing
 from fedldp.audit.observations import Keys
@@ -158,14 +158,14 @@ def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
 # By content
 
 
-def inside(persistent: float) -> Inside:
+def inside(persistent: float) -> TrainedValues:
     """Return clients whose values deviate from the mean by so much, the same in both rounds."""
     generator = np.random.default_rng(3)
     parts = [
         np.repeat(persistent * generator.choice([-1.0, 1.0], (1, count, SIZE)), 2, axis=0)
         for count in (CLIENTS, 200)
     ]
-    return Inside(*(part.astype(np.float32) for part in parts))
+    return TrainedValues(*(part.astype(np.float32) for part in parts))
 
 
 def test_whole_reports_link_from_round_to_round_by_content() -> None:

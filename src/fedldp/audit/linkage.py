@@ -2,7 +2,7 @@
 
 LDP-FL's claim of epsilon per weight rests on that it cannot (Sun, Qian, Chen 2021, Section 4,
 Parameter Shuffling). The server sees (position, bits, arrival) of every message, and no sender. The
-games and the attacks are those of ``arrivals`` and ``contents``; here are the probabilities that
+games and the attacks are those of ``arrivals`` and ``content_linkage``; here are the probabilities that
 they were right, with exact intervals, beside that of guessing.
 
 Behind a secure sum (``parts.secure_sum``) there is nothing to link: of n - 1 clients' masked
@@ -21,7 +21,13 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import CLOCKS, Clocks, Span, Target, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
-from fedldp.audit.contents import Bits, Inside, content_hits, masked_hits, trained
+from fedldp.audit.content_linkage import (
+    Bits,
+    TrainedValues,
+    content_hits,
+    masked_hits,
+    train_values,
+)
 from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.observations import Keys
 from fedldp.audit.results import Audit, Estimate, Result
@@ -203,26 +209,26 @@ def content(
     if trials < 1:
         raise ConfigError(f"trials = {trials}: give 1 or more")
     delays, mechanism = _delays(config), Bits.of(config, inputs.problem).mechanism
-    inside = trained(config, inputs)
-    size = inside.clients.shape[2]
+    trained = train_values(config, inputs)
+    size = trained.clients.shape[2]
     for chunk in chunks:
         if not 1 <= chunk <= size:
             raise ConfigError(f"chunk = {chunk}: the model has {size} weights; give 1 to {size}")
-    found = list(_content(delays, mechanism, inside, chunks, trials, Keys(seed)))
+    found = list(_content(delays, mechanism, trained, chunks, trials, Keys(seed)))
     return tuple(one.result(config.name(), 1 - (1 - confidence) / len(found)) for one in found)
 
 
 def _content(
     delays: Delays,
     mechanism: BitMechanism,
-    inside: Inside,
+    trained: TrainedValues,
     chunks: Sequence[int],
     trials: int,
     keys: Keys,
 ) -> Iterator[_Count]:
-    hits = content_hits(inside, mechanism, chunks, trials=trials, keys=keys)
+    hits = content_hits(trained, mechanism, chunks, trials=trials, keys=keys)
     for (span, chunk), right in hits.items():
-        link = _link(delays, inside.clients.shape[1], chunk, span) | _CONTENT
+        link = _link(delays, trained.clients.shape[1], chunk, span) | _CONTENT
         yield _Count(attack=_SHADOWS, hits=right, trials=trials, figures=link)
 
 
@@ -251,17 +257,17 @@ def _by_content(
     tell: Callable[[str], None],
 ) -> Iterator[_Count]:
     tell("linkage by content: training clients, and shadow clients")
-    inside = trained(config, inputs)
-    inside = replace(inside, clients=inside.clients[:, : effort.content_clients])
-    clients, size = inside.clients.shape[1:]
+    trained = train_values(config, inputs)
+    trained = replace(trained, clients=trained.clients[:, : effort.content_clients])
+    clients, size = trained.clients.shape[1:]
     tell(f"linkage by content: {clients} clients")
     chunks = chunks_of(delays.chunk, size)
-    yield from _content(delays, mechanism, inside, chunks, effort.content_trials, keys)
+    yield from _content(delays, mechanism, trained, chunks, effort.content_trials, keys)
     summed = min(effort.sum_clients, clients)
     tell(f"linkage behind a secure sum: {summed} clients")
     few = tuple(sorted({1, max(1, size // 50)}))
     hits, trials = masked_hits(
-        inside, mechanism, few, clients=summed, sums=effort.sum_repeats, keys=keys
+        trained, mechanism, few, clients=summed, sums=effort.sum_repeats, keys=keys
     )
     for (span, chunk), right in hits.items():
         link = _link(delays, summed, chunk, span) | _CONTENT | {"channel": "secure sum"}

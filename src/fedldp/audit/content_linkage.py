@@ -55,7 +55,7 @@ SHADOWS = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Inside:
+class TrainedValues:
     """What clients would send in two rounds in a row, in normalised coordinates: not randomised.
 
     Attributes:
@@ -103,7 +103,7 @@ class Bits:
         return np.clip(broadcast.ranges.normalise(sent), -1, 1)
 
 
-def trained(config: RunConfig, inputs: Inputs) -> Inside:
+def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
     """Train the clients of the first two rounds, and shadows, from the same broadcasts.
 
     The shadows have the test set, divided like the clients' examples, in as large shares. Clients
@@ -128,7 +128,7 @@ def trained(config: RunConfig, inputs: Inputs) -> Inside:
             senders = population.senders(range(count), round, 0)
             reports = encoder(Sensitive(Update(rows=weights)), broadcast, senders)
             state, _ = server.aggregate(state, iter([reports]), draws(round))
-    return Inside(np.stack(rounds), np.stack(imitated))
+    return TrainedValues(np.stack(rounds), np.stack(imitated))
 
 
 def _shadows(config: RunConfig, inputs: Inputs) -> Iterator[tuple[RunConfig, Inputs]]:
@@ -175,7 +175,7 @@ class Linker:
     """The attack.
 
     Attributes:
-        shadows: see ``Inside``.
+        shadows: see ``TrainedValues``.
         scale: K.
     """
 
@@ -198,7 +198,7 @@ class Linker:
 
 
 def content_hits(
-    inside: Inside,
+    trained: TrainedValues,
     mechanism: BitMechanism,
     chunks: Sequence[int],
     *,
@@ -210,22 +210,22 @@ def content_hits(
     All clients randomise anew in every trial, so trials are independent, of these weights.
 
     Args:
-        inside: the clients' values, and the adversary's shadows.
+        trained: the clients' values, and the adversary's shadows.
         mechanism: the randomiser.
         chunks: coordinates in one message, each of which is tried in every trial.
         trials: how often it is played.
         keys: of all that is random.
     """
-    _, clients, size = inside.clients.shape
+    _, clients, size = trained.clients.shape
     generator = keys.generator("content")
-    linker = Linker(inside.shadows, mechanism.scale)
+    linker = Linker(trained.shadows, mechanism.scale)
     hits = dict.fromkeys(games(chunks, size), 0)
     draws = [keys.draws(clients * trials, "content", at, simulated=False) for at in range(ROUNDS)]
     for trial in range(trials):
         seen = [
             _centred(mechanism.encode_many(values, draw.streams(*_part(trial, clients))), size,
                      mechanism.scale)
-            for values, draw in zip(inside.clients, draws, strict=True)
+            for values, draw in zip(trained.clients, draws, strict=True)
         ]  # fmt: skip
         for span, chunk in hits:
             whose = int(generator.integers(clients))
@@ -270,7 +270,7 @@ def _slice(message: int, chunk: int) -> slice:
 
 
 def masked_hits(
-    inside: Inside,
+    trained: TrainedValues,
     mechanism: BitMechanism,
     chunks: Sequence[int],
     *,
@@ -284,24 +284,24 @@ def masked_hits(
     another is a trial.
 
     Args:
-        inside: the clients' values, and the adversary's shadows.
+        trained: the clients' values, and the adversary's shadows.
         mechanism: the randomiser.
         chunks: coordinates that are taken for one message.
         clients: the first of the run, who are in every sum.
         sums: how often the two rounds are summed.
         keys: of all that is random.
     """
-    size = inside.clients.shape[2]
+    size = trained.clients.shape[2]
     setup = SecureSum.of(counts_of_bits(size, clients), clients, None)
     generator = keys.generator("masked")
-    linker = Linker(inside.shadows, mechanism.scale)
+    linker = Linker(trained.shadows, mechanism.scale)
     hits = dict.fromkeys(games(chunks, size), 0)
     trials = dict(hits)
     for at in range(sums):
         seen = []
         for round in range(ROUNDS):
             fresh = partial(_streams, keys, clients, at, round)
-            payloads = mechanism.encode_many(inside.clients[round, :clients], fresh("bits"))
+            payloads = mechanism.encode_many(trained.clients[round, :clients], fresh("bits"))
             bits = np.unpackbits(payloads, axis=1, count=size)
             words = masked_vectors(setup, round + 1, bits, fresh("masks"))
             found = mechanism.scale * (2.0 * words / ((1 << setup.bits) - 1) - 1)
