@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fedldp.audit.lines import _whole_runs
 from fedldp.audit.observations import Keys
 from fedldp.audit.one_run import best_lower, epsilon_lower, guessed, p_value
+from fedldp.audit.plans import _whole_runs
 from fedldp.core.errors import ConfigError
 
 

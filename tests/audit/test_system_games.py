@@ -12,7 +12,7 @@ import pytest
 import fedldp
 from fedldp.audit import harness
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.lines import configs_of, questions_of, representatives
+from fedldp.audit.plans import configs_of, questions_of, representatives
 from fedldp.audit.playing import play
 from fedldp.audit.systems import SystemQuestion
 from fedldp.core.errors import ConfigError

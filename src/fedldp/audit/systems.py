@@ -11,15 +11,15 @@ from functools import cached_property
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.audit.adversary_views import AdversaryView, Transcript
 from fedldp.audit.canaries import Pair, Shape, Swap, pairs
+from fedldp.audit.distinguishers import scores
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Found, best, lower_bound
 from fedldp.audit.games import Shown
 from fedldp.audit.harness import AttackedClient
 from fedldp.audit.observations import Keys
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
-from fedldp.audit.telling import scores
-from fedldp.audit.views import Transcript, View
 from fedldp.parts.tensors import one_thread
 from fedldp.systems import whose_word
 
@@ -59,9 +59,9 @@ class SystemGame:
         return AttackedClient(self.config, self.problem, self.index, self.factor)
 
     @cached_property
-    def view(self) -> View:
+    def view(self) -> AdversaryView:
         """What the adversary sees of it."""
-        return View(self.attacked, self.adversary, self.rounds, self.asked)
+        return AdversaryView(self.attacked, self.adversary, self.rounds, self.asked)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.audit.adversary_views import AdversaryView
 from fedldp.audit.canaries import Canary
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import Keys
 from fedldp.audit.one_run import best_lower
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
-from fedldp.audit.views import View
 from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.randomness import KEY_BYTES, Stream
@@ -78,7 +78,7 @@ class WholeRun:
             if one is None or other is None:
                 continue
             direction = one.astype(np.float64) - other
-            view = View(attacked, "server", (state.round,))
+            view = AdversaryView(attacked, "server", (state.round,))
             for at, report in enumerate(reports):
                 scores[at] += view.estimate(report, state) @ np.sign(direction)
         return scores
@@ -93,7 +93,7 @@ class WholeRun:
         )
         scores = np.zeros(len(coins))
         for state, broadcast, reports in self._rounds(attacked, [runtime]):
-            estimate = View(attacked, "server", (state.round,)).estimate(reports[0], state)
+            estimate = AdversaryView(attacked, "server", (state.round,)).estimate(reports[0], state)
             for at in range(len(coins)):
                 one, other = (
                     attacked.plainly(broadcast, Examples(each[at : at + 1], labels[at : at + 1]))

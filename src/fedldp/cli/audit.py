@@ -87,7 +87,7 @@ def audit(
 
 
 def _questions(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[Question]:
-    from fedldp.audit import lines
+    from fedldp.audit import plans
     from fedldp.audit.efforts import FULL, QUICK
     from fedldp.audit.mechanisms import questions_of
     from fedldp.mechanisms import find_mechanism, mechanisms
@@ -99,14 +99,14 @@ def _questions(recipe: str | None, mechanism: str | None, *, quick: bool) -> lis
         for cls in classes:
             found += questions_of(cls, effort)
     if mechanism is None:
-        configs = lines.representatives() if recipe is None else lines.configs_of(recipe)
-        found += lines.system_questions(configs, effort)
+        configs = plans.representatives() if recipe is None else plans.configs_of(recipe)
+        found += plans.system_questions(configs, effort)
     return found
 
 
 def _beside(recipe: str, *, quick: bool, seed: int) -> Beside:
-    from fedldp.audit.lines import configs_of
     from fedldp.audit.page import beside
+    from fedldp.audit.plans import configs_of
 
     config = configs_of(recipe)[0]
     return beside(config, quick=quick, seed=seed, tell=lambda line: typer.echo(line, err=True))

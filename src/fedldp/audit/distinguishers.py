@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.audit.adversary_views import Transcript
 from fedldp.audit.events import Score
-from fedldp.audit.views import Transcript
 
 Floats = NDArray[np.float64]
 Features = Callable[[Transcript], Floats]

@@ -99,7 +99,7 @@ class _Glance:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class AdversaryView:
     """What an adversary sees of a client of a system.
 
     Attributes:
