@@ -134,8 +134,8 @@ OPENERS = {
     "fedldp.algorithms.release",
     "fedldp.audit.harness",
     "fedldp.audit.content_linkage",
-    "fedldp.audit.crowd",
-    "fedldp.audit.forging",
+    "fedldp.audit.byzantine_run",
+    "fedldp.audit.forged_reports",
     "fedldp.parts.changes",
     "fedldp.simulation.population",
 }

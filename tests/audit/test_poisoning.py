@@ -14,9 +14,9 @@ from clients import Halves, sender_of
 import fedldp
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.cldp_fed import cldp_fed
-from fedldp.audit.crowd import accepts_report, accuracy_of
+from fedldp.audit.byzantine_run import accepts_report, accuracy_of
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.forging import Forger, made_of
+from fedldp.audit.forged_reports import Forger, made_of
 from fedldp.audit.influence import Step, influence
 from fedldp.audit.poisoning import mean_lost, poisoning
 from fedldp.core.bounding import LARGEST_WEIGHT

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedldp.audit.forging import Attack
+    from fedldp.audit.forged_reports import Attack
 
 
 @dataclass(frozen=True, kw_only=True)

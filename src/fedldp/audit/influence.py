@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.forging import FACTOR, Forger, made_of
+from fedldp.audit.forged_reports import FACTOR, Forger, made_of
 from fedldp.audit.results import Estimate, Result
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.store import MemoryStore

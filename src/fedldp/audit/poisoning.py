@@ -1,6 +1,6 @@
 """The audit against clients that lie: accuracy lost to a share of them, and what one can do.
 
-``crowd`` has how they lie together, ``forging`` what they send, ``influence`` what one client can
+``byzantine_run`` has how they lie together, ``forged_reports`` what they send, ``influence`` what one client can
 do at most. Privacy hides liars, too: a server that learns nothing of a client cannot tell its
 forged report of bits from an honest one.
 """
@@ -14,7 +14,7 @@ from statistics import mean
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.fedavg import fedavg
-from fedldp.audit.crowd import accuracy_of
+from fedldp.audit.byzantine_run import accuracy_of
 from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.influence import influence
 from fedldp.audit.results import Audit, Estimate, Result

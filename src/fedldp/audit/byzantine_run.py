@@ -1,7 +1,7 @@
 """A run in which some clients lie, together.
 
 They pool their examples, train on them as an honest client would, and send, through a runtime of
-their own, what ``forging`` makes of that update; ledgers, wire and server are those of every run. A
+their own, what ``forged_reports`` makes of that update; ledgers, wire and server are those of every run. A
 server drops what it cannot count, or what honest clients could not have sent in form (size, chunk,
 budget, whether there is a weight; numbers within ``LARGEST_WEIGHT``): every forged report is
 checked for that.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.forging import FACTOR, Attack, Forged, Forger, against, forging
+from fedldp.audit.forged_reports import FACTOR, Attack, Forged, Forger, against, forging
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.bounding import within_largest_weight
@@ -61,16 +61,18 @@ def accuracy_of(
             lasting=False,
             run=_RUN,
         )
-        crowd = _Crowd(population, attack, frozenset(liars), settled.server(inputs.problem))
+        byzantine = _ByzantineRun(
+            population, attack, frozenset(liars), settled.server(inputs.problem)
+        )
         try:
-            return crowd.run()[-1].accuracy or 0.0, ""
+            return byzantine.run()[-1].accuracy or 0.0, ""
         except FedldpError as error:
             labels = inputs.dataset.test.labels
             return float(np.bincount(labels).max() / labels.size), str(error)
 
 
 @dataclass(eq=False)
-class _Crowd:
+class _ByzantineRun:
     """Clients of a run of whom some lie, and its server."""
 
     population: Population
@@ -188,14 +190,14 @@ class _Crowd:
 class _Pooled:
     """A local update on the examples of all that lie, perhaps turned round and made longer."""
 
-    crowd: _Crowd
+    byzantine: _ByzantineRun
     turned: bool
 
     def group(self, most_examples: int) -> int:
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        update = self.crowd.found(broadcast, batch.alone(0))
+        update = self.byzantine.found(broadcast, batch.alone(0))
         if not self.turned:
             return Sensitive(update)
         turned = broadcast.weights + FACTOR * against(update, broadcast)
