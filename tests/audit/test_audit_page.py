@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedldp.audit.attacks.intervals import curve, judged
-from fedldp.audit.page import Beside, page
+from fedldp.audit.page import ExtraAttacks, page
 from fedldp.audit.results import Audit, Estimate, Picture, Result
 from fedldp.reporting import charts
 from fedldp.reporting.html import GENERATOR
@@ -29,7 +29,7 @@ def audit(*rows: Result) -> Audit:
     return Audit(subject="<script>mine</script>", confidence=0.999, seed=7, rows=rows)
 
 
-def found() -> Beside:
+def found() -> ExtraAttacks:
     generator = np.random.default_rng(0)
     truth = generator.random(400) < 0.5
     roc = curve(generator.normal(size=400) + truth, truth, np.arange(400) // 10, seed=0)
@@ -57,7 +57,7 @@ def found() -> Beside:
             "share": 0.05, "liars": 5, "clients": 100, "seed": 0, "lost": 0.375, "rounds": 5,
         },
     )  # fmt: skip
-    return Beside(
+    return ExtraAttacks(
         attacks=attacks,
         links=Audit(subject="ldp_fl", confidence=0.999, seed=0, rows=(link,)),
         lies=Audit(subject="ldp_fl", seed=0, rows=(lie,)),

@@ -75,6 +75,6 @@ def true_epsilon(mechanism: planted.Float32Probabilities) -> float:
 
 
 def test_what_float32_costs_at_epsilon_12() -> None:
-    """Beside a centre it is much, and found; by itself less than any such audit can see."""
+    """ExtraAttacks a centre it is much, and found; by itself less than any such audit can see."""
     assert true_epsilon(planted.Float32Probabilities(12.0)) > 12.5
     assert 12 < true_epsilon(planted.PlainFloat32(12.0)) < 12.01

@@ -1,9 +1,9 @@
 """A run in which some clients lie, together.
 
-They pool their examples, train on them as an honest client would, and send, through a runtime of
-their own, what ``forged_reports`` makes of that update; ledgers, wire and server are those of every run. A
-server drops what it cannot count, or what honest clients could not have sent in form (size, chunk,
-budget, whether there is a weight; numbers within ``LARGEST_WEIGHT``): every forged report is
+They pool their examples, train on them as an honest client would, and send what ``forged_reports``
+makes of that update, each through a runtime of its own. Ledgers, wire and server are those of every
+run. A server drops what it cannot count, and what no honest client could have sent in form (size,
+chunk, budget, whether there is a weight; numbers within ``LARGEST_WEIGHT``): every forged report is
 checked for that.
 """
 

@@ -32,7 +32,7 @@ _MOST_THRESHOLDS = 96
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Distinguisher:
     """An event, and how it was found.
 
     Attributes:
@@ -59,7 +59,7 @@ class Found:
 
 
 def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta: float,
-         trials: int) -> tuple[Found, Found]:  # fmt: skip
+         trials: int) -> tuple[Distinguisher, Distinguisher]:  # fmt: skip
     """Return the event that promises most of those likelier under each input: the better one first.
 
     Rare outcomes are not seen in a few trials, so that no choice between the two could be made.
@@ -83,8 +83,14 @@ def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta:
     return (one, other) if one.promise >= other.promise else (other, one)
 
 
-def lower_bound(events: Sequence[Found], hits: Callable[[Found, int], int], count: int, *,
-                delta: float, confidence: float) -> tuple[float, Found]:  # fmt: skip
+def lower_bound(
+    events: Sequence[Distinguisher],
+    hits: Callable[[Distinguisher, int], int],
+    count: int,
+    *,
+    delta: float,
+    confidence: float,
+) -> tuple[float, Distinguisher]:
     """Return the largest of the bounds that some events give, and which gave it.
 
     Args:
@@ -112,7 +118,7 @@ def lower_bound(events: Sequence[Found], hits: Callable[[Found, int], int], coun
 
 def _thresholds(
     name: str, score: Score, first: Any, second: Any, delta: float, trials: int
-) -> Iterator[Found]:
+) -> Iterator[Distinguisher]:
     a, b = np.sort(score(first)), np.sort(score(second))
     pooled = np.unique(np.concatenate([a, b]))
     if len(pooled) > _MOST_THRESHOLDS:
@@ -126,7 +132,7 @@ def _thresholds(
             hits, others = (of_b, of_a) if swapped else (of_a, of_b)
             promise = _promise(hits, others, len(a), delta, trials)
             at = int(promise.argmax())
-            yield Found(name, score, float(pooled[at]), above, swapped, float(promise[at]))
+            yield Distinguisher(name, score, float(pooled[at]), above, swapped, float(promise[at]))
 
 
 def _promise(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Unit
 from fedldp.audit.efforts import Effort
-from fedldp.audit.events import Found, Reports, Score, best, lower_bound, scores
+from fedldp.audit.events import Distinguisher, Reports, Score, best, lower_bound, scores
 from fedldp.audit.inputs import Pair, constant_pairs, coordinate_pairs, whole_pairs
 from fedldp.audit.observations import Floats, Keys, needs_simulated, observe
 from fedldp.mechanisms import Mechanism
@@ -43,7 +43,7 @@ def trials_for(epsilon: float | None, least: int, most: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class LowerBound:
     """What a game has shown.
 
     Attributes:
@@ -80,7 +80,7 @@ class ReportGame:
     def play(
         self, deltas: list[float], proven: float | None, effort: Effort, keys: Keys,
         confidence: float, trials: int | None = None,
-    ) -> list[Shown]:  # fmt: skip
+    ) -> list[LowerBound]:  # fmt: skip
         """Return a bound for each of ``deltas``.
 
         Args:
@@ -103,7 +103,7 @@ class ReportGame:
 
     def choose(
         self, deltas: list[float], explore: int, count: int, keys: Keys
-    ) -> tuple[Pair, list[tuple[Found, Found]]]:
+    ) -> tuple[Pair, list[tuple[Distinguisher, Distinguisher]]]:
         """Return the pair that promises most at all deltas together, and two events for each."""
         tried = []
         for pair in self._pairs(keys):
@@ -140,9 +140,14 @@ class ReportGame:
         return whole_pairs(self.mechanism, self.size, generator)
 
     def _shown(
-        self, events: tuple[Found, Found], pair: Pair, sides: list[Reports], delta: float,
-        confidence: float, count: int,
-    ) -> Shown:  # fmt: skip
+        self,
+        events: tuple[Distinguisher, Distinguisher],
+        pair: Pair,
+        sides: list[Reports],
+        delta: float,
+        confidence: float,
+        count: int,
+    ) -> LowerBound:
         lower, event = lower_bound(
             events,
             lambda event, side: event.hits(sides[side]),
@@ -150,7 +155,7 @@ class ReportGame:
             delta=delta,
             confidence=confidence,
         )
-        return Shown(lower=lower, trials=2 * count, attack=f"{pair.name}; {event.name}")
+        return LowerBound(lower=lower, trials=2 * count, attack=f"{pair.name}; {event.name}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +187,7 @@ class CoordinateGame:
     def play(
         self, proven: float, effort: Effort, keys: Keys, confidence: float,
         trials: int | None = None,
-    ) -> Shown:  # fmt: skip
+    ) -> LowerBound:  # fmt: skip
         """Return the bound for one coordinate, at delta 0."""
         most = effort.mechanism_most_coordinates
         count = trials or trials_for(proven, min(most, 4 * self.size), most)
@@ -200,11 +205,13 @@ class CoordinateGame:
             delta=0.0,
             confidence=confidence,
         )
-        return Shown(lower=lower, trials=2 * count, attack=f"{name}; {event.name} of a coordinate")
+        return LowerBound(
+            lower=lower, trials=2 * count, attack=f"{name}; {event.name} of a coordinate"
+        )
 
     def _choose(
         self, count: int, keys: Keys
-    ) -> tuple[str, tuple[NDArray[Any], NDArray[Any]], tuple[Found, Found]]:
+    ) -> tuple[str, tuple[NDArray[Any], NDArray[Any]], tuple[Distinguisher, Distinguisher]]:
         found = []
         for name, first, second in constant_pairs():
             fit, rest = (

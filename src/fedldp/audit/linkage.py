@@ -1,9 +1,9 @@
 """The audit of parameter shuffling: can the server tell which messages are of one client?
 
-LDP-FL's claim of epsilon per weight rests on that it cannot (Sun, Qian, Chen 2021, Section 4,
+LDP-FL's claim of epsilon per weight assumes that it cannot (Sun, Qian, Chen 2021, Section 4,
 Parameter Shuffling). The server sees (position, bits, arrival) of every message, and no sender. The
-games and the attacks are those of ``arrivals`` and ``content_linkage``; here are the probabilities that
-they were right, with exact intervals, beside that of guessing.
+modules ``arrivals`` and ``content_linkage`` have the games and the attacks; this one has the
+probabilities that they were right, with exact intervals, beside that of guessing.
 
 Behind a secure sum (``parts.secure_sum``) there is nothing to link: of n - 1 clients' masked
 vectors each is uniform and independent of everything that clients hold, the last makes the total

@@ -22,7 +22,7 @@ _MOST_PICTURES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class ExtraAttacks:
     """What else there is to say of one system, by attacks that give no bound on epsilon.
 
     Attributes:
@@ -36,7 +36,9 @@ class Beside:
     lies: Audit
 
 
-def beside(config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], None]) -> Beside:
+def extra_attacks(
+    config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], None]
+) -> ExtraAttacks:
     """Attack a system in the other ways, too.
 
     Args:
@@ -52,14 +54,14 @@ def beside(config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], N
     links = None
     if config.delays() is not None and not is_own(getattr(config, "epsilon", None)):
         links = linkage.linkage(config, effort=effort, seed=seed, tell=tell)
-    return Beside(
+    return ExtraAttacks(
         attacks=attack(config, seed=seed, effort=effort, tell=tell),
         links=links,
         lies=poisoning.poisoning(config, effort=effort, tell=tell),
     )
 
 
-def page(audit: Audit, more: Beside | None = None) -> str:
+def page(audit: Audit, more: ExtraAttacks | None = None) -> str:
     """Return the page; without Matplotlib it has neither curves nor pictures."""
     drawn = charts.available()
     attacks = [] if more is None else list(more.attacks)

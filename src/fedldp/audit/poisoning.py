@@ -1,8 +1,8 @@
 """The audit against clients that lie: accuracy lost to a share of them, and what one can do.
 
-``byzantine_run`` has how they lie together, ``forged_reports`` what they send, ``influence`` what one client can
-do at most. Privacy hides liars, too: a server that learns nothing of a client cannot tell its
-forged report of bits from an honest one.
+``byzantine_run`` has how they lie together, ``forged_reports`` what they send, and ``influence``
+what one client can do at most. Privacy hides liars, too: a server that learns nothing of a client
+cannot tell its forged report of bits from an honest one.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from fedldp.audit.adversary_views import AdversaryView, Transcript
 from fedldp.audit.canaries import Pair, Shape, Swap, pairs
 from fedldp.audit.distinguishers import scores
 from fedldp.audit.efforts import Effort
-from fedldp.audit.events import Found, best, lower_bound
-from fedldp.audit.games import Shown
+from fedldp.audit.events import Distinguisher, best, lower_bound
+from fedldp.audit.games import LowerBound
 from fedldp.audit.harness import AttackedClient
 from fedldp.audit.observations import Keys
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
@@ -94,7 +94,7 @@ class SystemGame:
 
     def play(
         self, deltas: Sequence[float], explore: int, count: int, keys: Keys, confidence: float
-    ) -> list[Shown]:
+    ) -> list[LowerBound]:
         """Return a bound for each of ``deltas``, from ``count`` fresh trials of each input.
 
         Args:
@@ -117,12 +117,12 @@ class SystemGame:
                     confidence=confidence,
                 )
                 attack = f"{pair.name}; {event.name}"
-                found.append(Shown(lower=lower, trials=2 * count, attack=attack))
+                found.append(LowerBound(lower=lower, trials=2 * count, attack=attack))
         return found
 
     def choose(
         self, deltas: Sequence[float], explore: int, count: int, keys: Keys
-    ) -> tuple[Pair, list[tuple[Found, Found]]]:
+    ) -> tuple[Pair, list[tuple[Distinguisher, Distinguisher]]]:
         """Return the pair that promises most, and two events of it for each delta."""
         tried = []
         for pair in self.pairs():

@@ -13,7 +13,7 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedldp.audit.page import Beside
+    from fedldp.audit.page import ExtraAttacks
     from fedldp.audit.playing import Question
     from fedldp.audit.results import Audit, Result
 
@@ -66,7 +66,7 @@ def audit(
     questions = _questions(recipe, mechanism, quick=quick)
     more = None
     if page is not None and recipe is not None:  # first, as it needs the data, which games do not
-        more = _beside(recipe, quick=quick, seed=seed)
+        more = _extra_attacks(recipe, quick=quick, seed=seed)
     found = play(
         recipe or mechanism or "all mechanisms and systems",
         questions,
@@ -104,15 +104,17 @@ def _questions(recipe: str | None, mechanism: str | None, *, quick: bool) -> lis
     return found
 
 
-def _beside(recipe: str, *, quick: bool, seed: int) -> Beside:
-    from fedldp.audit.page import beside
+def _extra_attacks(recipe: str, *, quick: bool, seed: int) -> ExtraAttacks:
+    from fedldp.audit.page import extra_attacks
     from fedldp.audit.plans import configs_of
 
     config = configs_of(recipe)[0]
-    return beside(config, quick=quick, seed=seed, tell=lambda line: typer.echo(line, err=True))
+    return extra_attacks(
+        config, quick=quick, seed=seed, tell=lambda line: typer.echo(line, err=True)
+    )
 
 
-def _write(place: Path, found: Audit, more: Beside | None) -> None:
+def _write(place: Path, found: Audit, more: ExtraAttacks | None) -> None:
     from fedldp.audit.page import page
     from fedldp.reporting.record import replace_file
 

@@ -67,8 +67,8 @@ def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
     """Return the attacks on a client through what the server sees of it."""
     count = effort.member_clients
     setting = (
-        f"clients of {scenario.size} examples out of {len(scenario.pool)}; {count} shadows, {count} "
-        "targets"
+        f"clients of {scenario.size} examples out of {len(scenario.pool)}; {count} shadows, "
+        f"{count} targets"
     )
     return decide(scenario, play(scenario, count), play(scenario, count, count), setting)
 
@@ -101,8 +101,8 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
     scoring = Scoring(scenario)
     if scoring.inputs(scenario.pool.features[:1], scenario.states[0]) is None:
         blank = judged(
-            scenario.config.name(), "membership", "LiRA", "AUC", None, against=against, baseline=0.5,
-            note=SECRET,
+            scenario.config.name(), "membership", "LiRA", "AUC", None,
+            against=against, baseline=0.5, note=SECRET,
         )  # fmt: skip
         return [blank]
     shares = scenario.shares(2 * effort.member_runs, rounds)
@@ -126,8 +126,8 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
     known, seen = np.array(members), np.array(confidences)
     shadows, targets = slice(effort.member_runs), slice(effort.member_runs, None)
     setting = (
-        f"{scenario.config.num_clients} clients of {most} examples at most, of which each run has a "
-        f"random half; {effort.member_runs} shadow runs, {effort.member_runs} targets; "
+        f"{scenario.config.num_clients} clients of {most} examples at most, of which each run has "
+        f"a random half; {effort.member_runs} shadow runs, {effort.member_runs} targets; "
         f"{len(asked)} examples are asked for"
     )
     ratios = lira(seen[shadows], known[shadows], seen[targets])
