@@ -18,7 +18,8 @@ from fedldp.systems import RunConfig, find_system, own_code, systems
 PRESETS = {name: found for name, found in systems().items() if issubclass(found, Settings)}
 OWN = '''
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Composition, Fixed
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, MOMENTUM, NoiseMultiplier, Offer
 from fedldp.mechanisms.gaussian import Gaussian

@@ -11,7 +11,7 @@ What leaves a client, and what that costs, follows from the parts alone, before 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Bound, Unbounded
+from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel, Named
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import All, Participation
-from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import (
@@ -38,7 +39,6 @@ from fedldp.algorithms.server_update import (
     read_report,
 )
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.models import layout_of
@@ -68,59 +68,6 @@ class EstimateOf(Protocol):
 
 Finish = Callable[[Values, State], Values]
 """The last operation on the next weights; see ``ServerUpdate``."""
-
-
-class Calibration(ABC):
-    """Says which mechanism a budget makes, and what that budget is about.
-
-    Attributes:
-        meaning: what ``epsilon`` is about, where there is such a setting.
-        uses_rounds: whether the noise depends on the number of rounds.
-        data_may_refuse: whether the data may refuse a run of which the plan could be made.
-    """
-
-    meaning: EpsilonMeaning | None
-    uses_rounds: ClassVar[bool] = False
-    data_may_refuse: ClassVar[bool] = False
-
-    @abstractmethod
-    def mechanism(self, problem: Problem, client: int) -> Mechanism:
-        """Return the randomiser of one client.
-
-        Raises:
-            ConfigError: the mechanism does not go so far.
-        """
-
-    def label(self, client: int) -> float | None:
-        """Return the budget that travels with a client's report, where budgets differ."""
-        return None
-
-    def check_shares(self, sizes: Sequence[int]) -> None:  # noqa: B027 (most promise nothing)
-        """Refuse shares of simulated clients that a setting has promised not to happen.
-
-        Args:
-            sizes: how many examples each client got.
-
-        Raises:
-            ConfigError: it did happen.
-        """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fixed(Calibration):
-    """The same mechanism for all clients, whatever the problem.
-
-    Attributes:
-        every: the mechanism.
-        meaning: see ``Calibration``.
-    """
-
-    every: Mechanism
-    meaning: EpsilonMeaning | None = None
-
-    def mechanism(self, problem: Problem, client: int) -> Mechanism:
-        """Return it."""
-        return self.every
 
 
 @dataclass(frozen=True, kw_only=True)

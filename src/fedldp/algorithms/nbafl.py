@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-from fedldp.algorithms.composition import Calibration
+from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.server_update import Values

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from fedldp.algorithms import release
-from fedldp.algorithms.composition import Composition, Fixed
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import Estimate, ServerUpdate, Step, Values, first_averaged

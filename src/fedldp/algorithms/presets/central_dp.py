@@ -29,8 +29,9 @@ import numpy as np
 from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
 from fedldp.accounting.numerics.moments import moments_epsilon
 from fedldp.accounting.statement import Claim
+from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import Central
-from fedldp.algorithms.composition import Composition, EstimateBy, Fixed
+from fedldp.algorithms.composition import Composition, EstimateBy
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import NoisySum, Values
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Unbounded
-from fedldp.algorithms.composition import Composition, Fixed
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, Offer, Positive
 from fedldp.mechanisms.cldp import CLDP

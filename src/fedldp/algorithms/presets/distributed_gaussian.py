@@ -40,8 +40,9 @@ from pydantic import Field
 
 from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Rotated
+from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Sum
-from fedldp.algorithms.composition import Calibration, Composition
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import Balanced
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedldp.accounting.events import InClear, PerRecord
-from fedldp.algorithms.composition import Algorithm, Composition, Fixed, Local, WeightedMean
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Algorithm, Composition, Local, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer

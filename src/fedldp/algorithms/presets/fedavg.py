@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedldp.algorithms.composition import Composition, Fixed, Sgd, WeightedMean
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Composition, Sgd, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import MOMENTUM, WEIGHTING
 from fedldp.mechanisms.none import Plain

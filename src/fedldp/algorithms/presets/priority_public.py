@@ -38,14 +38,8 @@ from pydantic import Field
 
 from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import (
-    Algorithm,
-    Calibration,
-    Composition,
-    EstimateBy,
-    Local,
-    WeightedMean,
-)
+from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.composition import Algorithm, Composition, EstimateBy, Local, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release, UnevenRelease

@@ -29,7 +29,8 @@ from pydantic import Field
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Unbounded
-from fedldp.algorithms.composition import Composition, Fixed
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.settings import CLIP, Offer
