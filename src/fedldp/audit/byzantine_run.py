@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forged_reports import FACTOR, Attack, Forged, Forger, against, forging
+from fedldp.audit.harness import RUN, population_of
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.bounding import within_largest_weight
@@ -42,8 +42,6 @@ from fedldp.transport.counting import Counting
 from fedldp.transport.in_process import InProcess, Packed
 from fedldp.wire import Broadcast, Report, Sensitive
 
-_RUN = "audit"
-
 
 def accuracy_of(
     config: RunConfig, inputs: Inputs, attack: Attack | None, liars: Sequence[int]
@@ -51,16 +49,7 @@ def accuracy_of(
     """Run a configuration in which some lie; return the accuracy, and why it stopped early."""
     settled = config.settled(draws_of_seed(config.seed))
     with tempfile.TemporaryDirectory() as folder:
-        population = Population(
-            config=settled,
-            problem=inputs.problem,
-            dataset=inputs.dataset,
-            members=inputs.members,
-            device=torch.device("cpu"),
-            folder=Path(folder),
-            lasting=False,
-            run=_RUN,
-        )
+        population = population_of(settled, inputs, Path(folder))
         byzantine = _ByzantineRun(
             population, attack, frozenset(liars), settled.server(inputs.problem)
         )
@@ -103,7 +92,7 @@ class _ByzantineRun:
 
         self.state = self.server.initial(draws(0))
         Loop(
-            run=_RUN,
+            run=RUN,
             server=self.server,
             rounds=config.rounds,
             participants=lambda round: participants(config, round, draws),

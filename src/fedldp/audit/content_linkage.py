@@ -27,7 +27,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedldp.algorithms.bounds import InRange
@@ -35,6 +34,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.audit.arrivals import Floats, Span, pick
+from fedldp.audit.harness import population_of
 from fedldp.audit.observations import Keys
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
@@ -111,8 +111,8 @@ def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
     """
     count, bits = config.round_size, Bits.of(config, inputs.problem)
     with tempfile.TemporaryDirectory() as folder:
-        population = _population(config, inputs, Path(folder))
-        shadows = [_population(*each, Path(folder)) for each in _shadows(config, inputs)]
+        population = population_of(config, inputs, Path(folder))
+        shadows = [population_of(*each, Path(folder)) for each in _shadows(config, inputs)]
         draws = draws_of_seed(config.seed)
         server = config.server(inputs.problem)
         state = server.initial(draws(0))
@@ -142,19 +142,6 @@ def _shadows(config: RunConfig, inputs: Inputs) -> Iterator[tuple[RunConfig, Inp
             untrusted_clients=0, seed=config.seed + 1 + number,
         )  # fmt: skip
         yield own, Inputs.of(own, public, None)
-
-
-def _population(config: RunConfig, inputs: Inputs, folder: Path) -> Population:
-    return Population(
-        config=config,
-        problem=inputs.problem,
-        dataset=inputs.dataset,
-        members=inputs.members,
-        device=torch.device("cpu"),
-        folder=folder,
-        lasting=False,
-        run="audit",
-    )
 
 
 def _weights(

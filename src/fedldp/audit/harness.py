@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -42,6 +43,8 @@ from fedldp.parts.sides import (
     Update,
 )
 from fedldp.server.keys import draws_of_seed
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.population import Population
 from fedldp.wire import Broadcast, Question, Sensitive, Vector, pack_question
 
 RUN = "audit"
@@ -49,6 +52,32 @@ CPU = torch.device("cpu")
 
 _PUBLIC_ORDER = {"batches", "model"}
 """What a step that adds no noise draws from: the order of examples, and dropout."""
+
+
+def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population:
+    """Return the clients of a run that is played, who keep what they must in a folder of its own.
+
+    Args:
+        config: the run's, settled.
+        inputs: its data, and who has which.
+        folder: which goes when the run has been played.
+    """
+    return Population(
+        config=config,
+        problem=inputs.problem,
+        dataset=inputs.dataset,
+        members=inputs.members,
+        device=CPU,
+        folder=folder,
+        lasting=False,
+        run=RUN,
+    )
+
+
+def policy_of(config: RunConfig, problem: Problem, exchanges: int) -> Policy:
+    """Return what a client of a run that is played has agreed to."""
+    layout = config.layout(problem)
+    return Policy(run=RUN, rounds=config.rounds, exchanges=exchanges, layout=layout)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +118,7 @@ class AttackedClient:
     @cached_property
     def policy(self) -> Policy:
         """What the client agreed to."""
-        return Policy(
-            run=RUN,
-            rounds=self.config.rounds,
-            exchanges=self.config.exchanges,
-            layout=self.config.layout(self.problem),
-        )
+        return policy_of(self.config, self.problem, self.config.exchanges)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
+from fedldp.audit.harness import CPU, RUN, policy_of, population_of
 from fedldp.client.keys import SimulationKeys
-from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
 from fedldp.client.store import MemoryStore
 from fedldp.core.errors import ConfigError
@@ -38,7 +37,6 @@ from fedldp.simulation.executors import Serial
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import check_installed, plan
-from fedldp.simulation.population import Population
 from fedldp.transport.in_process import InProcess
 from fedldp.wire import (
     Question,
@@ -47,9 +45,6 @@ from fedldp.wire import (
     pack_question,
     read_answer_to,
 )
-
-RUN = "attack"
-CPU = torch.device("cpu")
 
 Floats = NDArray[np.float64]
 
@@ -237,20 +232,14 @@ class AttackScenario:
 
     def runtime(self, examples: Examples, number: int) -> ClientRuntime:
         """Return the runtime of a client that keeps things in memory only."""
-        budget = self.config.client_budget
         return ClientRuntime.of_one(
             index=self.client,
             examples=examples,
             side=self.side,
-            policy=Policy(
-                run=RUN,
-                rounds=self.config.rounds,
-                exchanges=1,
-                layout=self.config.layout(self.problem),
-            ),
+            policy=policy_of(self.config, self.problem, exchanges=1),
             keys=SimulationKeys(self.number(number), self.client),
             store=MemoryStore(),
-            ledgers=MemoryLedger(None if budget is None else budget.budget()),
+            ledgers=_ledger(self.config),
         )
 
     def number(self, number: int) -> int:
@@ -328,18 +317,8 @@ def published(
     server = seeded.server(inputs.problem)
     states = [server.initial(draws_of_seed(config.seed)(0))]
     with tempfile.TemporaryDirectory(prefix="fedldp-") as folder:
-        population = Population(
-            config=seeded,
-            problem=inputs.problem,
-            dataset=inputs.dataset,
-            members=inputs.members,
-            device=CPU,
-            folder=Path(folder),
-            lasting=False,
-            run=RUN,
-        )
-        budget = config.client_budget
-        executor = Serial(population, MemoryLedger(None if budget is None else budget.budget()))
+        population = population_of(seeded, inputs, Path(folder))
+        executor = Serial(population, _ledger(config))
         loop = Loop(
             run=RUN,
             server=server,
@@ -351,6 +330,11 @@ def published(
         )
         loop.go(states[0], lambda state, record: states.append(state))
     return states
+
+
+def _ledger(config: RunConfig) -> MemoryLedger:
+    budget = config.client_budget
+    return MemoryLedger(None if budget is None else budget.budget())
 
 
 def weakest(config: RunConfig) -> int:
