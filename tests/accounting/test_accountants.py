@@ -47,7 +47,7 @@ from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees, 
 from fedldp.accounting.prices import cost, price
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.mechanisms import audit, questions_of
+from fedldp.audit.mechanisms import audit, planned_games
 from fedldp.core.errors import ConfigError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
@@ -281,7 +281,7 @@ def test_a_new_event_is_audited(loaded: Any) -> None:
         def event(self, size: int) -> Any:
             return module.Subset(epsilon=size * self.epsilon_per_weight, chosen=size)
 
-    found = questions_of(Stating, QUICK)
+    found = planned_games(Stating, QUICK)
     assert {question.game.unit for question in found if hasattr(question.game, "unit")} >= {
         "client-round",
         "weight",

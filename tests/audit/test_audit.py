@@ -15,7 +15,7 @@ from fedldp.accounting.events import GaussianReport, InClear, PureCoordinates, T
 from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.games import trials_for
-from fedldp.audit.mechanisms import audit, questions_of
+from fedldp.audit.mechanisms import audit, planned_games
 from fedldp.audit.results import note_of, verdict_of
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
@@ -52,7 +52,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("cls", mechanisms().values(), ids=lambda cls: cls.name)
 def test_every_mechanism_has_games_with_figures(cls: Any) -> None:
-    questions = questions_of(cls, ONE)
+    questions = planned_games(cls, ONE)
     assert questions
     for question in questions:
         assert len(question.deltas) == len(question.claimed) == len(question.proven)

@@ -12,9 +12,9 @@ import pytest
 import fedldp
 from fedldp.audit import harness
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.plans import configs_of, questions_of, representatives
+from fedldp.audit.plans import configs_of, planned_games, representatives
 from fedldp.audit.playing import play
-from fedldp.audit.systems import SystemQuestion
+from fedldp.audit.systems import PlannedSystemGame
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import RunConfig, systems
@@ -23,8 +23,8 @@ CONFIDENCE = 0.999
 
 
 def questions(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
-    found = questions_of(config, problem_of(config, None), QUICK)
-    return [each for each in found if isinstance(each, SystemQuestion) and chosen(each)]
+    found = planned_games(config, problem_of(config, None), QUICK)
+    return [each for each in found if isinstance(each, PlannedSystemGame) and chosen(each)]
 
 
 def small(unit: str, how: str = "") -> Callable[[Any], bool]:
@@ -144,8 +144,8 @@ def test_ldpfl_s_theorem_2_is_broken_for_a_record() -> None:
 def all_questions() -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for config in representatives():
-        asked = questions_of(config, problem_of(config, None), QUICK)
-        own = [each for each in asked if isinstance(each, SystemQuestion)]
+        asked = planned_games(config, problem_of(config, None), QUICK)
+        own = [each for each in asked if isinstance(each, PlannedSystemGame)]
         found.setdefault(config.name(), []).append(own)
     return found
 

@@ -23,7 +23,7 @@ CURVE = (0.01, 0.1, 0.3)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class PlannedMechanismGame:
     """One game to play, and the figures that its bounds are set against.
 
     Attributes:
@@ -111,10 +111,10 @@ def audit(
     Raises:
         ConfigError: an argument is out of range, or no setting is one for a mechanism.
     """
-    questions = [question for cls in classes for question in questions_of(cls, effort)]
+    games = [planned for cls in classes for planned in planned_games(cls, effort)]
     return play(
         subject,
-        questions,
+        games,
         confidence=confidence,
         trials=trials,
         seed=seed,
@@ -123,13 +123,13 @@ def audit(
     )
 
 
-def questions_of(cls: type[Mechanism], effort: Effort) -> list[Question]:
+def planned_games(cls: type[Mechanism], effort: Effort) -> list[PlannedMechanismGame]:
     """Return the games of a mechanism: those of its settings, and of examples with a claim.
 
     Raises:
         ConfigError: no setting is one for it.
     """
-    found: list[Question] = []
+    found: list[PlannedMechanismGame] = []
     refusals: list[FedldpError] = []
     tried = effort.mechanism_settings
     least = min((e, d) for e, d in tried if d == min(d for _, d in tried))
@@ -153,7 +153,7 @@ def questions_of(cls: type[Mechanism], effort: Effort) -> list[Question]:
         raise ConfigError(
             f"mechanism = {cls.__name__}: it takes none of the settings: {refusals[0]}"
         )
-    return [replace(question, effort=effort) for question in found]
+    return [replace(planned, effort=effort) for planned in found]
 
 
 def whose(mechanism: type[Mechanism]) -> str:
@@ -165,7 +165,7 @@ def whose(mechanism: type[Mechanism]) -> str:
 
 def _reports_of(
     mechanism: Mechanism, size: int, epsilon: float, *, again: bool
-) -> Iterator[Question]:
+) -> Iterator[PlannedMechanismGame]:
     event = stated_event(mechanism, size)
     deltas = (0.0,) if is_pure(event) else (DELTA, *CURVE)
     units: list[Unit] = ["client-round"]
@@ -174,7 +174,7 @@ def _reports_of(
     for unit in units:
         # With d = 1 a report is its weight.
         claims = unit == mechanism.epsilon_unit or size == 1
-        yield Question(
+        yield PlannedMechanismGame(
             game=ReportGame(mechanism=mechanism, size=size, unit=unit),
             deltas=deltas,
             claimed=tuple(epsilon if claims else None for _ in deltas),
@@ -182,7 +182,7 @@ def _reports_of(
         )
     if again:
         deltas = deltas[-1:]  # one, at which there is most to see
-        yield Question(
+        yield PlannedMechanismGame(
             game=ReportGame(mechanism=mechanism, size=size, unit="client-run"),
             deltas=deltas,
             claimed=(None,),
@@ -190,11 +190,11 @@ def _reports_of(
         )
 
 
-def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[Question]:
+def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[PlannedMechanismGame]:
     game, event = CoordinateGame(mechanism=mechanism), stated_event(mechanism, BLOCK)
     # Where the budget is of a whole report, next to nothing is left for one of so many coordinates.
     if mechanism.epsilon_unit == "weight" and is_alike(event) and game.width is not None:
-        yield Question(
+        yield PlannedMechanismGame(
             game=game,
             deltas=(0.0,),
             claimed=(epsilon,),
@@ -202,17 +202,17 @@ def _coordinates_of(mechanism: Mechanism, epsilon: float) -> Iterator[Question]:
         )
 
 
-def _claims_of(cls: type[Mechanism]) -> Iterator[Question]:
+def _claims_of(cls: type[Mechanism]) -> Iterator[PlannedMechanismGame]:
     """Yield the games of examples that say what their source claims of a report."""
     for mechanism in cls.examples():
         claimed = getattr(mechanism, "claimed_epsilon", None)
         if claimed is not None:
-            for question in _reports_of(mechanism, _SIZE_OF_CLAIMS, claimed, again=False):
+            for planned in _reports_of(mechanism, _SIZE_OF_CLAIMS, claimed, again=False):
                 yield replace(
-                    question,
+                    planned,
                     claimed=tuple(
-                        claimed if getattr(question.game, "unit", "") == "client-round" else None
-                        for _ in question.deltas
+                        claimed if getattr(planned.game, "unit", "") == "client-round" else None
+                        for _ in planned.deltas
                     ),
                 )
 

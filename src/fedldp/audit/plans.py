@@ -19,9 +19,9 @@ from fedldp.algorithms.settings import Target
 from fedldp.audit.canaries import Swap
 from fedldp.audit.efforts import Effort
 from fedldp.audit.harness import AttackedClient
-from fedldp.audit.playing import Question
-from fedldp.audit.systems import SystemGame, SystemQuestion
-from fedldp.audit.whole_runs import WholeQuestion, WholeRun
+from fedldp.audit.playing import PlannedGame
+from fedldp.audit.systems import PlannedSystemGame, SystemGame
+from fedldp.audit.whole_runs import PlannedWholeRun, WholeRun
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
@@ -97,12 +97,10 @@ def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
     return found
 
 
-def questions_of(config: RunConfig, problem: Problem, effort: Effort) -> list[Question]:
+def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[PlannedGame]:
     """Return the games of a system at all of its settings."""
-    found: list[Question] = [
-        question
-        for setting in settings_of(config, problem)
-        for question in _questions(setting, effort)
+    found: list[PlannedGame] = [
+        planned for setting in settings_of(config, problem) for planned in _planned(setting, effort)
     ]
     return found + list(_whole_runs(config))
 
@@ -213,7 +211,7 @@ def _small_changes(config: RunConfig) -> dict[str, Any]:
     return changes
 
 
-def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
+def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
     planned, config = setting.planned, setting.planned.settled
     lines = list(planned.privacy["guarantees"])
     if any(line["kind"] == "approximate" for line in lines):
@@ -245,7 +243,7 @@ def _questions(setting: Setting, effort: Effort) -> Iterator[SystemQuestion]:
             if game.apart and all(figure is None for figure in proven):
                 continue  # there is nothing to refute
             last = slice(-1, None) if game.apart else slice(None)
-            yield SystemQuestion(
+            yield PlannedSystemGame(
                 setting=setting.name,
                 size=config.layout(planned.problem).size,
                 unit=unit,
@@ -328,7 +326,7 @@ _TINY = 1e-9
 """Delta of whole runs: m canaries cost the bound's p-value some 2 m delta, however well it goes."""
 
 
-def _whole_runs(config: RunConfig) -> Iterator[WholeQuestion]:
+def _whole_runs(config: RunConfig) -> Iterator[PlannedWholeRun]:
     """Yield the games of whole runs, with canaries that are records or clients."""
     units: tuple[tuple[Literal["record", "client-run"], Problem, int], ...] = (
         ("record", RECORDS, 2),
@@ -351,7 +349,7 @@ def _whole_runs(config: RunConfig) -> Iterator[WholeQuestion]:
         if not own or planned.settled.server(problem).dialogue is not None:
             continue
         delta = min(line["delta"] for line in own)
-        yield WholeQuestion(
+        yield PlannedWholeRun(
             setting=f"small, {planned.settled.rounds} rounds",
             size=planned.settled.layout(problem).size,
             neighbours=own[0]["neighbours"],
@@ -385,10 +383,12 @@ def configs_of(name: str) -> list[RunConfig]:
     return [config]
 
 
-def system_questions(configs: Sequence[RunConfig], effort: Effort) -> list[Question]:
+def planned_system_games(configs: Sequence[RunConfig], effort: Effort) -> list[PlannedGame]:
     """Return the games of some systems, whose data are of the shape that they say.
 
     Raises:
         ConfigError: one of them is refused.
     """
-    return [q for config in configs for q in questions_of(config, problem_of(config, None), effort)]
+    return [
+        q for config in configs for q in planned_games(config, problem_of(config, None), effort)
+    ]

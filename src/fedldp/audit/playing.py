@@ -16,7 +16,7 @@ from fedldp.audit.results import Audit, Result
 from fedldp.core.errors import ConfigError
 
 
-class Question(Protocol):
+class PlannedGame(Protocol):
     """A game, and the figures that its bounds are set against; it can be pickled."""
 
     @property
@@ -36,7 +36,7 @@ class Question(Protocol):
 
 def play(
     subject: str,
-    questions: Sequence[Question],
+    games: Sequence[PlannedGame],
     *,
     confidence: float,
     trials: int | None,
@@ -48,7 +48,7 @@ def play(
 
     Args:
         subject: what the audit is of, for its reader.
-        questions: the games.
+        games: the games.
         confidence: that all bounds hold together; each has its share of the rest.
         trials: of each input, to count by; else as many as seem worth while.
         seed: of all randomness.
@@ -60,9 +60,9 @@ def play(
         ConfigError: an argument is out of range.
     """
     check_arguments(confidence, trials)
-    each = 1 - (1 - confidence) / max(1, sum(question.bounds for question in questions))
+    each = 1 - (1 - confidence) / max(1, sum(planned.bounds for planned in games))
     answer = partial(_rows, keys=Keys(seed), confidence=each, trials=trials)
-    workers = min(workers, len(questions))
+    workers = min(workers, len(games))
     pool = (
         nullcontext()
         if workers < 2
@@ -70,13 +70,13 @@ def play(
     )
     rows: list[Result] = []
     with pool as processes:
-        found = map(answer, questions) if processes is None else processes.map(answer, questions)
-        for number, question in enumerate(questions, 1):
+        found = map(answer, games) if processes is None else processes.map(answer, games)
+        for number, planned in enumerate(games, 1):
             if processes is None:
-                tell(f"{number}/{len(questions)} {question.title}")
+                tell(f"{number}/{len(games)} {planned.title}")
             rows += next(found)
             if processes is not None:
-                tell(f"{number}/{len(questions)} {question.title}")
+                tell(f"{number}/{len(games)} {planned.title}")
     return Audit(subject=subject, confidence=confidence, seed=seed, rows=tuple(rows))
 
 
@@ -91,7 +91,7 @@ def check_arguments(confidence: float, trials: int | None) -> None:
         raise ConfigError(f"trials = {trials}: give 1 or more")
 
 
-def _rows(question: Question, keys: Keys, confidence: float, trials: int | None) -> list[Result]:
+def _rows(planned: PlannedGame, keys: Keys, confidence: float, trials: int | None) -> list[Result]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mechanism's own, of overflows: no refusals
-        return list(question.rows(keys, confidence, trials))
+        return list(planned.rows(keys, confidence, trials))

@@ -145,7 +145,7 @@ class SystemGame:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SystemQuestion:
+class PlannedSystemGame:
     """One game of a system, and the figures that its bounds are set against.
 
     Attributes:

@@ -135,7 +135,7 @@ def _of_server(round: int, purpose: str) -> Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeQuestion:
+class PlannedWholeRun:
     """One whole run, and the figures that its bound is set against.
 
     Attributes:

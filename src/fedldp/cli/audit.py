@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedldp.audit.page import ExtraAttacks
-    from fedldp.audit.playing import Question
+    from fedldp.audit.playing import PlannedGame
     from fedldp.audit.results import Audit, Result
 
 _COLOURS = {"bug": "bold red", "claim-broken": "red", "ok": "green"}
@@ -63,13 +63,13 @@ def audit(
     check_arguments(confidence, trials)
     if page is not None:
         check_place(page, "page")
-    questions = _questions(recipe, mechanism, quick=quick)
+    games = _planned(recipe, mechanism, quick=quick)
     more = None
     if page is not None and recipe is not None:  # first, as it needs the data, which games do not
         more = _extra_attacks(recipe, quick=quick, seed=seed)
     found = play(
         recipe or mechanism or "all mechanisms and systems",
-        questions,
+        games,
         confidence=confidence,
         trials=trials,
         seed=seed,
@@ -86,21 +86,21 @@ def audit(
         raise typer.Exit(1)
 
 
-def _questions(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[Question]:
+def _planned(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[PlannedGame]:
     from fedldp.audit import plans
     from fedldp.audit.efforts import FULL, QUICK
-    from fedldp.audit.mechanisms import questions_of
+    from fedldp.audit.mechanisms import planned_games
     from fedldp.mechanisms import find_mechanism, mechanisms
 
     effort = QUICK if quick else FULL
-    found: list[Question] = []
+    found: list[PlannedGame] = []
     if recipe is None:
         classes = list(mechanisms().values()) if mechanism is None else [find_mechanism(mechanism)]
         for cls in classes:
-            found += questions_of(cls, effort)
+            found += planned_games(cls, effort)
     if mechanism is None:
         configs = plans.representatives() if recipe is None else plans.configs_of(recipe)
-        found += plans.system_questions(configs, effort)
+        found += plans.planned_system_games(configs, effort)
     return found
 
 
