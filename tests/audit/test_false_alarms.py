@@ -11,7 +11,7 @@ from scipy import stats
 from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.games import CoordinateGame, ReportGame
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.randomised_bits import RandomisedBits
@@ -41,7 +41,7 @@ def of_reports(seed: int) -> bool:
         (TwoPoint(0.2), 4, 0.8),
     ][seed % 5]
     game = ReportGame(mechanism=mechanism, size=size, unit="client-round")
-    (shown,) = game.play([0.0], epsilon, SMALL, Keys(seed), CONFIDENCE)
+    (shown,) = game.play([0.0], epsilon, SMALL, AuditKeys(seed), CONFIDENCE)
     return shown.lower > epsilon
 
 
@@ -50,7 +50,7 @@ def of_coordinates(seed: int) -> bool:
     epsilon = mechanism.event(1)
     proven = epsilon.epsilon if hasattr(epsilon, "epsilon") else epsilon.groups[0][0]
     game = CoordinateGame(mechanism=mechanism, size=128)
-    return game.play(proven, SMALL, Keys(seed), CONFIDENCE).lower > proven
+    return game.play(proven, SMALL, AuditKeys(seed), CONFIDENCE).lower > proven
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from fedldp.audit.arrivals import AS_ASSUMED, CLOCKS, NO_WAIT, Clocks, Habits, b
 from fedldp.audit.content_linkage import TrainedValues, content_hits, masked_hits, masked_vectors
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.linkage import linkage, timing
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Estimate, Result, worst
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
@@ -169,18 +169,20 @@ def inside(persistent: float) -> TrainedValues:
 
 
 def test_whole_reports_link_from_round_to_round_by_content() -> None:
-    hits = content_hits(inside(1.0), TwoPoint(8.0), [1, SIZE], trials=100, keys=Keys(0))
+    hits = content_hits(inside(1.0), TwoPoint(8.0), [1, SIZE], trials=100, keys=AuditKeys(0))
     assert hits["across", SIZE] >= 95
     assert hits["within", 1] <= 15  # independent coordinates tell nothing of each other
 
 
 def test_reports_without_a_client_s_own_part_do_not_link() -> None:
-    hits = content_hits(inside(0.0), TwoPoint(8.0), [1, SIZE], trials=120, keys=Keys(0))
+    hits = content_hits(inside(0.0), TwoPoint(8.0), [1, SIZE], trials=120, keys=AuditKeys(0))
     assert max(hits.values()) <= 14  # 3 are expected: a chance of less than 1e-5
 
 
 def test_masked_vectors_link_by_nothing() -> None:
-    hits, trials = masked_hits(inside(1.0), TwoPoint(8.0), [1, 3], clients=5, sums=3, keys=Keys(0))
+    hits, trials = masked_hits(
+        inside(1.0), TwoPoint(8.0), [1, 3], clients=5, sums=3, keys=AuditKeys(0)
+    )
     for game, count in trials.items():
         expected, deviation = count / 5, np.sqrt(count * 0.2 * 0.8)
         assert abs(hits[game] - expected) < 4.5 * deviation
@@ -189,7 +191,7 @@ def test_masked_vectors_link_by_nothing() -> None:
 def test_masked_vectors_are_what_the_protocol_sums() -> None:
     bits = np.random.default_rng(0).integers(0, 2, (5, SIZE))
     setup = SecureSum.of(counts_of_bits(SIZE, 5), 5, None)
-    seen = masked_vectors(setup, 1, bits, Keys(0).draws(5, simulated=False).streams(0, 5))
+    seen = masked_vectors(setup, 1, bits, AuditKeys(0).draws(5, simulated=False).streams(0, 5))
     assert (seen.sum(0) % (1 << setup.bits) == bits.sum(0)).all()
     assert not (seen == bits).all(1).any()
 

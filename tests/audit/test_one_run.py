@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.audit.one_run import best_lower, epsilon_lower, guessed, p_value
 from fedldp.audit.plans import _whole_runs
 from fedldp.core.errors import ConfigError
@@ -103,7 +103,7 @@ def whole(recipe: str, unit: str) -> list[float]:
     import fedldp
 
     (question,) = [q for q in _whole_runs(fedldp.recipe(recipe)) if q.game.unit == unit]
-    return [row.lower for row in question.rows(Keys(0), 0.999, None)]
+    return [row.lower for row in question.rows(AuditKeys(0), 0.999, None)]
 
 
 def test_clients_of_fedavg_are_all_told_apart() -> None:

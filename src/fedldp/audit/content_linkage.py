@@ -35,7 +35,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.audit.arrivals import Floats, Span, pick
 from fedldp.audit.harness import population_of
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism
@@ -190,7 +190,7 @@ def content_hits(
     chunks: Sequence[int],
     *,
     trials: int,
-    keys: Keys,
+    keys: AuditKeys,
 ) -> dict[tuple[Span, int], int]:
     """Play the game with the shuffler's messages; return how often the attack was right.
 
@@ -263,7 +263,7 @@ def masked_hits(
     *,
     clients: int,
     sums: int,
-    keys: Keys,
+    keys: AuditKeys,
 ) -> tuple[dict[tuple[Span, int], int], dict[tuple[Span, int], int]]:
     """Play the game with the masked vectors of secure sums; return hits, and trials.
 
@@ -303,7 +303,7 @@ def masked_hits(
     return hits, trials
 
 
-def _streams(keys: Keys, clients: int, at: int, round: int, purpose: str) -> list[Stream]:
+def _streams(keys: AuditKeys, clients: int, at: int, round: int, purpose: str) -> list[Stream]:
     return keys.draws(clients, "sum", at, round, purpose, simulated=False).streams(0, clients)
 
 

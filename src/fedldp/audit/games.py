@@ -18,7 +18,7 @@ from fedldp.accounting.guarantees import Unit
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Distinguisher, Reports, Score, best, lower_bound, scores
 from fedldp.audit.inputs import Pair, constant_pairs, coordinate_pairs, whole_pairs
-from fedldp.audit.observations import Floats, Keys, needs_simulated, observe
+from fedldp.audit.observations import AuditKeys, Floats, needs_simulated, observe
 from fedldp.mechanisms import Mechanism
 
 BLOCK = 1 << 16
@@ -78,7 +78,7 @@ class ReportGame:
         return f"{self.mechanism!r}/{self.size}/{self.unit}"
 
     def play(
-        self, deltas: list[float], proven: float | None, effort: Effort, keys: Keys,
+        self, deltas: list[float], proven: float | None, effort: Effort, keys: AuditKeys,
         confidence: float, trials: int | None = None,
     ) -> list[LowerBound]:  # fmt: skip
         """Return a bound for each of ``deltas``.
@@ -102,7 +102,7 @@ class ReportGame:
         ]
 
     def choose(
-        self, deltas: list[float], explore: int, count: int, keys: Keys
+        self, deltas: list[float], explore: int, count: int, keys: AuditKeys
     ) -> tuple[Pair, list[tuple[Distinguisher, Distinguisher]]]:
         """Return the pair that promises most at all deltas together, and two events for each."""
         tried = []
@@ -119,7 +119,7 @@ class ReportGame:
         _, pair, found = max(tried, key=lambda each: each[0])
         return pair, found
 
-    def reports(self, pair: Pair, side: int, count: int, keys: Keys, purpose: str) -> Reports:
+    def reports(self, pair: Pair, side: int, count: int, keys: AuditKeys, purpose: str) -> Reports:
         """Return ``count`` trials with one input of a pair, round by round."""
         simulated = needs_simulated(self.mechanism, self.size)
         values = [pair.first, pair.second][side]
@@ -131,7 +131,7 @@ class ReportGame:
         seen = observe(self.mechanism, np.tile(np.array(rounds), (count, 1)), draws)
         return [seen.part(at, None, len(rounds)) for at in range(len(rounds))]
 
-    def _pairs(self, keys: Keys) -> list[Pair]:
+    def _pairs(self, keys: AuditKeys) -> list[Pair]:
         generator = keys.generator(self.label)
         if self.unit == "weight":
             return coordinate_pairs(self.size, generator)
@@ -185,7 +185,7 @@ class CoordinateGame:
         return bits if not rest and (1 <= bits <= 32 or bits in (40, 48, 56)) else None
 
     def play(
-        self, proven: float, effort: Effort, keys: Keys, confidence: float,
+        self, proven: float, effort: Effort, keys: AuditKeys, confidence: float,
         trials: int | None = None,
     ) -> LowerBound:  # fmt: skip
         """Return the bound for one coordinate, at delta 0."""
@@ -210,7 +210,7 @@ class CoordinateGame:
         )
 
     def _choose(
-        self, count: int, keys: Keys
+        self, count: int, keys: AuditKeys
     ) -> tuple[str, tuple[NDArray[Any], NDArray[Any]], tuple[Distinguisher, Distinguisher]]:
         found = []
         for name, first, second in constant_pairs():
@@ -226,7 +226,7 @@ class CoordinateGame:
         return max(found, key=lambda each: each[2][0].promise)
 
     def _codes(
-        self, name: str, side: int, value: NDArray[Any], blocks: int, keys: Keys, purpose: str
+        self, name: str, side: int, value: NDArray[Any], blocks: int, keys: AuditKeys, purpose: str
     ) -> Iterator[NDArray[np.int64]]:
         """Yield what is seen of each coordinate, report by report."""
         draws = keys.draws(blocks, self.label, name, side, purpose, simulated=False)

@@ -29,7 +29,7 @@ from fedldp.audit.content_linkage import (
     train_values,
 )
 from fedldp.audit.efforts import QUICK, Effort
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
@@ -117,7 +117,7 @@ def linkage(
             "linkage: epsilon is a list, and messages with different budgets are told apart; give "
             "one number"
         )
-    inputs, keys = Inputs.of(config, dataset, data_dir), Keys(seed)
+    inputs, keys = Inputs.of(config, dataset, data_dir), AuditKeys(seed)
     mechanism = Bits.of(config, inputs.problem).mechanism
     found = [
         *_by_time(config, delays, effort, keys, tell),
@@ -150,13 +150,13 @@ def timing(
     for name, value, least in (("clients", clients, 2), ("trials", trials, 1)):
         if value < least:
             raise ConfigError(f"{name} = {value}: give {least} or more")
-    found = list(_timing(delays, clients, clocks, span, target, trials, Keys(seed)))
+    found = list(_timing(delays, clients, clocks, span, target, trials, AuditKeys(seed)))
     return tuple(one.result("a shuffler", 1 - (1 - confidence) / len(found)) for one in found)
 
 
 def _timing(
     delays: Delays, clients: int, clocks: Clocks, span: Span, target: Target, trials: int,
-    keys: Keys,
+    keys: AuditKeys,
 ) -> Iterator[_Count]:  # fmt: skip
     generator = keys.generator("timing", delays, clients, clocks, span, target)
     hits = timing_hits(
@@ -170,7 +170,7 @@ def _timing(
 
 
 def _by_time(
-    config: RunConfig, delays: Delays, effort: Effort, keys: Keys, tell: Callable[[str], None]
+    config: RunConfig, delays: Delays, effort: Effort, keys: AuditKeys, tell: Callable[[str], None]
 ) -> Iterator[_Count]:
     clients = config.round_size
     trials = max(
@@ -214,7 +214,7 @@ def content(
     for chunk in chunks:
         if not 1 <= chunk <= size:
             raise ConfigError(f"chunk = {chunk}: the model has {size} weights; give 1 to {size}")
-    found = list(_content(delays, mechanism, trained, chunks, trials, Keys(seed)))
+    found = list(_content(delays, mechanism, trained, chunks, trials, AuditKeys(seed)))
     return tuple(one.result(config.name(), 1 - (1 - confidence) / len(found)) for one in found)
 
 
@@ -224,7 +224,7 @@ def _content(
     trained: TrainedValues,
     chunks: Sequence[int],
     trials: int,
-    keys: Keys,
+    keys: AuditKeys,
 ) -> Iterator[_Count]:
     hits = content_hits(trained, mechanism, chunks, trials=trials, keys=keys)
     for (span, chunk), right in hits.items():
@@ -253,7 +253,7 @@ def _by_content(
     delays: Delays,
     mechanism: BitMechanism,
     effort: Effort,
-    keys: Keys,
+    keys: AuditKeys,
     tell: Callable[[str], None],
 ) -> Iterator[_Count]:
     tell("linkage by content: training clients, and shadow clients")

@@ -9,7 +9,7 @@ from fedldp.accounting.accountants import coordinate_of, is_alike, is_pure, on_s
 from fedldp.accounting.guarantees import HOUSE, Unit, proven_epsilon
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.games import BLOCK, CoordinateGame, ReportGame
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.audit.playing import play
 from fedldp.audit.results import Audit, Estimate, Result, note_of, verdict_of
 from fedldp.core.errors import ConfigError, FedldpError
@@ -52,7 +52,7 @@ class PlannedMechanismGame:
         unit = "coordinates" if isinstance(game, CoordinateGame) else game.unit
         return f"{game.mechanism!r}, d = {game.size}, {unit}"
 
-    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Result]:
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield a row for each of ``deltas``."""
         game, effort = self.game, self.effort
         if isinstance(game, CoordinateGame):

@@ -39,7 +39,7 @@ class Draws:
 
 
 @dataclass(frozen=True)
-class Keys:
+class AuditKeys:
     """Where an audit's keystreams come from: the same for the same seed and labels."""
 
     seed: int

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from fedldp.audit.bounds import check_confidence
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Audit, Result
 from fedldp.core.errors import ConfigError
 
@@ -29,7 +29,7 @@ class PlannedGame(Protocol):
         """What is played, for a line of progress."""
         ...
 
-    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Result]:
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield the rows."""
         ...
 
@@ -61,7 +61,7 @@ def play(
     """
     check_arguments(confidence, trials)
     each = 1 - (1 - confidence) / max(1, sum(planned.bounds for planned in games))
-    answer = partial(_rows, keys=Keys(seed), confidence=each, trials=trials)
+    answer = partial(_rows, keys=AuditKeys(seed), confidence=each, trials=trials)
     workers = min(workers, len(games))
     pool = (
         nullcontext()
@@ -91,7 +91,9 @@ def check_arguments(confidence: float, trials: int | None) -> None:
         raise ConfigError(f"trials = {trials}: give 1 or more")
 
 
-def _rows(planned: PlannedGame, keys: Keys, confidence: float, trials: int | None) -> list[Result]:
+def _rows(
+    planned: PlannedGame, keys: AuditKeys, confidence: float, trials: int | None
+) -> list[Result]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mechanism's own, of overflows: no refusals
         return list(planned.rows(keys, confidence, trials))

@@ -18,7 +18,7 @@ from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Distinguisher, best, lower_bound
 from fedldp.audit.games import LowerBound
 from fedldp.audit.harness import AttackedClient
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.parts.tensors import one_thread
 from fedldp.systems import whose_word
@@ -93,7 +93,7 @@ class SystemGame:
         return pairs(self.swap, shape, updates=self.attacked.takes_updates, lengths=once)
 
     def play(
-        self, deltas: Sequence[float], explore: int, count: int, keys: Keys, confidence: float
+        self, deltas: Sequence[float], explore: int, count: int, keys: AuditKeys, confidence: float
     ) -> list[LowerBound]:
         """Return a bound for each of ``deltas``, from ``count`` fresh trials of each input.
 
@@ -121,7 +121,7 @@ class SystemGame:
         return found
 
     def choose(
-        self, deltas: Sequence[float], explore: int, count: int, keys: Keys
+        self, deltas: Sequence[float], explore: int, count: int, keys: AuditKeys
     ) -> tuple[Pair, list[tuple[Distinguisher, Distinguisher]]]:
         """Return the pair that promises most, and two events of it for each delta."""
         tried = []
@@ -138,7 +138,9 @@ class SystemGame:
         _, pair, events = max(tried, key=lambda each: each[0])
         return pair, events
 
-    def observe(self, pair: Pair, side: int, count: int, keys: Keys, purpose: str) -> Transcript:
+    def observe(
+        self, pair: Pair, side: int, count: int, keys: AuditKeys, purpose: str
+    ) -> Transcript:
         """Return what is seen in ``count`` trials with one input of a pair."""
         draws = keys.draws(count, self.label, pair.name, side, purpose, simulated=True)
         return self.view.observe((pair.first, pair.second)[side], pair, draws)
@@ -215,7 +217,7 @@ class PlannedSystemGame:
         """Whether so few trials could show that a figure is wrong."""
         return bool(self.figures) and min(self.figures) <= math.log(self.effort.system_most / _RARE)
 
-    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Result]:
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield a row for each of ``deltas``."""
         game, count = self.game, trials or self.trials()
         by = whose_word(game.config)

@@ -15,7 +15,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.audit.adversary_views import AdversaryView
 from fedldp.audit.canaries import Canary
 from fedldp.audit.harness import RUN, AttackedClient
-from fedldp.audit.observations import Keys
+from fedldp.audit.observations import AuditKeys
 from fedldp.audit.one_run import best_lower
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.client.keys import TrialKeys
@@ -53,7 +53,7 @@ class WholeRun:
             return self.config.num_clients
         return int(np.prod(self.problem.input_shape))
 
-    def play(self, keys: Keys) -> tuple[Floats, NDArray[np.bool_]]:
+    def play(self, keys: AuditKeys) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the adversary's score of every canary, and the coins."""
         label = f"{self.config.model_dump_json(exclude={'seed'})}/{self.unit}/one run"
         coins = keys.generator(label, "coins").random(self.canaries) < 0.5
@@ -161,7 +161,7 @@ class PlannedWholeRun:
         game = self.game
         return f"{game.config.name()} ({self.setting}), {game.unit}, one run"
 
-    def rows(self, keys: Keys, confidence: float, trials: int | None) -> Iterator[Result]:
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Play, and yield the row; the number of trials is that of the canaries."""
         scores, coins = self.game.play(keys)
         lower, how = best_lower(scores, coins, delta=self.delta, confidence=confidence)
