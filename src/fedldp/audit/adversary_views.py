@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Adversary
-from fedldp.audit.canaries import Canary, Pair
+from fedldp.audit.canaries import Canary, CanaryPair
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import Draws
 from fedldp.client.keys import TrialKeys
@@ -117,9 +117,11 @@ class AdversaryView:
     _labels: dict[int, int] = field(default_factory=dict, init=False)
     _others: dict[int, AttackedClient] = field(default_factory=dict, init=False)
     _states: dict[int, State] = field(default_factory=dict, init=False)
-    _places: dict[int, tuple[Pair, NDArray[np.int64]]] = field(default_factory=dict, init=False)
+    _places: dict[int, tuple[CanaryPair, NDArray[np.int64]]] = field(
+        default_factory=dict, init=False
+    )
 
-    def observe(self, canary: Canary, pair: Pair, draws: Draws) -> Transcript:
+    def observe(self, canary: Canary, pair: CanaryPair, draws: Draws) -> Transcript:
         """Return what is seen of trials with one canary of a pair, each with a key of its own."""
         directions = [
             self._direction(pair, round) for round in self.rounds for _ in range(self.asked)
@@ -139,7 +141,7 @@ class AdversaryView:
             same=np.array(same),
         )
 
-    def _places_of(self, pair: Pair) -> NDArray[np.int64]:
+    def _places_of(self, pair: CanaryPair) -> NDArray[np.int64]:
         """Return which coordinates are kept: of a large model those that differ most in trials."""
         size = self.attacked.first.weights.size
         if size <= MOST_VALUES:
@@ -154,7 +156,7 @@ class AdversaryView:
             self._places[id(pair)] = pair, np.sort(order[:MOST_VALUES])
         return self._places[id(pair)][1]
 
-    def _direction(self, pair: Pair, round: int) -> NDArray[np.float64] | None:
+    def _direction(self, pair: CanaryPair, round: int) -> NDArray[np.float64] | None:
         """Return the difference of the updates that were swapped, as far as it is known."""
         attacked = self.attacked
         if attacked.trains_once or (pair.first.change and pair.second.change):

@@ -45,7 +45,7 @@ class Canary:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class CanaryPair:
     """Two neighbouring canaries; ``name`` says in words what was swapped."""
 
     name: str
@@ -86,7 +86,7 @@ class Shape:
         return found.reshape(self.input_shape)
 
 
-def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[Pair]:
+def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[CanaryPair]:
     """Return the pairs of a game.
 
     Args:
@@ -102,7 +102,7 @@ def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[Pai
         if lengths and shape.count > 1:
             one = Shape(input_shape=shape.input_shape, num_classes=shape.num_classes, count=1)
             found.append(
-                Pair(
+                CanaryPair(
                     f"client swapped: {shape.count} examples against one of the same",
                     Canary(shape.examples(shape.lit(), 0)),
                     Canary(one.examples(shape.lit(), 0)),
@@ -112,7 +112,7 @@ def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[Pai
     return list(_records(shape, swap))
 
 
-def _clients(shape: Shape) -> Iterator[Pair]:
+def _clients(shape: Shape) -> Iterator[CanaryPair]:
     last = shape.num_classes - 1
     upper, lower = shape.half(upper=True), shape.half(upper=False)
     told = (
@@ -123,14 +123,14 @@ def _clients(shape: Shape) -> Iterator[Pair]:
         ("one half of {far:g} against the other, labels 0", FAR * upper, 0, FAR * lower, 0),
     )
     for text, x, a, y, b in told:
-        yield Pair(
+        yield CanaryPair(
             "client swapped: " + text.format(last=last, far=FAR),
             Canary(shape.examples(x, a)),
             Canary(shape.examples(y, b)),
         )
 
 
-def _records(shape: Shape, swap: Swap) -> Iterator[Pair]:
+def _records(shape: Shape, swap: Swap) -> Iterator[CanaryPair]:
     """Yield pairs in which the first example alone differs; the others are half lit."""
     last = shape.num_classes - 1
     lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
@@ -150,7 +150,7 @@ def _records(shape: Shape, swap: Swap) -> Iterator[Pair]:
         )
         head = "features of a record swapped: "
     for text, x, a, y, b in told:
-        yield Pair(head + text, _with_first(shape, x, a), _with_first(shape, y, b))
+        yield CanaryPair(head + text, _with_first(shape, x, a), _with_first(shape, y, b))
 
 
 def _with_first(shape: Shape, features: Features, label: int) -> Canary:
@@ -159,7 +159,7 @@ def _with_first(shape: Shape, features: Features, label: int) -> Canary:
     return Canary(found)
 
 
-def _updates(shape: Shape) -> Iterator[Pair]:
+def _updates(shape: Shape) -> Iterator[CanaryPair]:
     examples = shape.examples(shape.lit(), 0)
 
     def canary(change: Change) -> Canary:
@@ -184,12 +184,12 @@ def _updates(shape: Shape) -> Iterator[Pair]:
         return np.full(size, np.nan)
 
     name = "client swapped, by its update: "
-    yield Pair(name + "opposite corners", canary(up), canary(down))
-    yield Pair(name + "opposite ends of one coordinate", canary(one_up), canary(one_down))
-    yield Pair(
+    yield CanaryPair(name + "opposite corners", canary(up), canary(down))
+    yield CanaryPair(name + "opposite ends of one coordinate", canary(one_up), canary(one_down))
+    yield CanaryPair(
         name + "a corner in every round, against corners in turn", canary(up), canary(turning)
     )
-    yield Pair(name + "training gives NaN, against a corner", canary(nothing), canary(up))
+    yield CanaryPair(name + "training gives NaN, against a corner", canary(nothing), canary(up))
 
 
 def _first(size: int, value: float) -> Floats:
@@ -198,7 +198,7 @@ def _first(size: int, value: float) -> Floats:
     return found
 
 
-def _weights(shape: Shape) -> Iterator[Pair]:
+def _weights(shape: Shape) -> Iterator[CanaryPair]:
     examples = shape.examples(shape.lit(), 0)
 
     def changing(others: float, own: float) -> Change:
@@ -210,7 +210,7 @@ def _weights(shape: Shape) -> Iterator[Pair]:
         return change
 
     for text, others in (("at 0", 0.0), ("at an end", LARGE)):
-        yield Pair(
+        yield CanaryPair(
             f"one weight of the update swapped, from end to end, the others {text}",
             Canary(examples, changing(others, LARGE)),
             Canary(examples, changing(others, -LARGE)),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.guarantees import Unit
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Distinguisher, Reports, Score, best, lower_bound, scores
-from fedldp.audit.inputs import Pair, constant_pairs, coordinate_pairs, whole_pairs
+from fedldp.audit.inputs import InputPair, constant_pairs, coordinate_pairs, whole_pairs
 from fedldp.audit.observations import AuditKeys, Floats, needs_simulated, observe
 from fedldp.mechanisms import Mechanism
 
@@ -103,7 +103,7 @@ class ReportGame:
 
     def choose(
         self, deltas: list[float], explore: int, count: int, keys: AuditKeys
-    ) -> tuple[Pair, list[tuple[Distinguisher, Distinguisher]]]:
+    ) -> tuple[InputPair, list[tuple[Distinguisher, Distinguisher]]]:
         """Return the pair that promises most at all deltas together, and two events for each."""
         tried = []
         for pair in self._pairs(keys):
@@ -119,7 +119,9 @@ class ReportGame:
         _, pair, found = max(tried, key=lambda each: each[0])
         return pair, found
 
-    def reports(self, pair: Pair, side: int, count: int, keys: AuditKeys, purpose: str) -> Reports:
+    def reports(
+        self, pair: InputPair, side: int, count: int, keys: AuditKeys, purpose: str
+    ) -> Reports:
         """Return ``count`` trials with one input of a pair, round by round."""
         simulated = needs_simulated(self.mechanism, self.size)
         values = [pair.first, pair.second][side]
@@ -131,7 +133,7 @@ class ReportGame:
         seen = observe(self.mechanism, np.tile(np.array(rounds), (count, 1)), draws)
         return [seen.part(at, None, len(rounds)) for at in range(len(rounds))]
 
-    def _pairs(self, keys: AuditKeys) -> list[Pair]:
+    def _pairs(self, keys: AuditKeys) -> list[InputPair]:
         generator = keys.generator(self.label)
         if self.unit == "weight":
             return coordinate_pairs(self.size, generator)
@@ -142,7 +144,7 @@ class ReportGame:
     def _shown(
         self,
         events: tuple[Distinguisher, Distinguisher],
-        pair: Pair,
+        pair: InputPair,
         sides: list[Reports],
         delta: float,
         confidence: float,

@@ -2,9 +2,9 @@
 
 Everything between the question's bytes and the answer's is what a deployment runs: policy, turns,
 ledger, store, training, encoder, packing. Two things differ, and neither gives the adversary less.
-AuditKeys come from the audit's seed, so that it can be repeated, but streams are of a deployment's kind
-where the mechanism takes them. And where training draws nothing but the order of examples, it is
-done once for each canary and question: whoever knows that order sees no less.
+The client's keys come from the audit's seed, so that a game can be repeated, but its streams are of
+a deployment's kind where the mechanism takes them. And where training draws nothing but the order
+of examples, it is done once for each canary and question: whoever knows that order sees no less.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ FAR = 1e3
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class InputPair:
     """Two neighbouring inputs, each of shape (d,), float32 or float64."""
 
     name: str
@@ -28,26 +28,28 @@ class Pair:
     second: NDArray[Any]
 
 
-def whole_pairs(mechanism: Mechanism, size: int, generator: np.random.Generator) -> list[Pair]:
+def whole_pairs(mechanism: Mechanism, size: int, generator: np.random.Generator) -> list[InputPair]:
     """Return pairs that differ in a client's whole input, of ``size`` coordinates."""
     ones, one, zeros = np.ones(size), np.eye(1, size)[0], np.zeros(size)
     pairs = [
-        Pair("opposite corners", ones, -ones),
-        Pair("zero against a corner", zeros, ones),
-        Pair("far outside, opposite", FAR * ones, -FAR * ones),
-        Pair("zero against the largest float32", *_single(zeros, LARGEST_SINGLE * ones)),
-        Pair("zero against the largest float64", zeros, LARGEST_DOUBLE * ones),
-        Pair("random", *generator.uniform(-1.4, 1.4, (2, size))),
+        InputPair("opposite corners", ones, -ones),
+        InputPair("zero against a corner", zeros, ones),
+        InputPair("far outside, opposite", FAR * ones, -FAR * ones),
+        InputPair("zero against the largest float32", *_single(zeros, LARGEST_SINGLE * ones)),
+        InputPair("zero against the largest float64", zeros, LARGEST_DOUBLE * ones),
+        InputPair("random", *generator.uniform(-1.4, 1.4, (2, size))),
     ]
     if size > 1:
         pairs += [
-            Pair("opposite ends of one coordinate", one, -one),
-            Pair("a corner against an alternating one", ones, ones * (-1.0) ** np.arange(size)),
+            InputPair("opposite ends of one coordinate", one, -one),
+            InputPair(
+                "a corner against an alternating one", ones, ones * (-1.0) ** np.arange(size)
+            ),
         ]
     return pairs + list(_not_numbers(mechanism, ones))
 
 
-def coordinate_pairs(size: int, generator: np.random.Generator) -> list[Pair]:
+def coordinate_pairs(size: int, generator: np.random.Generator) -> list[InputPair]:
     """Return pairs that differ in one coordinate, of ``size``."""
     others = {
         "ones": np.ones(size),
@@ -60,7 +62,7 @@ def coordinate_pairs(size: int, generator: np.random.Generator) -> list[Pair]:
     ]
     pairs.append(_changed("one coordinate far outside, the others ones", others["ones"], 1.0, FAR))
     far = _changed("one coordinate of the largest float32", others["ones"], 1.0, LARGEST_SINGLE)
-    pairs.append(Pair(far.name, *_single(far.first, far.second)))
+    pairs.append(InputPair(far.name, *_single(far.first, far.second)))
     return pairs
 
 
@@ -81,13 +83,13 @@ def _single(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[Any], ND
     return first.astype(np.float32), second.astype(np.float32)
 
 
-def _changed(name: str, base: NDArray[Any], first: float, second: float) -> Pair:
-    pair = Pair(name, base.copy(), base.copy())
+def _changed(name: str, base: NDArray[Any], first: float, second: float) -> InputPair:
+    pair = InputPair(name, base.copy(), base.copy())
     pair.first[0], pair.second[0] = first, second
     return pair
 
 
-def _not_numbers(mechanism: Mechanism, ones: NDArray[Any]) -> Iterator[Pair]:
+def _not_numbers(mechanism: Mechanism, ones: NDArray[Any]) -> Iterator[InputPair]:
     """Yield pairs with NaN or infinity for a mechanism that takes them: refusing is its duty."""
     for name, value in (("NaN", np.nan), ("infinity", np.inf)):
         wrong = ones * value
@@ -97,4 +99,4 @@ def _not_numbers(mechanism: Mechanism, ones: NDArray[Any]) -> Iterator[Pair]:
             continue  # an encoder never gives it one: it puts a public vector in its place
         except Exception:  # it is seen in the game
             pass
-        yield Pair(f"{name} against a corner", wrong, ones)
+        yield InputPair(f"{name} against a corner", wrong, ones)

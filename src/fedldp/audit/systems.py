@@ -12,7 +12,7 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.adversary_views import AdversaryView, Transcript
-from fedldp.audit.canaries import Pair, Shape, Swap, pairs
+from fedldp.audit.canaries import CanaryPair, Shape, Swap, pairs
 from fedldp.audit.distinguishers import scores
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Distinguisher, best, lower_bound
@@ -82,7 +82,7 @@ class SystemGame:
         found += [f"all that the server tells times {self.factor:g}"] if self.factor != 1 else []
         return "".join(f", {each}" for each in found)
 
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[CanaryPair]:
         """Return the pairs of inputs that are tried."""
         shape = Shape(
             input_shape=self.problem.input_shape,
@@ -122,7 +122,7 @@ class SystemGame:
 
     def choose(
         self, deltas: Sequence[float], explore: int, count: int, keys: AuditKeys
-    ) -> tuple[Pair, list[tuple[Distinguisher, Distinguisher]]]:
+    ) -> tuple[CanaryPair, list[tuple[Distinguisher, Distinguisher]]]:
         """Return the pair that promises most, and two events of it for each delta."""
         tried = []
         for pair in self.pairs():
@@ -139,7 +139,7 @@ class SystemGame:
         return pair, events
 
     def observe(
-        self, pair: Pair, side: int, count: int, keys: AuditKeys, purpose: str
+        self, pair: CanaryPair, side: int, count: int, keys: AuditKeys, purpose: str
     ) -> Transcript:
         """Return what is seen in ``count`` trials with one input of a pair."""
         draws = keys.draws(count, self.label, pair.name, side, purpose, simulated=True)
