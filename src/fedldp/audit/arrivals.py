@@ -32,9 +32,9 @@ from fedldp.algorithms.settings import Delays
 from fedldp.transport.schedule import agree_delay, draw_schedule
 
 Floats = NDArray[np.float64]
-Attack = Literal["ranks", "law", "windows", "ticks"]
+TimingAttack = Literal["ranks", "law", "windows", "ticks"]
 Span = Literal["within", "across"]
-Target = Literal["any", "slowest"]
+TargetClient = Literal["any", "slowest"]
 
 _LAW = 4096
 """Clients that stand for the law of windows."""
@@ -63,9 +63,9 @@ class Clocks:
     jitter_seconds: float = 0.0
 
     @property
-    def attacks(self) -> tuple[Attack, ...]:
+    def attacks(self) -> tuple[TimingAttack, ...]:
         """Those that are tried."""
-        known: tuple[Attack, ...] = ("ranks", "law", "windows")
+        known: tuple[TimingAttack, ...] = ("ranks", "law", "windows")
         return (*known, "ticks") if self.tick_seconds else known
 
 
@@ -194,10 +194,10 @@ def timing_hits(
     clocks: Clocks,
     *,
     span: Span,
-    target: Target,
+    target: TargetClient,
     trials: int,
     generator: np.random.Generator,
-) -> dict[Attack, int]:
+) -> dict[TimingAttack, int]:
     """Play the game; return how often each attack was right.
 
     Every trial has clients, clocks and rounds of its own, so trials are independent.
@@ -213,7 +213,7 @@ def timing_hits(
     """
     known = Habits.draw(delays, clocks, _LAW, generator)
     law = [draw_windows(delays, clocks, known, generator) for _ in range(2)]
-    hits: dict[Attack, int] = dict.fromkeys(clocks.attacks, 0)
+    hits: dict[TimingAttack, int] = dict.fromkeys(clocks.attacks, 0)
     for _ in range(trials):
         habits = Habits.draw(delays, clocks, clients, generator)
         first = draw_windows(delays, clocks, habits, generator)

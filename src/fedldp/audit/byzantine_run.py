@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.forged_reports import FACTOR, Attack, Forged, Forger, against, forging
+from fedldp.audit.forged_reports import FACTOR, Forged, Forger, Lie, against, forging
 from fedldp.audit.harness import RUN, population_of
 from fedldp.client.keys import SimulationKeys
 from fedldp.client.runtime import ClientRuntime
@@ -44,7 +44,7 @@ from fedldp.wire import Broadcast, Report, Sensitive
 
 
 def accuracy_of(
-    config: RunConfig, inputs: Inputs, attack: Attack | None, liars: Sequence[int]
+    config: RunConfig, inputs: Inputs, attack: Lie | None, liars: Sequence[int]
 ) -> tuple[float, str]:
     """Run a configuration in which some lie; return the accuracy, and why it stopped early."""
     settled = config.settled(draws_of_seed(config.seed))
@@ -65,7 +65,7 @@ class _ByzantineRun:
     """Clients of a run of whom some lie, and its server."""
 
     population: Population
-    attack: Attack | None
+    attack: Lie | None
     liars: frozenset[int]
     server: ServerSide
     ledger: MemoryLedger = field(default_factory=MemoryLedger)

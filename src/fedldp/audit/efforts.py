@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedldp.audit.forged_reports import Attack
+    from fedldp.audit.forged_reports import Lie
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Effort:
     sum_clients: int
     sum_repeats: int
     lying_shares: tuple[float, ...]
-    lying_attacks: tuple[Attack, ...]
+    lying_attacks: tuple[Lie, ...]
     lying_seeds: int
     lying_rounds: int
     attack_examples: int

@@ -22,7 +22,7 @@ from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.observations import Floats, Observations
 from fedldp.mechanisms import Mechanism
 
-Reports = Sequence[Observations]
+ObservedRounds = Sequence[Observations]
 """What is seen of one input in one or more rounds."""
 Score = Callable[[Any], Floats]
 """A number for each of some trials; of one trial it depends on that trial alone."""
@@ -151,7 +151,7 @@ def _promise(
     return guess
 
 
-def scores(first: Reports, second: Reports, *, inputs: Sequence[NDArray[Any]],
+def scores(first: ObservedRounds, second: ObservedRounds, *, inputs: Sequence[NDArray[Any]],
            learned: bool) -> Iterator[tuple[str, Score]]:  # fmt: skip
     """Yield scores that may tell two inputs apart, fitted on some trials.
 
@@ -175,29 +175,31 @@ def scores(first: Reports, second: Reports, *, inputs: Sequence[NDArray[Any]],
         yield "logistic regression on bits and estimates", _classifier(first, second)
 
 
-def _lengths(reports: Reports) -> Floats:
+def _lengths(reports: ObservedRounds) -> Floats:
     total: Floats = np.sum([seen.lengths for seen in reports], axis=0, dtype=np.float64)
     return total
 
 
-def _length_keys(reports: Reports) -> list[Any]:
+def _length_keys(reports: ObservedRounds) -> list[Any]:
     return list(zip(*(seen.lengths.tolist() for seen in reports), strict=True))
 
 
-def _whole_keys(reports: Reports) -> list[Any]:
+def _whole_keys(reports: ObservedRounds) -> list[Any]:
     return list(zip(*(seen.whole for seen in reports), strict=True))
 
 
-def _distinct(first: Reports, second: Reports) -> int:
+def _distinct(first: ObservedRounds, second: ObservedRounds) -> int:
     return len({*_whole_keys(first), *_whole_keys(second)})
 
 
-def _equal(reports: Reports) -> Floats:
+def _equal(reports: ObservedRounds) -> Floats:
     keys = _whole_keys(reports)
     return np.array([len(set(key)) == 1 for key in keys], np.float64)
 
 
-def _histogram(keys: Callable[[Reports], list[Any]], first: Reports, second: Reports) -> Score:
+def _histogram(
+    keys: Callable[[ObservedRounds], list[Any]], first: ObservedRounds, second: ObservedRounds
+) -> Score:
     """Return the log-ratio of how often each outcome was seen; of one never seen, 0."""
     a, b = Counter(keys(first)), Counter(keys(second))
     ratio = {key: math.log((a[key] + 0.5) / (b[key] + 0.5)) for key in {*a, *b}}
@@ -205,7 +207,7 @@ def _histogram(keys: Callable[[Reports], list[Any]], first: Reports, second: Rep
 
 
 def _log_ratio(mechanism: Any, inputs: Sequence[NDArray[Any]]) -> Score:
-    def score(reports: Reports) -> Floats:
+    def score(reports: ObservedRounds) -> Floats:
         seen = reports[-1]
         found = np.zeros(len(seen))
         came = seen.lengths >= 0
@@ -245,7 +247,7 @@ def _as_bounded(mechanism: Mechanism, values: NDArray[Any]) -> Floats:
     return np.clip(np.nan_to_num(bounded.astype(np.float64)), -1e9, 1e9)
 
 
-def _classifier(first: Reports, second: Reports) -> Score:
+def _classifier(first: ObservedRounds, second: ObservedRounds) -> Score:
     """Return what a logistic regression, trained on these trials, makes of others."""
     from sklearn.linear_model import LogisticRegression
 
@@ -260,14 +262,14 @@ def _classifier(first: Reports, second: Reports) -> Score:
         warnings.simplefilter("ignore")  # where it has not converged, it is a weaker test
         model.fit(features / scale, labels)
 
-    def score(reports: Reports) -> Floats:
+    def score(reports: ObservedRounds) -> Floats:
         found: Floats = model.decision_function(_features(reports, widths) / scale)
         return found
 
     return score
 
 
-def _features(reports: Reports, widths: Sequence[int]) -> Floats:
+def _features(reports: ObservedRounds, widths: Sequence[int]) -> Floats:
     columns = []
     for seen, width in zip(reports, widths, strict=True):
         rows = np.zeros((len(seen), width), np.uint8)

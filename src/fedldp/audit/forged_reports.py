@@ -35,7 +35,7 @@ from fedldp.parts.sides import Encoder, Sender, Senders, Update
 from fedldp.parts.summed_client import Answer
 from fedldp.wire import Broadcast, Report, Reports, Sensitive
 
-Attack = Literal["report", "random", "update", "labels"]
+Lie = Literal["report", "random", "update", "labels"]
 """``report``: a forged one, against the true update. ``random``: a forged one, any way. ``update``:
 an honest report of an update that is turned round and made ``FACTOR`` times as long. ``labels``:
 all is honest but the labels, each of which is the next class."""

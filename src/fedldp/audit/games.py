@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Unit
 from fedldp.audit.efforts import Effort
-from fedldp.audit.events import Distinguisher, Reports, Score, best, lower_bound, scores
+from fedldp.audit.events import Distinguisher, ObservedRounds, Score, best, lower_bound, scores
 from fedldp.audit.inputs import InputPair, constant_pairs, coordinate_pairs, whole_pairs
 from fedldp.audit.observations import AuditKeys, Floats, needs_simulated, observe
 from fedldp.mechanisms import Mechanism
@@ -121,7 +121,7 @@ class ReportGame:
 
     def reports(
         self, pair: InputPair, side: int, count: int, keys: AuditKeys, purpose: str
-    ) -> Reports:
+    ) -> ObservedRounds:
         """Return ``count`` trials with one input of a pair, round by round."""
         simulated = needs_simulated(self.mechanism, self.size)
         values = [pair.first, pair.second][side]
@@ -145,7 +145,7 @@ class ReportGame:
         self,
         events: tuple[Distinguisher, Distinguisher],
         pair: InputPair,
-        sides: list[Reports],
+        sides: list[ObservedRounds],
         delta: float,
         confidence: float,
         count: int,

@@ -19,7 +19,7 @@ from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delays
-from fedldp.audit.arrivals import CLOCKS, Clocks, Span, Target, timing_hits
+from fedldp.audit.arrivals import CLOCKS, Clocks, Span, TargetClient, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
 from fedldp.audit.content_linkage import (
     Bits,
@@ -134,7 +134,7 @@ def timing(
     clocks: Clocks,
     *,
     span: Span = "within",
-    target: Target = "any",
+    target: TargetClient = "any",
     trials: int = QUICK.timing_trials,
     confidence: float = 0.999,
     seed: int = 0,
@@ -155,7 +155,7 @@ def timing(
 
 
 def _timing(
-    delays: Delays, clients: int, clocks: Clocks, span: Span, target: Target, trials: int,
+    delays: Delays, clients: int, clocks: Clocks, span: Span, target: TargetClient, trials: int,
     keys: AuditKeys,
 ) -> Iterator[_Count]:  # fmt: skip
     generator = keys.generator("timing", delays, clients, clocks, span, target)
@@ -177,7 +177,7 @@ def _by_time(
         effort.timing_trials // 10,
         min(effort.timing_trials, effort.timing_trials * _MANY // clients),
     )
-    games: list[tuple[Clocks, Span, Target]] = [
+    games: list[tuple[Clocks, Span, TargetClient]] = [
         (clocks, span, "any") for clocks in CLOCKS for span in _SPANS
     ]
     if delays.prediction_error:
