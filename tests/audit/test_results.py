@@ -1,0 +1,106 @@
+"""The result of every game and attack: its JSON has the keys that people read, in their order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fedldp.audit.results import (
+    Audit,
+    Estimate,
+    Game,
+    Measure,
+    Result,
+    Verdict,
+    verdict_of_attack,
+    worst,
+)
+
+EPSILON = "size unit adversary neighbours delta claimed"
+REST = "proven lower confidence trials attack verdict note stated_by stated"
+ATTACK = (
+    "kind name against setting measure result baseline succeeds tpr_at positives negatives roc "
+    "more note"
+)
+KEYS: dict[Game, tuple[Measure, str]] = {
+    "mechanism": ("epsilon", f"mechanism {EPSILON} {REST}"),
+    "system": ("epsilon", f"system setting {EPSILON} claim_unit {REST}"),
+    "linkage": (
+        "links",
+        "channel span evidence attack clocks target clients delay_seconds chunk guessing hits "
+        "trials low high confidence verdict advantage",
+    ),
+    "poisoning": ("accuracy", "system attack share liars clients seed accuracy lost stopped"),
+    "influence": ("influence", "system clients most norm amplification"),
+    "membership": ("AUC", ATTACK),
+    "inversion": ("error", ATTACK),
+    "property": ("AUC", ATTACK),
+}
+OWN: dict[Game, dict[str, Any]] = {
+    "linkage": {
+        "channel": "shuffler", "span": "within", "evidence": "time", "clocks": "", "target": "any",
+        "clients": 4, "delay_seconds": 1.0, "chunk": 1, "hits": 3,
+    },
+    "poisoning": {"share": 0.1, "liars": 1, "clients": 4, "seed": 0, "lost": 0.5, "rounds": 2},
+    "influence": {"clients": 4, "norm": 2.0, "amplification": None},
+    "property": {"accuracy": Estimate.exact(0.5)},
+}  # fmt: skip
+
+
+def result(game: Game, **changes: Any) -> Result:
+    told: dict[str, Any] = {
+        "subject": "it", "game": game, "attack": "all", "measure": KEYS[game][0],
+        "measured": Estimate(value=0.75, low=0.5, high=1.0), "figures": OWN.get(game, {}),
+    }  # fmt: skip
+    return Result(**told | changes)
+
+
+@pytest.mark.parametrize("game", KEYS)
+def test_the_keys_of_json_are_a_contract(game: Game) -> None:
+    found = result(game).as_json()
+    assert list(found) == KEYS[game][1].split()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_a_bound_has_no_upper_end_and_a_figure_of_ones_own_is_stated() -> None:
+    bound = result("system", measured=Estimate.at_least(0.5), proven=1.0, stated_by="mine:Mine")
+    found = bound.as_json()
+    assert (bound.lower, found["lower"]) == (0.5, 0.5)
+    assert (found["proven"], found["stated"], found["stated_by"]) == (None, 1.0, "mine:Mine")
+    assert result("system", proven=1.0).as_json()["proven"] == 1.0
+
+
+def test_an_advantage_is_over_guessing() -> None:
+    found = result("linkage", baseline=0.25, verdict="linked")
+    assert (found.advantage, found.as_json()["advantage"], found.succeeds) == (0.5, 0.5, True)
+    nothing = result("membership", measured=None, baseline=0.5)
+    assert (nothing.advantage, nothing.lower, nothing.succeeds) == (0.0, 0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("measure", "measured", "verdict"),
+    [
+        ("AUC", Estimate(value=0.6, low=0.51, high=0.7), "succeeds"),
+        ("AUC", Estimate(value=0.6, low=0.5, high=0.7), "fails"),
+        ("error", Estimate(value=0.4, low=0.3, high=0.49), "succeeds"),
+        ("error", Estimate(value=0.4, low=0.3, high=0.5), "fails"),
+        ("AUC", None, "fails"),
+    ],
+)
+def test_an_attack_succeeds_by_its_whole_interval(
+    measure: Measure, measured: Estimate | None, verdict: Verdict
+) -> None:
+    assert verdict_of_attack(measure, measured, 0.5) == verdict
+
+
+def test_an_audit_has_the_worst_verdict_of_its_rows() -> None:
+    verdicts: tuple[Verdict, ...] = ("ok", "claim-broken", "bug")
+    rows = [result("mechanism", verdict=verdict) for verdict in verdicts]
+    assert [worst(rows[: n + 1]) for n in range(3)] == ["ok", "claim-broken", "bug"]
+    audit = Audit(subject="it", seed=1, confidence=0.9, rows=(*rows, result("influence")))
+    assert [row.game for row in audit.of("influence")] == ["influence"]
+    keys = ["subject", "verdict", "confidence", "seed", "rows"]
+    assert list(audit.as_json()) == keys
+    assert worst([]) == "ok"
