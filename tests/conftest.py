@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests in several processes, and theirs, share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when numpy and torch are imported
@@ -26,7 +27,7 @@ import samples
 import torch
 import typer
 
-from fedldp import cli
+from fedldp import cli, models
 
 pytest.register_assert_rewrite("documents", "folders")
 
@@ -47,6 +48,27 @@ def nothing_is_synced() -> Iterator[None]:
     """Tests kill processes, never the machine: what a process wrote is there without it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def models_of_the_package_are_tried_once() -> Iterator[None]:
+    """To build one takes a gradient as a trial: of the same model and shapes, the same each time.
+
+    A model of a user's own is tried whenever it is built: one name may stand for several.
+    """
+    passed: set[tuple[str, tuple[int, ...], int]] = set()
+    checked = models._checked
+
+    def once(made: Any, name: str, input_shape: tuple[int, ...], num_classes: int) -> Any:
+        case = (name, tuple(input_shape), num_classes)
+        if ":" in name or case not in passed:
+            checked(made, *case)
+            passed.add(case)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "_checked", once)
         yield
 
 

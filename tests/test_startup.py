@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,83 +17,81 @@ TRAINING = {"torch", "sklearn", "matplotlib", "httpx", "jinja2", "safetensors"}
 NUMBERS = {"numpy", "scipy", "cryptography"}  # typer itself imports pydantic
 
 
-def loaded_by(program: str) -> set[str]:
-    """Return the packages that a fresh process has loaded at the end of a program."""
-    ending = "import sys; print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{program}\n{ending}"], capture_output=True, text=True, check=True
-    )
-    return set(done.stderr.split())
-
-
 def command(*arguments: str) -> str:
     """Return a program that is a command of the command line, as its script runs it."""
-    return f"""import sys
-from fedldp.cli import main
-sys.argv = ["fedldp", *{arguments}]
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, end.code"""
+    return f"""{COMMAND}
+command(*{arguments})"""
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "name", ["models", "data", "core.randomness", "core.registry", "wire", "mechanisms"]
-)
-def test_importing_a_part_does_not_import_what_training_needs(name: str) -> None:
-    assert loaded_by(f"import fedldp.{name}") & TRAINING == set()
+PARTS = ["models", "data", "core.randomness", "core.registry", "wire", "mechanisms"]
+HELP = ["", "run", "sweep", "account", "list", "data", "audit", "ledger show", "reproduce"]
+LISTS = ["data list", "list models", "list mechanisms"]
+NO_TRAINING = [
+    "account quickstart --json", "run --print-config", "list --json", "reproduce ldp-fl-table1"
+]  # fmt: skip
+
+STEPS = {
+    "package": ["import fedldp; fedldp.FedldpError, dir(fedldp)"],
+    "help": [f"command(*{[*words.split(), '--help']})" for words in HELP],
+    "parts": [f"import fedldp.{name}" for name in PARTS],
+    "lists": [f"command(*{[*words.split(), '--json']})" for words in LISTS],
+    "no training": [f"command(*{words.split()})" for words in NO_TRAINING],
+    "result": ["fedldp.Result"],
+}
+"""What one process does in turn: what is not loaded after all of a kind, none of them loads."""
+
+COMMAND = """
+def command(*arguments):
+    from fedldp.cli import main
+    sys.argv = ["fedldp", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, (arguments, end.code)
+"""
 
 
-def test_importing_the_package_imports_nothing_else() -> None:
-    assert (
-        loaded_by("import fedldp; fedldp.FedldpError, dir(fedldp)") & (TRAINING | NUMBERS) == set()
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, dict[str, set[str]]]:
+    """Return by kind and step the packages that a fresh process has loaded after it."""
+    lines = ["import json, sys", COMMAND]
+    for kind, steps in STEPS.items():
+        for step in steps:
+            lines.append(step)
+            lines.append("names = sorted({name.partition('.')[0] for name in sys.modules})")
+            lines.append(f"print(json.dumps([{kind!r}, {step!r}, names]), file=sys.stderr)")
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
     )
-    assert "torch" in loaded_by("import fedldp; fedldp.Result")  # the test can see it
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, set[str]]] = {kind: {} for kind in STEPS}
+    for line in done.stderr.splitlines():
+        kind, step, names = json.loads(line)
+        found[kind][step] = set(names)
+    return found
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("kind", "absent"),
     [
-        ("--help",), ("run", "--help"), ("sweep", "--help"),
-        *(
-            pytest.param((*words, "--help"), marks=pytest.mark.slow)
-            for words in (
-                ["account"], ["list"], ["data"], ["audit"], ["ledger", "show"], ["reproduce"]
-            )
-        ),
+        ("package", TRAINING | NUMBERS),
+        ("help", TRAINING | NUMBERS),
+        ("parts", TRAINING),
+        ("lists", TRAINING),
+        ("no training", TRAINING),
     ],
-    ids=" ".join,
-)  # fmt: skip
-def test_help_imports_nothing_that_computes(arguments: tuple[str, ...]) -> None:
-    assert loaded_by(command(*arguments)) & (TRAINING | NUMBERS) == set()
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    "arguments", [("data", "list"), ("list", "models"), ("list", "mechanisms")], ids=" ".join
 )
-def test_lists_import_nothing_that_trains(arguments: tuple[str, ...]) -> None:
-    assert loaded_by(command(*arguments, "--json")) & TRAINING == set()
+def test_nothing_is_imported_before_it_is_needed(
+    loaded: dict[str, dict[str, set[str]]], kind: str, absent: set[str]
+) -> None:
+    assert len(loaded[kind]) == len(STEPS[kind])
+    for step, names in loaded[kind].items():
+        assert names & absent == set(), step
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("account", "quickstart", "--json"),
-        *(
-            pytest.param(arguments, marks=pytest.mark.slow)
-            for arguments in (
-                ("run", "--print-config"),
-                ("list", "--json"),
-                ("reproduce", "ldp-fl-table1"),
-            )
-        ),
-    ],
-    ids=" ".join,
-)
-def test_what_trains_nothing_imports_nothing_for_training(arguments: tuple[str, ...]) -> None:
-    assert loaded_by(command(*arguments)) & TRAINING == set()
+def test_what_is_imported_is_seen(loaded: dict[str, dict[str, set[str]]]) -> None:
+    (names,) = loaded["result"].values()
+    assert "torch" in names
 
 
 @pytest.mark.sampled(1)

@@ -189,7 +189,16 @@ def test_an_audit_and_a_sweep_refuse_it_too(fedldp_command: Any, free: str) -> N
     audited = fedldp_command("audit", "--mechanism", free, "--quick")
     assert "it states NoData of a report" in audited.assert_refused()
     swept = fedldp_command(
-        "sweep", "--set", f"mechanism={free}", "--grid", "epsilon=1", "--out", "s", "--json"
+        "sweep",
+        "--set",
+        f"mechanism={free}",
+        "--grid",
+        "epsilon=1",
+        "--workers",
+        1,
+        "--out",
+        "s",
+        "--json",
     )
     assert swept.status == 2
     found = json.loads(swept.out)
