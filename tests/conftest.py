@@ -28,6 +28,7 @@ import torch
 import typer
 
 from fedldp import cli, models
+from fedldp.reporting import charts
 
 pytest.register_assert_rewrite("documents", "folders")
 
@@ -69,6 +70,28 @@ def models_of_the_package_are_tried_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_checked", once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def pages_are_without_charts() -> Iterator[None]:
+    """Every run ends with a page, and to draw its charts takes longer than most tests' runs.
+
+    The pages are those of an installation without matplotlib.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charts, "available", lambda: False)
+        yield
+
+
+CAN_DRAW = charts.available
+
+
+@pytest.fixture(scope="module")
+def charts_are_drawn() -> Iterator[None]:
+    """Let pages have their charts, for tests that look at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charts, "available", CAN_DRAW)
         yield
 
 

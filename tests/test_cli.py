@@ -66,7 +66,13 @@ def test_the_installed_script_prints_one_document_and_nothing_else(tmp_path: Pat
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [[SCRIPT], MODULE], ids=["script", "module"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param([SCRIPT], id="script", marks=pytest.mark.slow),
+        pytest.param(MODULE, id="module"),
+    ],
+)
 def test_a_fresh_process_refuses_in_one_line(tmp_path: Path, command: list[str]) -> None:
     done = subprocess.run(
         [*command, "run", "--set", "epsilon=-1"],

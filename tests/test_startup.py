@@ -36,6 +36,7 @@ STEPS = {
     "parts": [f"import fedldp.{name}" for name in PARTS],
     "lists": [f"command(*{[*words.split(), '--json']})" for words in LISTS],
     "no training": [f"command(*{words.split()})" for words in NO_TRAINING],
+    "account": ["repr(fedldp.account('quickstart'))"],
     "result": ["fedldp.Result"],
 }
 """What one process does in turn: what is not loaded after all of a kind, none of them loads."""
@@ -79,6 +80,7 @@ def loaded() -> dict[str, dict[str, set[str]]]:
         ("parts", TRAINING),
         ("lists", TRAINING),
         ("no training", TRAINING),
+        ("account", {"torch"}),
     ],
 )
 def test_nothing_is_imported_before_it_is_needed(

@@ -16,6 +16,8 @@ from fedldp.audit.results import Audit, Estimate, Picture, Result
 from fedldp.reporting import charts
 from fedldp.reporting.html import GENERATOR
 
+pytestmark = pytest.mark.usefixtures("charts_are_drawn")
+
 OK = Result(
     subject="Mine(<b>)", game="mechanism", attack="corners", measure="epsilon",
     measured=Estimate.at_least(0.5), size=1, unit="client-round", neighbours="replace-client",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fedldp.settings import resolve
 from fedldp.simulation.plan import Plan, plan, problem_of
 from fedldp.simulation.result import config_document, run_name
 from fedldp.systems import RunConfig
-from gate.golden import FOLDER, as_read, one_core
+from gate.golden import FOLDER, as_read, one_core, read
 
 STATEMENTS = FOLDER / "statements"
 NO_DATA = FOLDER / "no-data-here"
@@ -53,6 +54,24 @@ def of_recipe(name: str) -> dict[str, Any]:
 
 _made: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {}
 """By configuration, for recipes have second names."""
+
+
+def recorded_statement(config: RunConfig, problem: object = None) -> dict[str, Any]:
+    """Return what is recorded as the statement of a recipe's configuration.
+
+    For tests of what is made from statements: that they are those of the recipes has its own.
+    """
+    return _recorded()[json.dumps(config.model_dump())]
+
+
+@cache
+def _recorded() -> dict[str, dict[str, Any]]:
+    return {
+        json.dumps(find_recipe(name).config.model_dump()): document["statement"]
+        for system, names in by_system().items()
+        for name, document in read(path_of(system))["recipes"].items()
+        if name in names
+    }
 
 
 def _of(config: RunConfig) -> tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -12,7 +12,10 @@ import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
                 None)  # fmt: skip
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: pages are not rendered")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: pages are not rendered"),
+    pytest.mark.usefixtures("charts_are_drawn"),
+]
 
 
 def seen(page: Path, folder: Path, *options: str) -> np.ndarray:

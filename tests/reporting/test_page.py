@@ -21,6 +21,8 @@ from fedldp.reporting.html import page
 from fedldp.reporting.runs import FinishedRun, read_run
 from fedldp.settings import resolve
 
+pytestmark = pytest.mark.usefixtures("charts_are_drawn")
+
 drawn = pytest.mark.skipif(not charts.available(), reason="Matplotlib is not installed")
 
 SAFE_HREF = re.compile(r"#[\w-]+|data:,")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gate import statements
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.recipes import Expected, Recipe, Source, find_recipe, recipes
@@ -520,7 +521,11 @@ def test_what_is_committed_of_several_seeds_is_no_run(
     assert kept(other) == []
 
 
-def test_the_tables_of_the_page_are_those_of_the_committed_results() -> None:
+def test_the_tables_of_the_page_are_those_of_the_committed_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # tests/gate makes the recorded statements anew; a test below shows which line is taken.
+    monkeypatch.setattr(comparison, "stated_without_shuffler", statements.recorded_statement)
     page = Path(__file__).parents[2] / "docs" / "reproduction.md"
     text = page.read_text(encoding="utf-8")
     assert text == updated(text), "run: python -m fedldp.reproduction docs/reproduction.md"
