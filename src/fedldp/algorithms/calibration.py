@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
+from fedldp.accounting.numerics.gaussian import gaussian_sigma
+from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.mechanisms import Mechanism
+from fedldp.mechanisms.gaussian import Gaussian, check_noise
+from fedldp.parts.per_client import Own, of_client
+
+_MARGIN = 1 + 1e-7
+"""On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
 
 
 class Calibration(ABC):
@@ -62,3 +72,88 @@ class Fixed(Calibration):
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return it."""
         return self.every
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerRun(Calibration):
+    """The least Gaussian noise with which all that a client sends in a run costs its budget.
+
+    A client sends in T rounds at most. Its budget is that of N(0, 1) against N(mu, 1); each report
+    gets mu/sqrt(T), so sigma = 2 clip sqrt(T)/mu, for a change of the client's whole input.
+
+    Attributes:
+        epsilon: the budget of a run: one for all clients, a list, or that of the client itself.
+        delta: of that budget, likewise.
+        clip: bound on the L2 norm of what is sent, likewise.
+        rounds: of the run.
+        turns: in how many of them a client takes part at most.
+        kind: the mechanism: Gaussian, or what is computed from its reports alone.
+        own: whether clients choose their budgets; a refusal then says whose it is.
+        meaning: see ``Calibration``.
+
+    Source: the analytic Gaussian mechanism of Balle, Wang 2018; composition by Dong, Roth, Su 2022.
+    """
+
+    uses_rounds: ClassVar[bool] = True
+
+    epsilon: float | Sequence[float] | Own
+    delta: float | Sequence[float] | Own
+    clip: float | Sequence[float] | Own
+    rounds: int
+    turns: Participation = field(default_factory=All)
+    kind: type[Gaussian] = Gaussian
+    own: bool = False
+    meaning: EpsilonMeaning = field(default=EpsilonMeaning("client-run", "proven"))
+
+    def budget(self, client: int) -> tuple[float, float]:
+        """Return epsilon and delta of all that ``client`` sends."""
+        return of_client(self.epsilon, client), of_client(self.delta, client)
+
+    def rounds_of(self, client: int) -> int:
+        """Return T. Who may be drawn in every round must be prepared for all of them.
+
+        Raises:
+            ConfigError: it is not drawn yet.
+        """
+        most = self.turns.max_rounds(client)
+        return self.rounds if most is None else most
+
+    def sigma(self, client: int) -> float:
+        """Return the standard deviation of the noise on each coordinate of a client's report.
+
+        Who has no turn has the noise of one report, which it never sends.
+        """
+        sensitivity = replace_one_sensitivity(of_client(self.clip, client))
+        root = math.sqrt(max(1, self.rounds_of(client)))
+        return sensitivity * _sigma_per_unit(*self.budget(client)) * root * _MARGIN
+
+    def mechanism(self, problem: Problem, client: int) -> Gaussian:
+        """Return the randomiser of one client; see ``Calibration``."""
+        return self.gaussian(client)
+
+    def gaussian(self, client: int) -> Gaussian:
+        """Return the randomiser of one client, which is the same for every problem.
+
+        Raises:
+            ConfigError: the mechanism does not go so far.
+        """
+        epsilon, delta = self.budget(client)
+        given = (
+            f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta, where it is not set) of "
+            f"client {client}, with rounds = {self.rounds}"
+            if self.own
+            else f"epsilon = {epsilon:g}, delta = {delta:g} and rounds = {self.rounds}"
+        )
+        clip, sigma = of_client(self.clip, client), self.sigma(client)
+        check_noise(clip, sigma, given=given, knob="epsilon")
+        return _gaussian(self.kind, clip, sigma)
+
+
+@lru_cache(maxsize=4096)
+def _sigma_per_unit(epsilon: float, delta: float) -> float:
+    return gaussian_sigma(epsilon, delta)
+
+
+@lru_cache(maxsize=4096)
+def _gaussian(kind: type[Gaussian], clip: float, sigma: float) -> Gaussian:
+    return kind(clip, sigma)

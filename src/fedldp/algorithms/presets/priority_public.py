@@ -26,27 +26,23 @@ show what the paper's idea costs once it is accounted for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.composition import Algorithm, Composition, EstimateBy, Local, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
 from fedldp.algorithms.settings import CLIP, Offer, Positive
-from fedldp.core.bounding import replace_one_sensitivity
-from fedldp.mechanisms.gaussian import Gaussian, check_noise
+from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import check_ratio
 from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
 from fedldp.parts.sides import Draw, State
@@ -56,9 +52,6 @@ if TYPE_CHECKING:
     import torch
 
     from fedldp.parts.local_sgd import LocalSgd
-
-_MARGIN = 1 + 1e-7
-"""On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""
 
 
 @preset(
@@ -89,43 +82,17 @@ def priority_public(settings: Settings) -> Composition:
     return Composition(
         local=DenseFirst(),
         bound=InNorm(clip=settings.clip, send=settings.send),
-        calibration=PerRun(settings=settings, meaning=EpsilonMeaning("client-run", "proven")),
+        calibration=PerRun(
+            epsilon=settings.epsilon,
+            delta=settings.delta,
+            clip=settings.clip,
+            rounds=settings.rounds,
+        ),
         shaped=lambda release, problem: uneven(settings, release, problem),
         estimate=EstimateBy(make=rank, needs="reports"),
         arrays=unknown,
         publish=publish_importance,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PerRun(Calibration):
-    """The least noise, for a budget of the whole run.
-
-    Attributes:
-        settings: of the preset.
-        meaning: see ``Calibration``.
-    """
-
-    uses_rounds: ClassVar[bool] = True
-
-    settings: Settings
-    meaning: EpsilonMeaning
-
-    def mechanism(self, problem: Problem, client: int) -> Gaussian:
-        """Return the randomiser with the least noise.
-
-        Raises:
-            ConfigError: it does not go so far.
-        """
-        settings = self.settings
-        deviations = _calibrated(settings.epsilon, settings.delta) * math.sqrt(settings.rounds)
-        sigma = replace_one_sensitivity(settings.clip) * deviations * _MARGIN
-        given = (
-            f"epsilon = {settings.epsilon:g}, delta = {settings.delta:g} and "
-            f"rounds = {settings.rounds}"
-        )
-        check_noise(settings.clip, sigma, given=given, knob="epsilon")
-        return Gaussian(settings.clip, sigma)
 
 
 def uneven(settings: Settings, release: Release, problem: Problem) -> UnevenRelease:
@@ -171,11 +138,6 @@ def unknown(release: Release, problem: Problem, draw: Draw) -> Mapping[str, NDAr
     assert isinstance(release, UnevenRelease)
     nothing = np.zeros(release.noisier.first_layer.num_features)
     return {"importance": nothing, "precision": nothing}
-
-
-@lru_cache(maxsize=4096)
-def _calibrated(epsilon: float, delta: float) -> float:
-    return gaussian_sigma(epsilon, delta)
 
 
 def publish_importance(state: State) -> Broadcast:
