@@ -13,6 +13,8 @@ from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
 from fedldp.algorithms.presets.dp_sgd import dp_sgd
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.algorithms.presets.nbafl import nbafl
+from fedldp.algorithms.presets.personalized import personalized
+from fedldp.algorithms.presets.personalized_sound import personalized_sound
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.presets.priority_public import priority_public
 from fedldp.algorithms.presets.privunit_fl import privunit_fl
@@ -21,8 +23,6 @@ from fedldp.systems import RunConfig
 from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.systems.ldpfl import LdpflConfig
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
-from fedldp.systems.personalized import PersonalizedConfig
-from fedldp.systems.personalized_sound import PersonalizedSoundConfig
 from fedldp.systems.secure_aggregation import SecureAggregationConfig
 
 Settings = dict[str, Any]
@@ -138,7 +138,7 @@ def _summed_bits(shared: Settings, reach: float) -> RunConfig:
 
 def _personalized_sound(report: Literal["gaussian", "sign"]) -> Any:
     def make(shared: Settings, reach: float) -> RunConfig:
-        return PersonalizedSoundConfig(**shared, epsilon=1.0, clip=reach, report=report)
+        return personalized_sound(**shared, epsilon=1.0, clip=reach, report=report)
 
     return make
 
@@ -235,7 +235,7 @@ CONTESTANTS = (
     _system(
         "personalized, dp-sign",
         "server",
-        lambda shared, reach: PersonalizedConfig(
+        lambda shared, reach: personalized(
             **shared, epsilon=1.0, clip=0.1 * reach, perturbation="sign"
         ),
         rate=RATE / 4,

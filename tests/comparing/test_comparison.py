@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedldp import comparing
+from fedldp.algorithms.presets.personalized_sound import personalized_sound
 from fedldp.comparing import (
     Cell,
     Comparison,
@@ -29,7 +30,6 @@ from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.data import Dataset, Examples, Shares, load_dataset
 from fedldp.settings import resolve
 from fedldp.simulation import engine
-from fedldp.systems.personalized_sound import PersonalizedSoundConfig
 
 KIND = GuaranteeKind("client-run", "server", 1e-5)
 FIRST: dict[str, Any] = {"rounds": 1, "learning_rate": 0.4, "clip": 1.0}
@@ -39,7 +39,7 @@ DIGITS = Task("digits", lambda: load_dataset("digits"), {"dataset": "digits", "m
 
 
 PLAIN = ({"rounds": 1, "learning_rate": 0.4}, {"rounds": 1, "learning_rate": 1e12})
-SIGNS = PersonalizedSoundConfig(
+SIGNS = personalized_sound(
     dataset="digits", model="logistic", num_clients=20, rounds=1, learning_rate=0.1, epsilon=1.0,
     clip=1.0, report="sign",
 )  # fmt: skip

@@ -10,13 +10,14 @@ import pytest
 
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
+from fedldp.algorithms.calibration import PerRun
+from fedldp.algorithms.presets.personalized import personalized
+from fedldp.algorithms.presets.personalized_sound import personalized_sound
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.systems import Problem, RunConfig
-from fedldp.systems.personalized import PersonalizedConfig
-from fedldp.systems.personalized_sound import PersonalizedSoundConfig
 
 OWN = Problem((4,), 2, 48)
 
@@ -40,9 +41,9 @@ def settings(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        (PersonalizedSoundConfig, {"report": "gaussian"}),
-        (PersonalizedSoundConfig, {"report": "sign"}),
-        (PersonalizedConfig, {"perturbation": "sign"}),
+        (personalized_sound, {"report": "gaussian"}),
+        (personalized_sound, {"report": "sign"}),
+        (personalized, {"perturbation": "sign"}),
     ],
 )
 def test_a_client_reports_however_few_examples_it_has(
@@ -55,9 +56,15 @@ def test_a_client_reports_however_few_examples_it_has(
     assert [record.clients for record in result.rounds] == [4] * 5
 
 
-def sound(**changes: Any) -> PersonalizedSoundConfig:
+def noise(made: personalized_sound) -> PerRun:
+    found = made.composition.calibration
+    assert isinstance(found, PerRun)
+    return found
+
+
+def sound(**changes: Any) -> personalized_sound:
     budgets = {"epsilon": [1.0, 2.0, 4.0, 8.0], "client_delta": [1e-5, 1e-3, 1e-2, 1e-6]}
-    return PersonalizedSoundConfig(**settings(**{**budgets, **changes}))
+    return personalized_sound(**settings(**{**budgets, **changes}))
 
 
 @pytest.mark.parametrize("changes", [{}, {"selects_first": True}, {"clients_per_round": 2}])
@@ -72,21 +79,25 @@ def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
         assert isinstance(event, GaussianReport)
         if made.selects_first:
             there = [client in (made.participation.clients(r, draws) or []) for r in range(1, 13)]
-            assert sum(there) == made.rounds_of(client)
-        epsilon, delta = made.budget(client)
-        composed = compose_mu([event.mu] * max(1, made.rounds_of(client)))
+            assert sum(there) == noise(made).rounds_of(client)
+        epsilon, delta = noise(made).budget(client)
+        composed = compose_mu([event.mu] * max(1, noise(made).rounds_of(client)))
         assert gaussian_epsilon(composed, delta) <= epsilon
         # Two reports of opposite directions, before noise: as far apart as the clip lets them be.
         ends = np.full(10, 1e3)
-        mechanism = made.mechanism(client)
+        mechanism = noise(made).gaussian(client)
         apart = np.linalg.norm(mechanism.bound(ends) - mechanism.bound(-ends))
-        assert apart / made.sigma(client) <= event.mu <= 2 * 1.0 / made.sigma(client) * (1 + 1e-9)
+        assert (
+            apart / noise(made).sigma(client)
+            <= event.mu
+            <= 2 * 1.0 / noise(made).sigma(client) * (1 + 1e-9)
+        )
 
 
 def test_who_is_selected_follows_from_public_settings_alone() -> None:
     draws = draws_of_seed(0)
 
-    def selected(config: PersonalizedSoundConfig, rounds: int) -> list[Any]:
+    def selected(config: personalized_sound, rounds: int) -> list[Any]:
         return [config.participation.clients(round, draws) for round in range(1, rounds + 1)]
 
     made = sound(selects_first=True).settled(draws)
@@ -99,6 +110,6 @@ def test_who_is_selected_follows_from_public_settings_alone() -> None:
     with pytest.raises(ConfigError, match="leave turns out"):
         stale.settled(draws)
     fewer = stale.changed(turns=None).settled(draws)
-    assert [fewer.rounds_of(c) for c in range(4)] == [
+    assert [noise(fewer).rounds_of(c) for c in range(4)] == [
         sum(c in chosen for chosen in selected(made, 2)) for c in range(4)
     ]

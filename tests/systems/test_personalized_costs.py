@@ -10,18 +10,19 @@ import pytest
 from clients import Halves
 from hypothesis import given
 from hypothesis import strategies as st
-from personalized_settings import DIGITS, SIZE, config
+from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
 
 from fedldp.accounting.events import GaussianReport, InClear, TwoValuedBits
+from fedldp.algorithms.personalized_noise import moments_sigma
+from fedldp.algorithms.presets.personalized import personalized
 from fedldp.core.errors import ConfigError
 from fedldp.recipes import find_recipe
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems.personalized import PersonalizedConfig, moments_sigma
 
 
-def lines(settings: PersonalizedConfig) -> dict[tuple[str, str], dict[str, Any]]:
+def lines(settings: personalized) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the first line of each unit and kind."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for line in plan(settings, problem_of(settings, None)).privacy["guarantees"]:
@@ -51,7 +52,7 @@ def test_the_event_of_the_gaussian_has_the_sensitivity_of_the_clip() -> None:
     for client, limit in enumerate((1.0, 2.0, 200.0)):
         event = Halves(settings, DIGITS).encoder(client).event()
         assert isinstance(event, GaussianReport)
-        mu = 2 * limit * math.sqrt(SIZE) / settings.sigma(client)
+        mu = 2 * limit * math.sqrt(SIZE) / noise(settings).sigma(client)
         assert event.mu == pytest.approx(mu, rel=1e-4)
 
 
@@ -61,10 +62,9 @@ def test_no_two_clipped_vectors_are_further_apart_than_the_event_says(
 ) -> None:
     settings = config(clip=limit, epsilon=epsilon)
     try:
-        mechanism = settings.mechanism(0, size)
+        mechanism = noise(settings).of_size(0, size)
     except ConfigError:
         return  # more noise, or less, than the mechanism draws
-    assert mechanism is not None
     event = mechanism.event(size)
     assert isinstance(event, GaussianReport)
     generator = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def test_no_two_clipped_vectors_are_further_apart_than_the_event_says(
     near = generator.uniform(-limit, limit, size)
     for other in (-ends, near):
         distance = np.linalg.norm(mechanism.bound(ends) - mechanism.bound(other))
-        assert distance / settings.sigma(0) <= event.mu * (1 + 1e-12)
+        assert distance / noise(settings).sigma(0) <= event.mu * (1 + 1e-12)
 
 
 def test_the_claim_is_quoted_and_what_holds_is_of_another_size() -> None:
@@ -126,7 +126,7 @@ def test_the_sign_releases_bits_of_the_clients_own_epsilon() -> None:
     settings = config(perturbation="sign", clip=[1.0, 2.0, 4.0])
     for client in range(3):
         event = Halves(settings, DIGITS).encoder(client).event()
-        ratio = (1.0, 2.0, 4.0)[client] / settings.sigma(client)
+        ratio = (1.0, 2.0, 4.0)[client] / noise(settings).sigma(client)
         assert isinstance(event, TwoValuedBits)
         assert event.epsilon == pytest.approx(math.log(ndtr(ratio) / ndtr(-ratio)), rel=1e-9)
         assert (event.coordinates, event.whole) == (SIZE, None)

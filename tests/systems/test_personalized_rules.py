@@ -10,38 +10,41 @@ import numpy as np
 import pytest
 from clients import Halves, client_of, sender_of
 from mpmath import mp
-from personalized_settings import DIGITS, SIZE, config
+from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
 
+from fedldp.algorithms.personalized_noise import moments_sigma
+from fedldp.algorithms.presets.personalized import personalized
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import SERVER, Stream
 from fedldp.data import Examples, load_dataset, partition
+from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.sides import State
 from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
-from fedldp.systems.personalized import PersonalizedConfig, moments_sigma
 from fedldp.wire import Broadcast, Report
 
 GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
 
 
-def halves(settings: PersonalizedConfig) -> Halves:
+def halves(settings: personalized) -> Halves:
     return Halves(settings, DIGITS)
 
 
 def encoded(
-    settings: PersonalizedConfig, client: int, values: np.ndarray = GIVEN, *, round: int = 1
+    settings: personalized, client: int, values: np.ndarray = GIVEN, *, round: int = 1
 ) -> Report:
     told = Broadcast(round=round, weights=np.zeros(SIZE, np.float32))
     return halves(settings).encode(values, told, sender_of(7, client, round=round))
 
 
-def decoded(settings: PersonalizedConfig, report: Report) -> np.ndarray:
+def decoded(settings: personalized, report: Report) -> np.ndarray:
     """Read a report's grid indices by hand."""
     assert report.client is not None
-    mechanism = settings.mechanism(report.client, SIZE)
-    return np.frombuffer(report.payload, "<i4") * mechanism.ball.step  # type: ignore[union-attr]
+    mechanism = noise(settings).of_size(report.client, SIZE)
+    assert isinstance(mechanism, Gaussian)
+    return np.frombuffer(report.payload, "<i4") * mechanism.ball.step
 
 
 # The noise
@@ -73,31 +76,31 @@ def test_the_signs_sigma() -> None:
     settings = config(
         perturbation="sign", epsilon=5.0, clip=4.0, delta=1e-5, sampling_probability=1.0
     )
-    assert settings.sigma(0) == pytest.approx(7.75168842016862, rel=1e-14)
+    assert noise(settings).sigma(0) == pytest.approx(7.75168842016862, rel=1e-14)
 
 
 def test_clients_have_their_own_noise_and_clip() -> None:
     settings = config(client_delta=[1e-3, 1e-4, 1e-5], clip=[1.0, 2.0, 3.0])
     for client, (epsilon, delta) in enumerate([(1.0, 1e-3), (5.0, 1e-4), (10.0, 1e-5)]):
-        assert settings.budget(client) == (epsilon, delta)
-        assert settings.sigma(client) == moments_sigma(epsilon, delta, 0.8, 10)
+        assert noise(settings).budget(client) == (epsilon, delta)
+        assert noise(settings).sigma(client) == moments_sigma(epsilon, delta, 0.8, 10)
 
 
 def test_a_gaussian_report_is_clipped_weights_plus_noise_of_that_deviation() -> None:
     settings = config(clip=[0.5, 2.0, 3.0])
     for client in range(3):
         limit = (0.5, 2.0, 3.0)[client]
-        noise = np.concatenate(
+        drawn = np.concatenate(
             [
                 decoded(settings, encoded(settings, client, round=round))
                 - np.clip(GIVEN, -limit, limit)
                 for round in range(1, 11)
             ]
         )
-        sigma = settings.sigma(client)
+        sigma = noise(settings).sigma(client)
         # 6,500 normal numbers: beyond five deviations, probability below 1e-6.
-        assert abs(noise.mean()) < 5 * sigma / math.sqrt(noise.size)
-        assert noise.std() == pytest.approx(sigma, rel=5 / math.sqrt(2 * noise.size))
+        assert abs(drawn.mean()) < 5 * sigma / math.sqrt(drawn.size)
+        assert drawn.std() == pytest.approx(sigma, rel=5 / math.sqrt(2 * drawn.size))
 
 
 def test_a_sign_is_positive_with_the_papers_probability() -> None:
@@ -109,7 +112,7 @@ def test_a_sign_is_positive_with_the_papers_probability() -> None:
         payload = encoded(settings, 0, values, round=round).payload
         ones += np.unpackbits(np.frombuffer(payload, np.uint8), count=SIZE).reshape(5, -1).sum(1)
     count = rounds * SIZE // 5
-    expected = ndtr(np.array([-4, -4, -1, 0, 2]) / settings.sigma(0))
+    expected = ndtr(np.array([-4, -4, -1, 0, 2]) / noise(settings).sigma(0))
     deviation = np.sqrt(expected * (1 - expected) / count)
     assert (np.abs(ones / count - expected) < 5 * deviation).all()
 
@@ -117,14 +120,14 @@ def test_a_sign_is_positive_with_the_papers_probability() -> None:
 # The aggregations
 
 
-def reports_of(settings: PersonalizedConfig, *, round: int = 1) -> list[Report]:
+def reports_of(settings: personalized, *, round: int = 1) -> list[Report]:
     return [
         encoded(settings, client, GIVEN * np.float32(1 + client), round=round)
         for client in range(settings.num_clients)
     ]
 
 
-def next_weights(settings: PersonalizedConfig, round: int = 1) -> tuple[np.ndarray, Any]:
+def next_weights(settings: personalized, round: int = 1) -> tuple[np.ndarray, Any]:
     start = State(round=round, weights=np.full(SIZE, 7, np.float32))
     following, metrics = halves(settings).aggregate(reports_of(settings, round=round), start)
     assert following.round == round + 1
@@ -135,7 +138,7 @@ def test_a_takes_the_mean_and_b_weighs_by_one_over_sigma() -> None:
     plain = config()
     values = [decoded(plain, report) for report in reports_of(plain)]
     np.testing.assert_allclose(next_weights(plain)[0], np.mean(values, 0), rtol=1e-5, atol=1e-5)
-    rho = np.array([1 / plain.sigma(client) for client in range(3)])
+    rho = np.array([1 / noise(plain).sigma(client) for client in range(3)])
     expected = (rho / rho.sum()) @ np.array(values)
     found, _ = next_weights(config(aggregation="weighted"))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -143,7 +146,7 @@ def test_a_takes_the_mean_and_b_weighs_by_one_over_sigma() -> None:
 
 def test_c_takes_the_mean_of_those_whom_one_omega_selects() -> None:
     settings = config(aggregation="selection")
-    order = np.argsort([settings.sigma(client) for client in range(3)])
+    order = np.argsort([noise(settings).sigma(client) for client in range(3)])
     seen = set()
     for round in range(1, 11):
         found, metrics = next_weights(settings, round)

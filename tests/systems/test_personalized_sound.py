@@ -15,6 +15,8 @@ from scipy.special import ndtr
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
+from fedldp.algorithms.calibration import PerRun
+from fedldp.algorithms.presets.personalized_sound import personalized_sound
 from fedldp.algorithms.server_update import BySender, ServerUpdate
 from fedldp.core.errors import ConfigError
 from fedldp.parts.sides import State
@@ -22,7 +24,6 @@ from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import Problem
-from fedldp.systems.personalized_sound import PersonalizedSoundConfig
 from fedldp.wire import Broadcast, Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
@@ -30,37 +31,43 @@ SIZE = 650
 START = ((np.arange(SIZE) % 7 - 3) / 10).astype(np.float32)
 
 
-def config(**changes: Any) -> PersonalizedSoundConfig:
+def config(**changes: Any) -> personalized_sound:
     settings: dict[str, Any] = {
         "dataset": "digits", "num_clients": 3, "rounds": 4, "epsilon": [1.0, 5.0, 10.0],
         "clip": 2.0, "num_examples": 300, "local_epochs": 2, "batch_size": 100,
     }  # fmt: skip
-    return PersonalizedSoundConfig(**{**settings, **changes})
+    return personalized_sound(**{**settings, **changes})
 
 
-def halves(settings: PersonalizedSoundConfig) -> Halves:
+def halves(settings: personalized_sound) -> Halves:
     return Halves(settings, DIGITS)
 
 
-def settled(settings: PersonalizedSoundConfig) -> PersonalizedSoundConfig:
+def noise(settings: personalized_sound) -> PerRun:
+    found = settings.composition.calibration
+    assert isinstance(found, PerRun)
+    return found
+
+
+def settled(settings: personalized_sound) -> personalized_sound:
     return settings.settled(draws_of_seed(settings.seed))
 
 
 def encoded(
-    settings: PersonalizedSoundConfig, client: int, change: np.ndarray, *, round: int = 1
+    settings: personalized_sound, client: int, change: np.ndarray, *, round: int = 1
 ) -> Report:
     told = Broadcast(round=round, weights=START)
     own = sender_of(7, client, round=round)
     return halves(settings).encode(START + change.astype(np.float32), told, own)
 
 
-def grid_values(settings: PersonalizedSoundConfig, report: Report) -> np.ndarray:
+def grid_values(settings: personalized_sound, report: Report) -> np.ndarray:
     assert report.client is not None
-    step = settings.mechanism(report.client).ball.step
+    step = noise(settings).gaussian(report.client).ball.step
     return np.frombuffer(report.payload, "<i4") * step
 
 
-def run_lines(settings: PersonalizedSoundConfig) -> list[dict[str, Any]]:
+def run_lines(settings: personalized_sound) -> list[dict[str, Any]]:
     found = plan(settings, problem_of(settings, None)).privacy["guarantees"]
     return [line for line in found if line["unit"] == "client-run"]
 
@@ -79,7 +86,7 @@ def test_the_reports_of_a_run_cost_a_client_its_budget_and_hardly_less(
 ) -> None:
     settings = config(epsilon=epsilon, client_delta=delta, clip=clip, rounds=rounds)
     try:
-        event = settings.mechanism(0).event(SIZE)
+        event = noise(settings).gaussian(0).event(SIZE)
     except ConfigError:
         return  # more noise than the mechanism draws
     assert isinstance(event, GaussianReport)
@@ -109,14 +116,14 @@ def test_the_statement_of_a_run_is_the_largest_budget() -> None:
 
 def test_a_client_that_may_be_drawn_in_every_round_is_prepared_for_it() -> None:
     settings = config(clients_per_round=1)
-    assert [settings.rounds_of(client) for client in range(3)] == [4, 4, 4]
+    assert [noise(settings).rounds_of(client) for client in range(3)] == [4, 4, 4]
     assert run_lines(settings)[0]["epsilon"] < 10.0
 
 
 def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None:
     settings = config(clip=0.5)
     far = np.full(SIZE, 100.0)
-    mechanism = settings.mechanism(0)
+    mechanism = noise(settings).gaussian(0)
     distance = np.linalg.norm(mechanism.bound(far) - mechanism.bound(-far))
     event = mechanism.event(SIZE)
     assert isinstance(event, GaussianReport)
@@ -127,7 +134,7 @@ def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None
 # Selection before anyone trains
 
 
-def selections(settings: PersonalizedSoundConfig) -> list[list[int]]:
+def selections(settings: personalized_sound) -> list[list[int]]:
     """Return who takes part in each round, as the seed's server draws it."""
     draws = draws_of_seed(settings.seed)
     found = [
@@ -144,7 +151,7 @@ def test_the_unselected_send_nothing_and_pay_nothing() -> None:
     for client in range(3):
         sent = [r for r, chosen in enumerate(selected, 1) if client in chosen]
         assert sum(result.ledger.history(result.run, client).values()) == len(sent)
-        assert settings.rounds_of(client) == len(sent)
+        assert noise(settings).rounds_of(client) == len(sent)
         event = halves(settings).encoder(client).event()
         assert isinstance(event, GaussianReport)
         spent = gaussian_epsilon(compose_mu([event.mu] * len(sent)), 1e-5)
@@ -154,24 +161,24 @@ def test_the_unselected_send_nothing_and_pay_nothing() -> None:
     assert min(counts) >= 1
     assert len(set(counts)) > 1
     # The client with the largest budget is among those whom any omega selects.
-    assert settings.rounds_of(2) == 8 > settings.rounds_of(0)
+    assert noise(settings).rounds_of(2) == 8 > noise(settings).rounds_of(0)
 
 
 def test_fewer_rounds_of_its_own_leave_a_client_less_noise() -> None:
     always, chosen = config(rounds=8), settled(config(rounds=8, selects_first=True))
     for client in range(3):
-        share = math.sqrt(chosen.rounds_of(client) / 8)
-        assert chosen.sigma(client) == pytest.approx(always.sigma(client) * share)
+        share = math.sqrt(noise(chosen).rounds_of(client) / 8)
+        assert noise(chosen).sigma(client) == pytest.approx(noise(always).sigma(client) * share)
 
 
 def test_a_client_is_told_its_own_turns_and_learns_of_no_others() -> None:
     settings = settled(config(selects_first=True, rounds=8, seed=5))
     for client in range(3):
         told = settings.for_client(client)
-        assert told.rounds_of(client) == settings.rounds_of(client)
-        assert told.sigma(client) == settings.sigma(client)
+        assert noise(told).rounds_of(client) == noise(settings).rounds_of(client)
+        assert noise(told).sigma(client) == noise(settings).sigma(client)
         given = told.model_dump()
-        assert given["turns"] == {"own": settings.rounds_of(client)}
+        assert given["turns"] == {"own": noise(settings).rounds_of(client)}
         assert given["epsilon"] == {"own": [1.0, 5.0, 10.0][client]}
         assert given["seed"] == 0
 
@@ -204,7 +211,7 @@ def test_reports_are_weighed_by_the_inverse_of_their_variance() -> None:
     settings = config(clip=[1.0, 2.0, 0.5])
     changes = [np.sin(np.arange(SIZE) + client) / 50 for client in range(3)]
     reports = [encoded(settings, client, change) for client, change in enumerate(changes)]
-    precision = np.array([settings.sigma(client) ** -2 for client in range(3)])
+    precision = np.array([noise(settings).sigma(client) ** -2 for client in range(3)])
     values = np.array([grid_values(settings, report) for report in reports])
     expected = START + (precision / precision.sum()) @ values
     following, _ = halves(settings).aggregate(reports, State(weights=START))
@@ -218,10 +225,10 @@ def test_no_other_weights_have_less_variance() -> None:
         assert isinstance(server_step, ServerUpdate)
         assert isinstance(server_step.estimate, BySender)
         shares, _ = server_step.estimate.shares(draws_of_seed(0)(1))
-        sigmas = np.array([settings.sigma(client) for client in range(3)])
+        sigmas = np.array([noise(settings).sigma(client) for client in range(3)])
         return float((shares / shares.sum()) ** 2 @ sigmas**2)
 
-    sigmas = np.array([config().sigma(client) for client in range(3)])
+    sigmas = np.array([noise(config()).sigma(client) for client in range(3)])
     assert variance("variance") == pytest.approx(1 / (sigmas**-2).sum())
     assert variance("variance") < variance("deviation") < variance("uniform")
     assert variance("deviation") == pytest.approx(3 / (1 / sigmas).sum() ** 2)
@@ -247,7 +254,7 @@ def test_signs_are_post_processing_of_the_gaussian_report() -> None:
 def test_the_mean_of_signs_is_the_change_to_first_order() -> None:
     """E b = 2 Phi(x/sigma) - 1, and what the server makes of it lies within 1/6 (x/sigma)^2."""
     settings = config(report="sign", num_clients=1, epsilon=40.0, rounds=1, num_examples=100)
-    sigma = settings.sigma(0)
+    sigma = noise(settings).sigma(0)
     change = np.full(SIZE, 2 / math.sqrt(SIZE))
     rounds = 30
     total = 0.0
@@ -319,7 +326,7 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> No
 )  # fmt: skip
 def test_what_one_client_is_told_has_the_limits_of_what_all_are(name: str, value: float) -> None:
     settled_config = {"selects_first": True, "epsilon": 1.0, "turns": 2}
-    assert config(**settled_config).for_client(1).rounds_of(1) == 2
+    assert noise(config(**settled_config).for_client(1)).rounds_of(1) == 2
     refused = []
     for told in (value, {"own": value}):
         with pytest.raises(ConfigError, match=rf"^{name} = {value}: ") as refusal:

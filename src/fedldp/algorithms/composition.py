@@ -88,6 +88,13 @@ class Local(ABC):
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update; all clients share it."""
 
+    def check(self, algorithm: Algorithm) -> None:  # noqa: B027 (most fit every problem)
+        """Refuse a setting that does not fit the problem.
+
+        Raises:
+            ConfigError: it does not.
+        """
+
     def event(self, algorithm: Algorithm, size: int) -> Event | None:
         """Return what an update of ``size`` weights releases, where training randomises it.
 
@@ -198,7 +205,8 @@ class Composition:
 
     Attributes:
         calibration: gives the mechanism.
-        bound: the chart in which the mechanism works.
+        bound: the chart in which the mechanism works; or what gives that of a client, where clients
+            choose.
         shaped: gives for a problem the release that is used, from that of bound and mechanism.
         features: what the model is given of an example.
         local: what a client computes.
@@ -212,13 +220,14 @@ class Composition:
         publish: gives the round's broadcast from the server's state; None: the weights, and the
             ranges that the bound announces.
         finish: gives the last operation on the next weights; None: there is none.
-        claim: what the source claims, if it claims anything.
+        claim: what the source claims, if it claims anything; or what gives that, where it is that
+            of the worst of many clients.
         unused: settings that change nothing beside these parts, and why.
         uses: settings that these parts use, which others would not.
     """
 
     calibration: Calibration
-    bound: Bound = field(default_factory=Unbounded)
+    bound: Bound | Callable[[int], Bound] = field(default_factory=Unbounded)
     shaped: Callable[[Release, Problem], Release] | None = None
     features: Features = field(default_factory=Features)
     local: Local = field(default_factory=Sgd)
@@ -230,9 +239,13 @@ class Composition:
     arrays: Callable[[Release, Problem, Draw], Arrays] | None = None
     publish: Callable[[State], Broadcast] | None = None
     finish: Callable[[Release], Finish] | None = None
-    claim: Claim | None = None
+    claim: Claim | Callable[[], Claim] | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
     uses: frozenset[str] = frozenset()
+
+    def bound_of(self, client: int) -> Bound:
+        """Return the chart in which the mechanism of ``client`` works."""
+        return self.bound if isinstance(self.bound, Bound) else self.bound(client)
 
 
 @dataclass(frozen=True)
@@ -289,9 +302,10 @@ class Algorithm:
         Raises:
             ConfigError: the model or a setting does not fit the problem.
         """
+        self.parts.local.check(self)
         layout = self.layout
         found = Release(
-            bound=self.parts.bound.bound_to(layout),
+            bound=self.parts.bound_of(client).bound_to(layout),
             mechanism=self.parts.calibration.mechanism(self.problem, client),
             size=layout.size,
         )

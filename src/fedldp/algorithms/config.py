@@ -185,7 +185,8 @@ class RunConfig(RunSettings):
 
     def claim(self) -> Claim | None:
         """Return what the source claims of this configuration, if it claims anything."""
-        return self.composition.claim
+        found = self.composition.claim
+        return found() if callable(found) else found
 
     @property
     def epsilon_meaning(self) -> EpsilonMeaning | None:

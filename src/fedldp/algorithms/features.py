@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.settings import Offer, Positive
 from fedldp.parts.portions import scale_features
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from fedldp.algorithms.problem import Problem
     from fedldp.wire import Broadcast
+
+SCALE = Offer("feature_scale", Positive, "factor on features, such as 255 for images in bytes", 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

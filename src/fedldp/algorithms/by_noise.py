@@ -1,0 +1,116 @@
+"""The mean of reports by shares that follow from the noise of their senders.
+
+Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
+Personalized Settings", Appl. Sci. 2023, 13(7), 4168, Sections 3.2 and 4; weights by the inverse
+variance are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.algorithms.choices import check_whole
+from fedldp.algorithms.participation import draw_selection
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.run_settings import RunSettings
+from fedldp.algorithms.server_update import BySender, Needs, Values, read_plain, read_report
+from fedldp.mechanisms import Mechanism
+from fedldp.mechanisms.none import Plain
+from fedldp.parts.sides import Draw, State
+from fedldp.wire import Report
+
+_TIE = 1e-12
+"""Weighted means of signs are not exactly zero where the votes are even."""
+
+Shares = Callable[[Sequence[float], Draw], tuple[NDArray[np.float64], Mapping[str, float]]]
+"""From every client's sigma to its share in the mean of a round, shape (n,), and figures on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanByNoise:
+    """The mean of reports, each read by the mechanism of its sender, by shares that its noise has.
+
+    Attributes:
+        settings: of the run, with the choices of all clients.
+        mechanism: gives that of a client, for reports of some size.
+        sigma: gives a client's noise; None: nobody has any, and all are alike.
+        shares: from the noise of all clients.
+        signs: whether of what a report says the signs alone count.
+    """
+
+    needs: ClassVar[Needs] = "sender"
+
+    settings: RunSettings
+    mechanism: Callable[[int, int], Mechanism]
+    sigma: Callable[[int], float] | None
+    shares: Shares
+    signs: bool = False
+
+    def __call__(self, release: Release) -> BySender:
+        """Return the estimate.
+
+        Raises:
+            ConfigError: the settings are those that one client is told; or the mechanism of a
+                client does not go so far.
+        """
+        check_whole(self.settings)
+        for group in self.settings.alike():
+            self.mechanism(int(group[0]), release.size).event(release.size)
+        clients = range(self.settings.num_clients)
+        sigmas = [1.0 if self.sigma is None else self.sigma(client) for client in clients]
+        return BySender(
+            shares=lambda draw: self.shares(sigmas, draw), read=self.read, gives=release.bound.send
+        )
+
+    def read(self, report: Report, client: int) -> Values:
+        """Return what the report of a client says, shape (d,)."""
+        mechanism = self.mechanism(client, report.size)
+        if isinstance(mechanism, Plain):
+            return read_plain(report.payload, report.size)
+        values = read_report(mechanism, report.payload, report.size)
+        return np.sign(values) if self.signs else values
+
+
+def by_power(power: int) -> Shares:
+    """Return shares of 1/sigma^power: 2 has the least variance, 0 is the plain mean."""
+    return lambda sigmas, _: (np.array([sigma**-power for sigma in sigmas]), {})
+
+
+def weighted(
+    sigmas: Sequence[float], draw: Draw
+) -> tuple[NDArray[np.float64], Mapping[str, float]]:
+    """Return the share rho_i = 1/sigma_i of the sum of all: method (B)."""
+    rho = inverse(sigmas)
+    return rho / rho.sum(), {}
+
+
+def selection(*, redraw: bool) -> Shares:
+    """Return shares of those alone whom the round's draw selects: method (C).
+
+    Args:
+        redraw: whether it draws again where nobody is selected.
+    """
+
+    def shares(
+        sigmas: Sequence[float], draw: Draw
+    ) -> tuple[NDArray[np.float64], Mapping[str, float]]:
+        chosen, redrawn = draw_selection(inverse(sigmas), draw("selection"), redraw=redraw)
+        metrics = {"selected": float(chosen.sum()), "redrawn": float(redrawn)}
+        return chosen.astype(np.float64), metrics
+
+    return shares
+
+
+def inverse(sigmas: Sequence[float]) -> NDArray[np.float64]:
+    """Return rho, one over each client's noise, shape (n,)."""
+    return np.array([1 / sigma for sigma in sigmas])
+
+
+def symbolised(weights: Values, state: State) -> Values:
+    """Return the signs of the mean of signs (Section 3.2), shape (d,)."""
+    return np.sign(np.where(np.abs(weights) < _TIE, 0.0, weights))

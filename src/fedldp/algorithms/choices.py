@@ -1,0 +1,47 @@
+"""Settings that clients choose for themselves: epsilon and delta of their budgets, and their clips.
+
+A server is told the choices of all; a client knows its own alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedldp.algorithms.run_settings import RunSettings
+from fedldp.algorithms.settings import Delta, NormBound, Offer, Positive
+from fedldp.core.errors import ConfigError
+from fedldp.parts.per_client import Own, check_one_each
+
+Choice = float | Sequence[float] | Own
+"""One value for all clients, a list with one for each, or that of the client that is told it."""
+
+EPSILON = Offer("epsilon", Positive | list[Positive] | Own, per_client=True)
+CLIENT_DELTA = Offer(
+    "client_delta", Delta | list[Delta] | Own | None, default=None, per_client=True
+)
+CLIP = Offer("clip", NormBound | list[NormBound] | Own, per_client=True)
+
+
+def check_each(settings: RunSettings) -> None:
+    """Refuse lists that do not have one value for each client.
+
+    Raises:
+        ConfigError: a length is another.
+    """
+    for name in settings.per_client:
+        check_one_each(name, getattr(settings, name), settings.num_clients)
+
+
+def check_whole(settings: RunSettings) -> None:
+    """Refuse what one client is told where the choices of all clients are needed.
+
+    Raises:
+        ConfigError: it is that.
+    """
+    for name in settings.per_client:
+        value = getattr(settings, name)
+        if isinstance(value, Own):
+            raise ConfigError(
+                f"{name} = {value.own} is that of one client, and a server needs those of "
+                "all: give one for all, or a list with one for each client"
+            )

@@ -1,0 +1,68 @@
+"""A local update that uses every example of a client in one round only, and its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+from pydantic import Field
+
+from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.settings import LearningRate, Offer, Positive
+from fedldp.parts.portions import PortionSgd, check_portions, check_rate
+
+if TYPE_CHECKING:
+    import torch
+
+MODEL = Offer("model", str, 'a name from `fedldp list models`, or "module:callable"', "logistic")
+LEARNING_RATE = Offer(
+    "learning_rate",
+    LearningRate,
+    'factor on scikit-learn\'s "optimal" rate 1/(alpha (t0 + t))',
+    1.0,
+)
+OFFERS = (
+    Offer(
+        "sampling_probability",
+        Annotated[float, Field(gt=0, le=1)],
+        "q, of an example of the round's portion to be trained on",
+        1.0,
+    ),
+    Offer("alpha", Positive, "alpha of that rate", 1e-4),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portions(Local):
+    """SGD on a sample of the round's portion; see ``PortionSgd``.
+
+    Attributes:
+        sampling_probability: of each example of the portion.
+        alpha: of the learning rate's schedule.
+    """
+
+    uses_rounds: ClassVar[bool] = True
+
+    sampling_probability: float
+    alpha: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return it for settings of ``OFFERS``.
+
+        Raises:
+            ConfigError: the first step is larger than a float32 holds.
+        """
+        check_rate(settings.learning_rate, settings.alpha)
+        return cls(sampling_probability=settings.sampling_probability, alpha=settings.alpha)
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse too few examples for a portion of each client in every round."""
+        config = algorithm.config
+        check_portions(algorithm.problem.num_examples, config.num_clients, config.rounds)
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> PortionSgd:
+        """Return the local update."""
+        training, rounds = algorithm.sgd(device), algorithm.config.rounds
+        return PortionSgd(training, rounds, self.sampling_probability, self.alpha)

@@ -1,0 +1,125 @@
+"""Personalised LDP: every client chooses its own budget, and the server weighs it by its noise.
+
+    Broadcast: weights W(r-1)
+        |
+        v
+    client_step   a portion of the client's examples, each kept with probability q; SGD -> G_i
+        |         Sensitive weights
+        v
+    encoder       every coordinate clipped to [-c_i, c_i]
+        |         gaussian: + N(0, sigma_i^2)             32 bits a coordinate
+        |         sign: ldpsign, +1 with probability Phi(p/sigma_i), else -1        1 bit
+        |         Report with its sender
+        v
+    server_step   mean (A), weighted by rho_i = 1/sigma_i (B), or of a selection (C)
+                  sign: the sign of that, so that weights are -1, 0 or 1 -> next Broadcast
+
+(epsilon_i, delta_i, c_i) and so sigma_i are told to the server before training; they are public.
+The paper sets delta_i = 1/|D_i|, which then tells the number of the client's examples.
+
+What holds is less than what is claimed. The Gaussian's sigma_i assumes that reports differ by at
+most 1 in L2 norm, while the clip proves 2 c_i sqrt(d). That of the sign comes from a formula for
+epsilon up to 1, with Delta_2 = 2 c_i, the range of one coordinate. In (C) all clients have sent
+their reports before the server selects some, so all pay in every round.
+
+Source: X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
+Personalized Settings", Appl. Sci. 2023, 13(7), 4168. Not stated there: U, the number of local
+steps; the concentration of the Dirichlet partition; what (C) does where it selects nobody.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import InBox, Unbounded
+from fedldp.algorithms.by_noise import MeanByNoise, by_power, selection, symbolised, weighted
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON
+from fedldp.algorithms.composition import Composition
+from fedldp.algorithms.features import SCALE, Features
+from fedldp.algorithms.personalized_noise import (
+    MEANING,
+    PublishedNoise,
+    check,
+    has_noise,
+    sends_signs,
+    unused,
+)
+from fedldp.algorithms.portions import LEARNING_RATE, MODEL, OFFERS, Portions
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import Offer
+from fedldp.core.bounding import Box
+from fedldp.mechanisms.none import Plain
+from fedldp.parts.per_client import of_client
+
+
+@preset(
+    MODEL,
+    LEARNING_RATE,
+    EPSILON.but(
+        type=EPSILON.type | None,
+        meaning="the paper's budget eps_i; a list gives each client its own",
+        default=None,
+    ),
+    CLIENT_DELTA.but(meaning="the paper's delta_i, for all clients or a list; delta where not set"),
+    CLIP.but(meaning="bound c_i on every coordinate, for all clients or a list"),
+    *OFFERS,
+    SCALE,
+    Offer(
+        "perturbation",
+        Literal["gaussian", "sign", "none", "bare-sign"],
+        "gaussian: clip and add noise; sign: clip and send randomised signs; none: clip, without "
+        "noise; bare-sign: signs, without clip and noise",
+        "gaussian",
+    ),
+    Offer(
+        "aggregation",
+        Literal["mean", "weighted", "selection"],
+        "mean: (A); weighted by 1/sigma_i: (B); selection by 1/sigma_i: (C)",
+        "mean",
+    ),
+    Offer(
+        "empty_selection",
+        Literal["redraw", "keep"],
+        "where (C) selects nobody: draw again, or keep the last weights",
+        "redraw",
+    ),
+)
+def personalized(settings: Settings) -> Composition:
+    """Personalised LDP as published; ``aggregation`` is its method (A), (B) or (C)."""
+    check(settings)
+    signs, redraw = sends_signs(settings), settings.empty_selection == "redraw"
+    noise = PublishedNoise(settings=settings) if has_noise(settings) else None
+    plain = Plain("signs of weights", signs=True) if signs else Plain("clipped weights")
+    rules = {"mean": by_power(0), "weighted": weighted, "selection": selection(redraw=redraw)}
+    return Composition(
+        local=Portions.of(settings),
+        features=Features(scale=settings.feature_scale),
+        bound=Unbounded()
+        if noise is None and signs
+        else lambda client: InBox(box=Box(of_client(settings.clip, client))),
+        calibration=noise or Fixed(every=plain, meaning=MEANING),
+        estimate=MeanByNoise(
+            settings=settings,
+            mechanism=noise.of_size if noise else lambda client, size: plain,
+            sigma=noise.sigma if noise else None,
+            shares=rules[settings.aggregation],
+            signs=signs,
+        ),
+        finish=(lambda release: symbolised) if signs else None,
+        claim=partial(claim, noise) if noise else None,
+        unused=unused(settings),
+    )
+
+
+def claim(noise: PublishedNoise) -> Claim:
+    """Return the claim for the client with the largest epsilon; it is of two records."""
+    epsilon, delta = noise.largest_budget()
+    return Claim(
+        epsilon=epsilon,
+        delta=delta,
+        unit="record",
+        source="Wu, Xu, Zhu 2023, Definition 1 and Section 3.1, Model perturbation",
+    )

@@ -1,0 +1,148 @@
+"""Personalised LDP that keeps its budgets: whole clients, whole runs, and what the clip proves.
+
+    rounds' participants: all clients; or, with selects_first, those whom this round's omega, drawn
+                          before the run, selects, and nobody else trains or sends
+    Broadcast: weights W
+        |
+        v
+    client_step   a portion of the client's examples; SGD -> w
+        |         Sensitive weights w
+        v
+    encoder       change w - W, clipped to L2 norm C_i; + N(0, sigma_i^2)     32 bits a coordinate
+        |         or the sign of that, which is post-processing     1 bit a coordinate
+        |         Report with its sender
+        v
+    server_step   W + mean change, weighted by 1/sigma_i^2 -> next Broadcast
+
+Client i chooses (epsilon_i, delta_i) for all that it sends in the run. With T_i rounds of its own,
+each round gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
+(epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public. With
+selects_first the server draws who is selected when, and tells T_i, before the run.
+
+Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. Deployment
+draws discrete noise, of which the same mu holds but for 1e-100.
+
+Source: ours, after X. Wu, L. Xu, L. Zhu, "Local Differential Privacy-Based Federated Learning under
+Personalized Settings", Appl. Sci. 2023, 13(7), 4168, see ``personalized``; the calibration
+is that of Balle, Wang 2018, and the composition that of Dong, Roth, Su 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedldp.algorithms.bounds import InNorm
+from fedldp.algorithms.by_noise import MeanByNoise, by_power, inverse
+from fedldp.algorithms.calibration import PerRun
+from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON, check_each, check_whole
+from fedldp.algorithms.composition import Composition
+from fedldp.algorithms.features import SCALE, Features
+from fedldp.algorithms.participation import All, Participation, Preselected
+from fedldp.algorithms.portions import LEARNING_RATE, MODEL, OFFERS, Portions
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import Offer
+from fedldp.core.errors import ConfigError
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.gaussian_sign import GaussianSign
+from fedldp.parts.per_client import Own, of_client
+
+Turns = Annotated[int, Field(ge=0)]
+
+POWERS = {"variance": 2, "deviation": 1, "uniform": 0}
+_NOBODY = "without selects_first nobody is selected"
+
+
+@preset(
+    MODEL,
+    LEARNING_RATE,
+    EPSILON.but(meaning="budget of all that a client sends in the run; a list gives each its own"),
+    CLIENT_DELTA.but(
+        meaning="delta of that budget, for all clients or a list; delta where not set"
+    ),
+    CLIP.but(meaning="bound C_i on the L2 norm of a change, for all clients or a list"),
+    *OFFERS,
+    SCALE,
+    Offer(
+        "report",
+        Literal["gaussian", "sign"],
+        "what is sent of the noisy change: all of it, or signs alone",
+        "gaussian",
+    ),
+    Offer(
+        "weighting",
+        Literal["variance", "deviation", "uniform"],
+        "a report's weight: 1/sigma_i^2, 1/sigma_i (the paper's), or one",
+        "variance",
+    ),
+    Offer(
+        "selects_first",
+        bool,
+        "select clients by 1/sigma_i in every round, before anyone trains",
+        False,
+    ),
+    Offer(
+        "turns",
+        Turns | list[Turns] | Own | None,
+        "T_i, the rounds that select a client, for all clients or a list; with selects_first the "
+        "server draws it before the run, and it is not set until then",
+        None,
+        per_client=True,
+    ),
+)
+def personalized_sound(settings: Settings) -> Composition:
+    """Personalised LDP that keeps its budgets; no publication claims anything of it."""
+    check_each(settings)
+    once = PerRun(
+        epsilon=settings.epsilon,
+        delta=settings.delta if settings.client_delta is None else settings.client_delta,
+        clip=settings.clip,
+        rounds=1,
+        kind=GaussianSign if settings.report == "sign" else Gaussian,
+        own=True,
+    )
+    turns = selected_first(settings, once) if settings.selects_first else All()
+    calibration = replace(once, rounds=settings.rounds, turns=turns)
+    return Composition(
+        local=Portions.of(settings),
+        features=Features(scale=settings.feature_scale),
+        bound=lambda client: InNorm(clip=of_client(settings.clip, client), send="update"),
+        calibration=calibration,
+        estimate=MeanByNoise(
+            settings=settings,
+            mechanism=lambda client, size: calibration.gaussian(client),
+            sigma=calibration.sigma,
+            shares=by_power(POWERS[settings.weighting]),
+        ),
+        participation=turns,
+        unused={}
+        if settings.selects_first
+        else {"turns": "without selects_first nobody is selected"},
+    )
+
+
+def selected_first(settings: Settings, once: PerRun) -> Participation:
+    """Return who is selected when: by one over the noise that each needs for one round.
+
+    Args:
+        settings: of the preset; the choices of all clients are needed to draw.
+        once: the noise of one round.
+
+    Raises:
+        ConfigError: ``clients_per_round`` says who takes part, too.
+    """
+    if settings.clients_per_round is not None:
+        raise ConfigError(
+            f"clients_per_round = {settings.clients_per_round}: with selects_first the selection "
+            "says who takes part; leave it out"
+        )
+
+    def rho() -> NDArray[np.float64]:
+        check_whole(settings)
+        return inverse([once.sigma(client) for client in range(settings.num_clients)])
+
+    return Preselected(rho, settings.rounds, settings.turns)

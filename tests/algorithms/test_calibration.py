@@ -1,0 +1,70 @@
+"""Calibration: a budget of a whole run, for all clients alike or as each chooses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
+from fedldp.algorithms.calibration import PerRun
+from fedldp.algorithms.participation import Balanced
+from fedldp.core.errors import ConfigError
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.gaussian_sign import GaussianSign
+from fedldp.parts.per_client import Own
+
+ALIKE = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
+CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12, own=True)
+
+
+def spent(calibration: PerRun, client: int, rounds: int) -> float:
+    event = calibration.gaussian(client).event(100)
+    return gaussian_epsilon(compose_mu([event.mu] * rounds), calibration.budget(client)[1])
+
+
+@pytest.mark.parametrize("calibration", [ALIKE, CHOSEN])
+@pytest.mark.parametrize("client", [0, 1])
+def test_all_rounds_of_a_client_cost_its_budget(calibration: PerRun, client: int) -> None:
+    epsilon, _ = calibration.budget(client)
+    assert calibration.rounds_of(client) == 12
+    assert (
+        0.99 * epsilon < spent(calibration, client, 12) <= epsilon < spent(calibration, client, 13)
+    )
+
+
+def test_fewer_turns_leave_less_noise() -> None:
+    third = replace(ALIKE, turns=Balanced(num_clients=6, size=2, rounds=12))
+    assert third.rounds_of(0) == 4
+    assert third.sigma(0) < ALIKE.sigma(0)
+    assert 1.99 < spent(third, 0, 4) <= 2.0
+
+
+def test_a_client_makes_its_noise_from_what_it_is_told() -> None:
+    told = PerRun(epsilon=Own(own=8.0), delta=Own(own=1e-3), clip=Own(own=3.0), rounds=12, own=True)
+    assert told.gaussian(1) == CHOSEN.gaussian(1) != CHOSEN.gaussian(0)
+
+
+def test_signs_have_the_same_noise() -> None:
+    signs = replace(ALIKE, kind=GaussianSign).gaussian(0)
+    assert isinstance(signs, GaussianSign)
+    assert type(ALIKE.gaussian(0)) is Gaussian
+    assert (signs.clip, signs.sigma) == (1.5, ALIKE.sigma(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "given"),
+    [
+        ({}, r"^epsilon = 1e-06, delta = 1e-05 and rounds = 12: that makes noise of "),
+        (
+            {"own": True},
+            r"^epsilon = 1e-06 and client_delta = 1e-05 \(delta, where it is not set\) of client "
+            r"4, with rounds = 12: that makes noise of ",
+        ),
+    ],
+)
+def test_too_much_noise_is_refused_by_what_was_set(changes: dict[str, Any], given: str) -> None:
+    calibration = replace(ALIKE, epsilon=1e-6, **changes)
+    with pytest.raises(ConfigError, match=given + r".* give a larger epsilon$"):
+        calibration.gaussian(4)
