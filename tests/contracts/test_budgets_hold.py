@@ -128,7 +128,7 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
     ask(6)
     assert len(answers) == 6, "all were open at once"
     released = Counter(entry.event for entry in SqliteLedger(tmp_path / "ledger").releases())
-    epsilon, delta = case.config.composition.calibration.budget(client)  # type: ignore[attr-defined]
+    epsilon, delta = case.config.composition.calibration.budget(client)
     assert local_guarantees(released, "client-run", delta)[0].epsilon <= epsilon
     assert 0 < released.total() <= case.config.participation.max_rounds(client)
 

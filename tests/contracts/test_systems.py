@@ -22,7 +22,8 @@ from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.events import Event, NoData
-from fedldp.algorithms.presets.priority import first_layer_of, priority
+from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.uneven import first_layer_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.parts.sides import Update
 from fedldp.recipes import recipes

@@ -14,7 +14,8 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
-from fedldp.algorithms.presets.priority import first_layer_of, priority
+from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.uneven import first_layer_of
 from fedldp.parts.feature_importance import variance_importance
 from fedldp.parts.sides import Update
 from fedldp.systems import Problem

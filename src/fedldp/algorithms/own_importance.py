@@ -1,0 +1,64 @@
+"""The importance of input features to a client itself, which its reports then show."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.nbafl import NbaflCalibration
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.uneven import first_layer_of
+from fedldp.core.errors import ConfigError
+from fedldp.parts.feature_importance import FirstLayer
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.ranking_sgd import RankingSgd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking(Local):
+    """Local SGD that finds the importance of features, too.
+
+    Attributes:
+        settings: of the preset.
+        calibration: of the noise.
+    """
+
+    settings: Settings
+    calibration: NbaflCalibration
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse a model whose features have no importance; see ``first_layer``."""
+        self.first_layer(algorithm)
+
+    def first_layer(self, algorithm: Algorithm) -> FirstLayer:
+        """Return the model's first layer.
+
+        Raises:
+            ConfigError: its features have no weights of their own, or those have no importance.
+        """
+        found = first_layer_of(self.settings, algorithm.problem)
+        if self.settings.importance == "sensitivity" and found.is_last:
+            raise ConfigError(
+                f"importance = sensitivity: model = {self.settings.model} has no hidden layer, so "
+                "adding the same to all weights of a feature changes no answer; use mlp, or set "
+                "importance = variance"
+            )
+        return found
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> RankingSgd:
+        """Return it as a client step."""
+        from fedldp.parts.ranking_sgd import RankingSgd, check_dense_first
+
+        training = algorithm.sgd(device)
+        check_dense_first(training.model, algorithm.config.model)
+        shift = None
+        if self.settings.importance == "sensitivity":
+            # The mean absolute value of the noise that a feature may get.
+            noise = self.calibration.noise(algorithm.problem)
+            shift = noise.uplink_sigma(self.settings.epsilon_low) * math.sqrt(2 / math.pi)
+        return RankingSgd(training, self.first_layer(algorithm), shift)

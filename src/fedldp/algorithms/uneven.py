@@ -1,0 +1,67 @@
+"""More noise on the weights of some input features: its settings, and what shapes a release so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release, UnevenRelease
+from fedldp.algorithms.settings import Offer
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.uneven_gaussian import check_ratio
+from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
+
+OFFERS = (Offer("noisier", Noisier, default="least"), Offer("noisier_share", NoisierShare))
+
+
+def first_layer_of(settings: RunConfig, problem: Problem) -> FirstLayer:
+    """Return the model's first layer.
+
+    Raises:
+        ConfigError: its features have no weights of their own.
+    """
+    return FirstLayer.of(settings.layout(problem), settings.model, problem.input_shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uneven:
+    """Shapes a Gaussian release so that a share of the features gets more noise.
+
+    Attributes:
+        settings: those of ``OFFERS``, and of the run.
+        ratio: of the deviations of more and of less noise, at least 1.
+        given: the settings that it follows from, and their values, for a refusal.
+        ranks: see ``UnevenRelease``.
+    """
+
+    settings: Settings
+    ratio: float
+    given: str
+    ranks: Literal["public", "own"]
+
+    def __call__(self, release: Release, problem: Problem) -> UnevenRelease:
+        """Return the release.
+
+        Raises:
+            ConfigError: features have no weights of their own; or the noise is too much.
+        """
+        settings, least = self.settings, release.mechanism
+        assert isinstance(least, Gaussian)
+        check_ratio(least, self.ratio, self.given)
+        noisier = NoisierFeatures(
+            first_layer=first_layer_of(settings, problem),
+            least=least,
+            ratio=self.ratio,
+            which=settings.noisier,
+            share=settings.noisier_share,
+        )
+        return UnevenRelease(
+            bound=release.bound,
+            mechanism=least,
+            size=release.size,
+            noisier=noisier,
+            ranks=self.ranks,
+        )
