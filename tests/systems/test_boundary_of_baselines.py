@@ -23,8 +23,7 @@ from fedldp.accounting.events import (
     SampledGaussian,
 )
 from fedldp.algorithms.presets.central_dp import central_dp, gaussian, of_broadcast
-from fedldp.algorithms.presets.dp_sgd import dp_sgd
-from fedldp.algorithms.presets.dp_sgd import sums as sums_of
+from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
 from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.presets.priority_public import priority_public
@@ -107,7 +106,7 @@ def test_public_priority_hides_all_but_a_difference_of_twice_the_clip(
 
 def test_how_a_client_samples_does_not_tell_how_many_examples_it_has() -> None:
     config = dp_sgd(**SMALL, noise_multiplier=1.0, partition="power-law:1", local_epochs=3)
-    sums = sums_of(config, PROBLEM)
+    sums = NoisySteps(settings=config).sums(PROBLEM)
     released = halves(config).encoder().event()
     assert isinstance(released, PerRecord)
     event = released.record

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import fedldp
 from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon
-from fedldp.algorithms.presets.dp_sgd import sums as sums_of
+from fedldp.algorithms.presets.dp_sgd import NoisySteps
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
@@ -191,7 +191,7 @@ def test_the_rate_is_that_of_the_mean_client_and_an_exact_probability() -> None:
 
 def test_the_steps_of_an_epoch_take_each_example_about_once() -> None:
     config = fedldp.recipe("dp-sgd-digits", local_epochs=3, batch_size=24)
-    sums = sums_of(config, problem_of(config, None))  # type: ignore[attr-defined]
+    sums = NoisySteps(settings=config).sums(problem_of(config, None))
     assert sums.steps == 3 * round(143.7 / 24)
     assert sums.sampling_rate == pytest.approx(24 / 143.7)
 
