@@ -82,7 +82,7 @@ def distributed_gaussian(settings: Settings) -> Composition:
     turns = Balanced(settings.num_clients, settings.round_size, settings.rounds)
     return Composition(
         bound=bound,
-        calibration=PerRun(
+        calibration=SharesPerRun(
             settings=settings,
             bound=bound,
             turns=turns,
@@ -95,7 +95,7 @@ def distributed_gaussian(settings: Settings) -> Composition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerRun(Calibration):
+class SharesPerRun(Calibration):
     """Shares of noise for a budget of as many rounds as a client takes part in at most.
 
     Attributes:
