@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from documents import SHORT, check_run, document, run_folders
-from samples import first_of_each
 
 import fedldp
 from fedldp.data.sources import SOURCES
@@ -137,7 +136,7 @@ def test_a_resumed_run_takes_no_other_settings(fedldp_command: Any, more: list[A
 
 
 @pytest.mark.parametrize(
-    "name", first_of_each({name: name for name in recipes()}, lambda n: recipes()[n].config.system)
+    "name", {recipe.config.system: name for name, recipe in recipes().items()}.values()
 )
 def test_a_printed_configuration_is_a_recipe(fedldp_command: Any, name: str) -> None:
     printed = fedldp_command("run", name, "--print-config")

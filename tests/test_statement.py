@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import some
+from samples import one_of_a_kind, some
 from tables import DOWNLINK, released
 
 import fedldp
@@ -115,18 +114,12 @@ def test_fedavg_has_no_guarantee(fedldp_command: Any) -> None:
 # Before and after
 
 
-def first_of_each_system() -> Iterator[Any]:
-    """Yield every recipe's name; all but one of each system, and those on digits, are slow."""
-    seen = set[str]()
-    for name, recipe in recipes().items():
-        config = recipe.config
-        quick = config.dataset == "digits" or config.system not in seen
-        seen.add(config.system)
-        yield name if quick else pytest.param(name, marks=pytest.mark.slow)
+KINDS = one_of_a_kind({name: recipe.config for name, recipe in recipes().items()})
+"""Of the others ``tests/gate`` makes the statement, and the same runtime counts their events."""
 
 
 @pytest.mark.sampled(15)
-@pytest.mark.parametrize("name", list(first_of_each_system()))
+@pytest.mark.parametrize("name", KINDS)
 def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: str) -> None:
     config = fedldp.recipe(name)
     problem = problem_of(config, None)

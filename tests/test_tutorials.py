@@ -203,8 +203,8 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
 LONG = {"choosing_a_system.md", "first_run.md", "own_data.md"}
 """Those that train for long."""
 
-IN_A_SHELL = [page for page in TUTORIALS if page.name in WITH_PROCESSES | {"first_run.md"}]
-"""Those whose every line a shell runs: the one of a newcomer, and what no single process can."""
+IN_A_SHELL = [page for page in TUTORIALS if page.name in WITH_PROCESSES]
+"""Those whose every line a shell runs, since no single process can."""
 
 
 @pytest.mark.parametrize(

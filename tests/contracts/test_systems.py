@@ -35,11 +35,13 @@ from fedldp.systems import RunConfig, systems
 from fedldp.wire import Broadcast, Report, Vector
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
+KINDS = one_of_a_kind(CONFIGS)
+"""Of all recipes ``tests/gate`` records what they are, what a client is told, and the statement."""
 ON_DIGITS = one_of_a_kind(
     {n: config for n, config in CONFIGS.items() if config.dataset == "digits"}
 )
 every_system = pytest.mark.parametrize("cls", systems().values(), ids=systems())
-every_recipe = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+every_kind = pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 every_digits_recipe = pytest.mark.parametrize(
     "config", first_of_each(ON_DIGITS, lambda config: config.system)
 )
@@ -65,8 +67,8 @@ def test_every_system_has_a_recipe_on_digits() -> None:
 # The configuration
 
 
-@pytest.mark.sampled(60)
-@every_recipe
+@pytest.mark.sampled(30)
+@every_kind
 def test_it_is_frozen_and_comes_back_from_toml_and_json(config: RunConfig, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="frozen"):
         config.rounds = 3  # type: ignore[misc]
@@ -225,8 +227,8 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
 # The two halves
 
 
-@pytest.mark.sampled(60)
-@every_recipe
+@pytest.mark.sampled(30)
+@every_kind
 def test_an_encoder_states_an_event_for_every_exchange(config: RunConfig) -> None:
     """Of one round, what is computed from examples is one event: a statement counts no other."""
     halves = halves_of(config)
@@ -240,8 +242,8 @@ def test_an_encoder_states_an_event_for_every_exchange(config: RunConfig) -> Non
             assert [first.event(exchange) for exchange in range(config.exchanges)] == events
 
 
-@pytest.mark.sampled(60)
-@every_recipe
+@pytest.mark.sampled(30)
+@every_kind
 def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: RunConfig) -> None:
     halves = halves_of(config)
     for client in (0, config.num_clients - 1):
