@@ -27,9 +27,9 @@ import fedldp
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
 from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.presets.ldp_fl import ldp_fl
 from fedldp.core.errors import PrivacyError
 from fedldp.systems import RunConfig
-from fedldp.systems.ldp_fl import LdpFlConfig
 
 Settings = dict[str, Any]
 Cell = tuple[str, str, int, float]
@@ -111,7 +111,7 @@ def configuration(cell: Cell, settings: Settings, seed: int) -> RunConfig:
             return distributed_gaussian(**shared, clip=clip, epsilon=1e4, bits=32)
         case "central":
             return central_dp(**shared, clip=clip, noise_multiplier=1.0)
-    return LdpFlConfig(**shared, epsilon=1.0, send="update", range_radius=clip, shuffle=False)
+    return ldp_fl(**shared, epsilon=1.0, send="update", range_radius=clip, shuffle=False)
 
 
 def measure(path: Path, seed: int) -> None:

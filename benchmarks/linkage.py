@@ -18,12 +18,12 @@ from typing import Any
 
 import fedldp
 from benchmarks.blocks import table, write_blocks
+from fedldp.algorithms.config import RunConfig
 from fedldp.audit.arrivals import CLOCKS
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.linkage import content, linkage, timing, what
 from fedldp.audit.results import Result
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems import RunConfig
 
 RECIPE = "ldp-fl-digits"
 DELAYS = (0.1, 1.0, 10.0, 100.0, 1000.0)

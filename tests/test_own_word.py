@@ -28,10 +28,10 @@ class Bits(TwoPoint):
 """
 SYSTEM = """
 from typing import Literal
-from fedldp.systems.ldp_fl import LdpFlConfig
+from fedldp.algorithms.presets.ldp_fl import ldp_fl
 from fedldp.algorithms.problem import EpsilonMeaning
 
-class Mine(LdpFlConfig):
+class Mine(ldp_fl):
     system: Literal["own_word_system:Mine"] = "own_word_system:Mine"
 
     @property

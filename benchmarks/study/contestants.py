@@ -12,18 +12,18 @@ from fedldp.algorithms.presets.cldp_fed import cldp_fed
 from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
 from fedldp.algorithms.presets.dp_sgd import dp_sgd
 from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.presets.ldp_fl import ldp_fl
 from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.algorithms.presets.personalized import personalized
 from fedldp.algorithms.presets.personalized_sound import personalized_sound
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.presets.priority_public import priority_public
 from fedldp.algorithms.presets.privunit_fl import privunit_fl
+from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.comparing import Contestant, GuaranteeKind, Try
 from fedldp.systems import RunConfig
-from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.systems.ldpfl import LdpflConfig
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
-from fedldp.systems.secure_aggregation import SecureAggregationConfig
 
 Settings = dict[str, Any]
 
@@ -56,15 +56,6 @@ RATES = (
 
 RATE = 0.4
 """The unit of the learning rate."""
-
-
-class SummedBits(LdpFlConfig):
-    """LDP-FL whose bits travel in a secure sum only: the server learns their counts."""
-
-    @property
-    def always_summed(self) -> bool:
-        """It is nothing else here."""
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +113,7 @@ def _ldp_fl(mechanism: str, *, clip: float = 1.0, radius: float | None = None) -
             if radius is None
             else {"range_radius": radius * reach, "clip": clip}
         )
-        return LdpFlConfig(
+        return ldp_fl(
             **shared, **bounds, mechanism=mechanism, epsilon=1.0, send="update", shuffle=False
         )
 
@@ -130,8 +121,8 @@ def _ldp_fl(mechanism: str, *, clip: float = 1.0, radius: float | None = None) -
 
 
 def _summed_bits(shared: Settings, reach: float) -> RunConfig:
-    return SummedBits(
-        **shared, mechanism="two_point", epsilon=1.0, send="update", shuffle=False,
+    return ldp_fl(
+        **shared, mechanism="two_point", epsilon=1.0, send="update", channel="sum",
         range_radius=0.05 * reach,
     )  # fmt: skip
 
@@ -268,7 +259,7 @@ UNPROTECTED = (
     _system(
         "secure_aggregation",
         "server",
-        lambda shared, reach: SecureAggregationConfig(**shared),
+        lambda shared, reach: secure_aggregation(**shared),
         role="stated",
     ),
 )  # fmt: skip

@@ -20,7 +20,6 @@ from fedldp.accounting.numerics.losses_grid import compose_upper
 from fedldp.accounting.numerics.shuffle import clone_losses, exponent_for
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
-from fedldp.systems.ldp_fl import LdpFlConfig
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +70,7 @@ def test_lower_bound_of_one_weight_is_what_the_integers_give(bits: Any, epsilon:
 
 def test_lower_bound_of_one_weight_under_an_l1_clip() -> None:
     made = planned(rounds=1, mechanism="two_point_l1", clip=0.5, epsilon=1.0)
-    config = made.config
-    assert isinstance(config, LdpFlConfig)
-    mechanism = config.randomiser(1.0, SIZE)
+    mechanism = made.config.algorithm(made.problem).release(0).mechanism
     assert isinstance(mechanism, TwoPointL1)
     corner = np.zeros(SIZE)
     corner[0] = 1

@@ -108,7 +108,7 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
     )
     case = Case.of(config)
     client = int(np.argmin(case.config.turns))
-    assert case.config.participation.max_rounds(client) < config.rounds, (
+    assert case.config.participants.max_rounds(client) < config.rounds, (
         "else there is nothing to go beyond"
     )
     budget = Budget("zcdp", 1e9)
@@ -130,7 +130,7 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
     released = Counter(entry.event for entry in SqliteLedger(tmp_path / "ledger").releases())
     epsilon, delta = case.config.composition.calibration.budget(client)
     assert local_guarantees(released, "client-run", delta)[0].epsilon <= epsilon
-    assert 0 < released.total() <= case.config.participation.max_rounds(client)
+    assert 0 < released.total() <= case.config.participants.max_rounds(client)
 
 
 def test_what_was_drawn_once_and_lost_is_not_drawn_again_for_nothing(tmp_path: Path) -> None:

@@ -62,6 +62,18 @@ RUNS: dict[str, tuple[str, list[str]]] = {
         "fedavg-digits", MANY, "clients_per_round=9 weighting=uniform momentum=0.5 seed=3"
     ),
     "fedavg-dirichlet": run("fedavg-digits", FEW, "partition=dirichlet:0.5"),
+    "composed": run("composed-digits", MANY),
+    "composed-balanced": run(
+        "composed-digits",
+        MANY,
+        "participation=balanced clients_per_round=9 channel=shuffle "
+        "untrusted_clients=0 server_optimizer=adam server_rate=0.01 average=0.5",
+    ),
+    "composed-norm": run(
+        "composed-digits",
+        FEW,
+        "mechanism=laplace bound=norm clip=2 channel=named untrusted_clients=0 epsilon=8",
+    ),
     "ldp_fl": run("ldp-fl-digits", MANY),
     "ldp_fl-adaptive": run("ldp-fl-digits", MANY, "ranges=adaptive range_margin=1.5"),
     "ldp_fl-update": run("ldp-fl-digits", MANY, "send=update shuffle=false momentum=0.9"),

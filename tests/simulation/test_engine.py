@@ -16,6 +16,7 @@ from torch.nn import functional
 from workers import forked_workers
 
 import fedldp
+from fedldp.algorithms.presets.ldp_fl import ldp_fl as ldp_fl_preset
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Shares
@@ -29,7 +30,6 @@ from fedldp.simulation.engine import Result
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.population import Population
 from fedldp.systems import Problem, RunConfig, find_system
-from fedldp.systems.ldp_fl import LdpFlConfig
 from fedldp.transport import one_by_one
 from fedldp.transport.in_process import InProcess
 from fedldp.wire import (
@@ -63,10 +63,10 @@ def fedavg(**settings: Any) -> RunConfig:
     return find_system("fedavg")(**known | settings)
 
 
-def ldp_fl(**settings: Any) -> LdpFlConfig:
+def ldp_fl(**settings: Any) -> RunConfig:
     shared = fedavg(**{k: v for k, v in settings.items() if k in RunConfig.model_fields})
     known = shared.model_dump(exclude={"system", "weighting"})
-    return LdpFlConfig(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
+    return ldp_fl_preset(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
 
 
 class Clients:

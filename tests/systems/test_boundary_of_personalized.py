@@ -78,7 +78,7 @@ def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
         event = made.client_encoder(OWN, client).event()
         assert isinstance(event, GaussianReport)
         if made.selects_first:
-            there = [client in (made.participation.clients(r, draws) or []) for r in range(1, 13)]
+            there = [client in (made.participants.clients(r, draws) or []) for r in range(1, 13)]
             assert sum(there) == noise(made).rounds_of(client)
         epsilon, delta = noise(made).budget(client)
         composed = compose_mu([event.mu] * max(1, noise(made).rounds_of(client)))
@@ -98,7 +98,7 @@ def test_who_is_selected_follows_from_public_settings_alone() -> None:
     draws = draws_of_seed(0)
 
     def selected(config: personalized_sound, rounds: int) -> list[Any]:
-        return [config.participation.clients(round, draws) for round in range(1, rounds + 1)]
+        return [config.participants.clients(round, draws) for round in range(1, rounds + 1)]
 
     made = sound(selects_first=True).settled(draws)
     changes = {"partition": "power-law:3", "learning_rate": 0.1, "report": "sign"}

@@ -224,7 +224,7 @@ def test_clients_take_turns_that_all_of_them_can_count() -> None:
         assert len(there) == 4
         times[there] += 1
     assert set(times) == {2, 3}
-    assert config.participation.max_rounds(0) == 3
+    assert config.participants.max_rounds(0) == 3
     assert any(
         "at most 3 rounds" in text
         for text in lines(config)["client-run", "summing-server"]["assumptions"]

@@ -137,9 +137,7 @@ def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None
 def selections(settings: personalized_sound) -> list[list[int]]:
     """Return who takes part in each round, as the seed's server draws it."""
     draws = draws_of_seed(settings.seed)
-    found = [
-        settings.participation.clients(round, draws) for round in range(1, settings.rounds + 1)
-    ]
+    found = [settings.participants.clients(round, draws) for round in range(1, settings.rounds + 1)]
     assert None not in found
     return [list(chosen or ()) for chosen in found]
 

@@ -13,25 +13,26 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
+from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.parts.sides import Ask, Draw, ServerSide, State
-from fedldp.parts.summed_client import Phase
+from fedldp.parts.summed_client import Answer, Phase
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
-from fedldp.systems import Problem
-from fedldp.systems.secure_aggregation import SecureAggregationConfig
+from fedldp.systems import Problem, RunConfig
 from fedldp.wire import Broadcast, Incoming, Report
 
 CLIENTS = range(7)
 
 
-def config(**settings: Any) -> SecureAggregationConfig:
+def config(**settings: Any) -> RunConfig:
     made = fedldp.recipe(
         "secure-aggregation-digits", **{"num_clients": len(CLIENTS), "dropout": 0.0, **settings}
     )
-    assert isinstance(made, SecureAggregationConfig)
+    assert isinstance(made, secure_aggregation)
     return made
 
 
@@ -82,7 +83,7 @@ class Outcome:
     reports: list[Any]
 
 
-def halves_of(made: SecureAggregationConfig) -> Halves:
+def halves_of(made: RunConfig) -> Halves:
     return Halves(made, problem_of(made, None))
 
 
@@ -124,9 +125,12 @@ def test_some_of_these_seeds_lose_clients_before_and_after_their_input(tmp_path:
 
 def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> None:
     found = one_round(tmp_path)
-    setup = config().setup(found.wire.halves.problem)
+    encoder = config().algorithm(found.wire.halves.problem).encoder(0)
+    assert isinstance(encoder, Answer)
+    setup = encoder.setup
+    codes = ClippedCodes(clip=8.0, bits=24)
     for client, message in found.wire.seen[Phase.MASKED_INPUT].items():
-        code = setup.words(config().codes.codes(weights_of(client, setup.size)))
+        code = setup.words(codes.codes(weights_of(client, setup.size)))
         masked = np.frombuffer(message[-code.nbytes :], setup.dtype)
         assert not (masked == code).any()
         # Uniform words below the modulus: their bits are fair, and say nothing of the code's.
@@ -208,7 +212,7 @@ def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
     assert {len(answer) for answer in answers} == {13 + 17 * len(sharers)}
 
 
-class Curious(SecureAggregationConfig):
+class Curious(secure_aggregation):
     """A server that asks a client who does not take part, and so was not charged."""
 
     def server(self, problem: Problem) -> ServerSide:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.presets.ldp_fl import ldp_fl
 from fedldp.algorithms.settings import Delays
-from fedldp.systems.ldp_fl import LdpFlConfig
 
 
-def config(**settings: Any) -> LdpFlConfig:
+def config(**settings: Any) -> RunConfig:
     known: dict[str, Any] = {
         "dataset": "digits", "model": "logistic", "num_clients": 10, "rounds": 1,
         "learning_rate": 0.1, "epsilon": 1.0,
     }  # fmt: skip
-    return LdpFlConfig(**known | settings)
+    return ldp_fl(**known | settings)
 
 
 def delays(**settings: Any) -> Delays:

@@ -11,19 +11,48 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fedldp.core.bounding import Box, Ranges
-from fedldp.core.errors import RunError
+from fedldp.algorithms.settings import Offer, Positive
+from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.parts.rotation import Rotation, padded_size
 from fedldp.parts.sides import State
 from fedldp.wire import Broadcast, Layout, Vector
 
 Send = Literal["weights", "update"]
 """What a client sends: its weights after training, or their change from the broadcast's."""
+
+Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=False)]
+Center = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+
+RANGES = (
+    Offer(
+        "ranges",
+        Literal["fixed", "adaptive"],
+        "fixed: range_center and range_radius; adaptive: from the last weights",
+        "fixed",
+    ),
+    Offer(
+        "range_center",
+        Center | list[Center],
+        "c of the fixed range, for all layers or a list with one for each",
+        0.0,
+    ),
+    Offer(
+        "range_radius",
+        Radius | list[Radius],
+        "r of the fixed range, for all layers or a list with one for each",
+        0.1,
+    ),
+    Offer("range_floor", Radius, "smallest adaptive radius", 1e-3),
+    Offer("range_margin", Positive, "factor on the adaptive radius", 1.0),
+)
+"""The settings of ``InRange``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +79,18 @@ class Bound(ABC):
         Raises:
             ConfigError: it is that.
         """
+
+    def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
+        """Return the next weights, as the server's step has them, before they are rounded.
+
+        Args:
+            weights: shape (d,).
+            state: the server's, of the round that ends.
+
+        Raises:
+            RunError: the next round could announce nothing of them.
+        """
+        return weights
 
     def size(self, size: int) -> int:
         """Return the coordinates of what is randomised, of a model of ``size`` weights."""
@@ -206,6 +247,54 @@ class InRange(Bound):
         if self.adaptive:
             return Ranges.of_public(weights, self.sizes, floor=self.floor, margin=self.margin)
         return self.fixed
+
+    @classmethod
+    def of(cls, settings: Any) -> InRange:
+        """Return the ranges that ``RANGES``, ``send`` and ``clip`` say.
+
+        Raises:
+            ConfigError: they contradict each other.
+        """
+        adaptive = settings.ranges == "adaptive"
+        if settings.send == "update" and adaptive:
+            raise ConfigError(
+                "send = update: adaptive ranges follow the weights, not their change; "
+                "set ranges = fixed"
+            )
+        center, radius = (
+            tuple(value) if isinstance(value, list) else value
+            for value in (settings.range_center, settings.range_radius)
+        )
+        return cls(
+            send=settings.send,
+            center=center,
+            radius=radius,
+            adaptive=adaptive,
+            floor=settings.range_floor,
+            margin=settings.range_margin,
+            clip=settings.clip,
+        )
+
+    @property
+    def unused(self) -> dict[str, str]:
+        """The settings that are not used, and why.
+
+        A fixed range beside adaptive ones is none of them: recipes have one to go back to.
+        """
+        if self.adaptive:
+            return {}
+        return dict.fromkeys(("range_floor", "range_margin"), "ranges are fixed")
+
+    def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
+        """Return the next weights, of which ranges can be taken; see ``Bound.accept``."""
+        try:
+            self.announce(weights)
+        except ConfigError as error:
+            raise RunError(
+                f"round {state.round}: the adaptive ranges went astray, for the noise of so "
+                "few reports at this epsilon feeds on itself; set ranges = fixed"
+            ) from error
+        return weights
 
     @cached_property
     def fixed(self) -> Ranges:

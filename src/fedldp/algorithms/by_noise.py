@@ -40,6 +40,7 @@ class MeanByNoise:
         mechanism: gives that of a client, for reports of some size.
         sigma: gives a client's noise; None: nobody has any, and all are alike.
         shares: from the noise of all clients.
+        setting: what a user has set that asks for it.
         signs: whether of what a report says the signs alone count.
     """
 
@@ -49,6 +50,7 @@ class MeanByNoise:
     mechanism: Callable[[int, int], Mechanism]
     sigma: Callable[[int], float] | None
     shares: Shares
+    setting: str
     signs: bool = False
 
     def __call__(self, release: Release) -> BySender:

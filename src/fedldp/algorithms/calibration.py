@@ -34,6 +34,11 @@ class Calibration(ABC):
     uses_rounds: ClassVar[bool] = False
     data_may_refuse: ClassVar[bool] = False
 
+    @property
+    def kind(self) -> type[Mechanism]:
+        """The class of mechanisms that it makes."""
+        return Gaussian
+
     @abstractmethod
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return the randomiser of one client.
@@ -68,6 +73,11 @@ class Fixed(Calibration):
 
     every: Mechanism
     meaning: EpsilonMeaning | None = None
+
+    @property
+    def kind(self) -> type[Mechanism]:
+        """Its class."""
+        return type(self.every)
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return it."""

@@ -11,10 +11,12 @@ import math
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from fedldp.algorithms.release import Encoder
-from fedldp.algorithms.settings import Delays
+from fedldp.algorithms.settings import Count, Delays, Offer
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import Summing
 from fedldp.parts.secure_sum_messages import SecureSum
@@ -22,6 +24,77 @@ from fedldp.parts.sides import Encoder as EncoderRole
 from fedldp.parts.sides import ServerSide
 from fedldp.parts.summed_client import Answer, Phase
 from fedldp.parts.summed_server import summed_server
+
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+
+SHUFFLER = (
+    Offer("chunk", Count, "coordinates in one shuffled message, 1 to d", 1),
+    Offer("compute_seconds", Seconds, "simulated training time of a client", 60.0, simulated=True),
+    Offer("communication_seconds", Seconds, "simulated time of a message", 1.0, simulated=True),
+    Offer(
+        "latency_spread",
+        Sigma,
+        "spread between clients: the sigma of a log-normal factor",
+        0.5,
+        simulated=True,
+    ),
+    Offer(
+        "delay_seconds",
+        Annotated[Seconds, Field(gt=0)],
+        "typical proposal of a client for T",
+        10.0,
+        simulated=True,
+    ),
+    Offer(
+        "prediction_error",
+        Sigma,
+        "error of a client's prediction of its times, as a log-normal sigma",
+        0.0,
+        simulated=True,
+    ),
+    Offer(
+        "record_arrivals",
+        bool,
+        "keep the time of every message in the run folder",
+        False,
+        simulated=True,
+    ),
+)
+"""The settings of ``Shuffle``: the size of its messages, and its time model."""
+
+MASKED = (
+    Offer(
+        "threshold",
+        Count | None,
+        "clients needed to the end of a round; two thirds where it is not set",
+        None,
+    ),
+    Offer(
+        "dropout",
+        Share,
+        "simulated: chance that a client leaves in the middle of a round",
+        0.0,
+        simulated=True,
+    ),
+)
+"""The settings of ``MaskedSum``."""
+
+CHANNEL = Offer(
+    "channel",
+    Literal["named", "shuffle", "sum", "central"] | None,
+    "what the server sees of reports: each with its sender; pieces without a name; their sum; or "
+    "all, as a server that clients trust. Where it is not set, what the system says",
+    None,
+)
+
+UNSHUFFLED = {offer.name: "reports go through no shuffler" for offer in SHUFFLER}
+"""The settings that nothing but a shuffler uses, and why."""
+
+
+UNMASKED = {offer.name: "no sum is held in a dialogue" for offer in MASKED}
+"""The settings that nothing but a simulated dialogue uses, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +151,24 @@ class Shuffle(Channel):
 
     kind: ClassVar[str] = "shuffle"
 
-    delays: Delays
+    @classmethod
+    def of(cls, settings: Any) -> Shuffle:
+        """Return the shuffler that ``SHUFFLER`` says."""
+        return cls(
+            delays=Delays(
+                chunk=settings.chunk,
+                compute_seconds=settings.compute_seconds,
+                communication_seconds=settings.communication_seconds,
+                spread=settings.latency_spread,
+                delay_seconds=settings.delay_seconds,
+                prediction_error=settings.prediction_error,
+                record_arrivals=settings.record_arrivals,
+            )
+        )
 
     def chunk(self, size: int) -> int:
         """Return the coordinates in one message; see ``Channel``."""
+        assert self.delays is not None
         if self.delays.chunk > size:
             raise ConfigError(
                 f"chunk = {self.delays.chunk}: the model has {size} weights; give at most that"

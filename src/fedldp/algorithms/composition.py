@@ -58,10 +58,17 @@ class EstimateOf(Protocol):
 
     What it needs of a report decides what a client must send beside its payload: its name, or its
     example count, in clear.
+
+    Attributes:
+        needs: see ``Estimate``.
+        setting: what a user has set that asks for it.
     """
 
     @property
     def needs(self) -> Needs: ...
+
+    @property
+    def setting(self) -> str: ...
 
     def __call__(self, release: Release) -> Estimate: ...
 
@@ -145,6 +152,7 @@ class OwnMean:
     """
 
     needs: ClassVar[Needs] = "sum"
+    setting: ClassVar[str] = "weighting = uniform"
 
     scale: Callable[[float, int], float] | None = None
 
@@ -173,6 +181,11 @@ class WeightedMean:
         """The clear weight, or the reports alone."""
         return "weight" if self.by_examples else "reports"
 
+    @property
+    def setting(self) -> str:
+        """Its weights."""
+        return f"weighting = {'examples' if self.by_examples else 'uniform'}"
+
     def __call__(self, release: Release) -> Weighted:
         """Return the estimate."""
         mechanism = release.mechanism
@@ -187,10 +200,12 @@ class EstimateBy:
     Attributes:
         make: gives it from the release.
         needs: see ``EstimateOf``.
+        setting: see ``EstimateOf``.
     """
 
     make: Callable[[Release], Estimate]
     needs: Needs
+    setting: str
 
     def __call__(self, release: Release) -> Estimate:
         """Return the estimate."""
@@ -219,7 +234,7 @@ class Composition:
         arrays: gives what else the server keeps, before the first round.
         publish: gives the round's broadcast from the server's state; None: the weights, and the
             ranges that the bound announces.
-        finish: gives the last operation on the next weights; None: there is none.
+        finish: gives the last operation on the next weights; None: that of the bound.
         claim: what the source claims, if it claims anything; or what gives that, where it is that
             of the worst of many clients.
         unused: settings that change nothing beside these parts, and why.
@@ -377,7 +392,7 @@ class Algorithm:
                 momentum=config.server_momentum,
             ),
             noise=None if parts.server_noise is None else parts.server_noise(self.problem),
-            finish=None if parts.finish is None else parts.finish(release),
+            finish=release.bound.accept if parts.finish is None else parts.finish(release),
             average_from=first_averaged(config.average, config.rounds),
         )
 

@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.composition import Algorithm, Composition
-from fedldp.algorithms.participation import All, Drawn, Participation
+from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.settings import Delays
@@ -76,12 +76,7 @@ class RunConfig(RunSettings):
         Raises:
             ConfigError: a mechanism or another part refuses a setting.
         """
-        found = type(self).compose(self)
-        if self.clients_per_round is None or found.participation != All():
-            return found
-        return replace(
-            found, participation=Drawn(num_clients=self.num_clients, size=self.clients_per_round)
-        )
+        return type(self).compose(self)
 
     def algorithm(self, problem: Problem) -> Algorithm:
         """Return the composition, bound to the public facts of ``problem``."""
@@ -169,13 +164,13 @@ class RunConfig(RunSettings):
         return self.algorithm(problem).inside().server()
 
     @property
-    def participation(self) -> Participation:
+    def participants(self) -> Participation:
         """Who answers when: all clients, a sample in each round, or as the preset says."""
         return self.composition.participation
 
     def settled(self, draws: Draws) -> Self:
         """Return a copy with whatever the server draws, and tells everyone, before the run."""
-        participation = self.participation
+        participation = self.composition.participation
         if not participation.told:
             return self
         scheduled = participation.scheduled(draws)
@@ -265,7 +260,7 @@ class RunConfig(RunSettings):
             raise ConfigError(
                 f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
-        drawn = dict.fromkeys(self.participation.told)  # it is to be drawn again
+        drawn = dict.fromkeys(self.composition.participation.told)  # it is to be drawn again
         return self.changed(**{self.solved: budget, **drawn})
 
     def sgd(self, problem: Problem, device: torch.device) -> LocalSgd:

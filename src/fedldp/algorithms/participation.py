@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import Clients
+from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.parts.per_client import Own, of_client
 from fedldp.parts.sides import Draws
+
+PARTICIPATION = Offer(
+    "participation",
+    Literal["all", "drawn", "balanced"] | None,
+    "who answers when: all clients; clients_per_round of them, drawn for each round; or so many in "
+    "turns, nobody more often than it must be. Where it is not set, what the system says",
+    None,
+)
 
 _DENSE = 16
 """A sample of more than one in so many is put in order by a table of all clients."""
@@ -130,6 +139,41 @@ class Balanced:
 
     def scheduled(self, draws: Draws) -> Self:
         return self
+
+
+def participation_of(
+    settings: Any, default: Literal["drawn", "balanced"] = "drawn"
+) -> Participation:
+    """Return who answers when, as ``PARTICIPATION`` and clients_per_round say.
+
+    Args:
+        settings: of the run.
+        default: of those of a round that has fewer than all.
+
+    Raises:
+        ConfigError: the two contradict each other.
+    """
+    clients, size, chosen = settings.num_clients, settings.round_size, settings.participation
+    if chosen == "all" and size < clients:
+        raise ConfigError(
+            f"participation = all and clients_per_round = {size}: there are num_clients = "
+            f"{clients}; leave clients_per_round out"
+        )
+    if chosen in ("drawn", "balanced") and settings.clients_per_round is None:
+        raise ConfigError(
+            f"participation = {chosen}: give clients_per_round, or set participation = all"
+        )
+    if settings.clients_per_round is None:
+        return All()
+    if (chosen or default) == "balanced":
+        return Balanced(clients, size, settings.rounds)
+    return Drawn(clients, size)
+
+
+def most_rounds(participation: Participation, client: int, rounds: int) -> int:
+    """Return in how many of a run's ``rounds`` a client takes part at most."""
+    found = participation.max_rounds(client)
+    return rounds if found is None else found
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,21 +1,41 @@
 """Presets: functions from checked, flat settings to a composition of parts.
 
-``@preset`` makes a configuration class of such a function: its settings are those of every run and
-those that the preset offers, each declared once, beside the part that it is for.
+``@preset`` makes a configuration class of such a function. Its settings are those of every run,
+those that the preset offers, each declared once, beside the part that it is for, and those that
+take another part in place of the preset's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import create_model
 
+from fedldp.algorithms.channel import (
+    CHANNEL,
+    SHUFFLER,
+    UNMASKED,
+    UNSHUFFLED,
+    Central,
+    Channel,
+    MaskedSum,
+    Named,
+    Shuffle,
+    Sum,
+)
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.matrix import check_pairs
+from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
+from fedldp.core.errors import ConfigError
 
 _PRESETS = "fedldp.algorithms.presets."
+
+EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION)
+"""What every preset offers; a setting that came after the preset was published is left out."""
 
 
 class Settings(RunConfig):
@@ -48,8 +68,11 @@ def preset(
     def make(compose: Callable[[Any], Composition]) -> type[Settings]:
         function, module = compose.__name__, compose.__module__
         name = function if module.startswith(_PRESETS) else f"{module}:{function}"
+        own = {offer.name for offer in offers}
+        late = [offer for offer in EVERY if offer.name not in own]
         fields: dict[str, Any] = {"system": (Literal[name], name)}
         fields |= {offer.name: offer.field for offer in offers}
+        fields |= {offer.name: offer.late for offer in late}
         found = create_model(
             function,
             __base__=Settings,
@@ -57,11 +80,60 @@ def preset(
             __doc__=compose.__doc__,
             **fields,
         )
-        found.compose = staticmethod(compose)
+        found.compose = staticmethod(lambda settings: composed(compose(settings), settings))
         found.semantics, found.solved, found.inverse = semantics, solved, inverse
         found.needs_extra = needs_extra
         found.per_client = tuple(offer.name for offer in offers if offer.per_client)
-        found.simulation_only = RunConfig.simulation_only | {o.name for o in offers if o.simulated}
+        simulated = {offer.name for offer in (*offers, *late) if offer.simulated}
+        found.simulation_only = RunConfig.simulation_only | simulated
         return found
 
     return make
+
+
+def composed(parts: Composition, settings: Settings) -> Composition:
+    """Return a preset's parts, with those that the settings take in place of its own.
+
+    Raises:
+        ConfigError: two of the parts do not go together.
+    """
+    channel, uses = parts.channel, parts.uses
+    if settings.channel not in (None, channel.kind):
+        channel = channel_of(settings)
+        # Who colludes with the server knows what it put into a sum.
+        uses |= {"untrusted_clients"} if channel.kind == "sum" else set()
+    participation = parts.participation
+    if isinstance(participation, All):
+        participation = participation_of(settings)
+    elif isinstance(participation, Preselected) and settings.participation is not None:
+        raise ConfigError(
+            f"participation = {settings.participation} and selects_first = true: the selection "
+            "says who takes part; leave participation out"
+        )
+    unused = {} if isinstance(channel, Shuffle) else UNSHUFFLED
+    if not isinstance(channel, MaskedSum):
+        unused = unused | {
+            n: why for n, why in UNMASKED.items() if n in type(settings).model_fields
+        }
+    found = replace(
+        parts,
+        channel=channel,
+        participation=participation,
+        uses=uses,
+        unused={**parts.unused, **unused},
+    )
+    check_pairs(found, settings.name())
+    return found
+
+
+def channel_of(settings: Settings) -> Channel:
+    """Return the channel that ``CHANNEL`` names."""
+    match settings.channel:
+        case "shuffle":
+            return Shuffle.of(settings)
+        case "sum":
+            return Sum()
+        case "central":
+            return Central()
+        case _:
+            return Named()

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedldp.accounting.accountants import Kind
 from fedldp.accounting.guarantees import Adversary
-from fedldp.core.checked import Checked
+from fedldp.core.checked import LEFT_OUT, Checked
 from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.ledgers.budget import Budget
 from fedldp.models import name_of
@@ -116,6 +116,11 @@ class Offer:
     def but(self, **changes: Any) -> Offer:
         """Return it with another default, meaning or type, as a preset may have it."""
         return replace(self, **changes)
+
+    @property
+    def late(self) -> tuple[Any, Any]:
+        """The setting for a preset that was published without it: see ``LEFT_OUT``."""
+        return Annotated[self.type, LEFT_OUT], self.field[1]
 
     @property
     def field(self) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from fedldp.parts.sides import Draws, Encoder
 
 def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:
     """Return the clients of ``round``, ascending."""
-    found = config.participation.clients(round, draws)
+    found = config.participants.clients(round, draws)
     if found is None:
         return range(config.num_clients)
     return found.tolist() if isinstance(found, np.ndarray) else found
@@ -35,7 +35,7 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     groups = {
         event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
     }
-    participation = config.participation
+    participation = config.participants
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.client_budget is not None:
         asked = _within_budget(config, config.client_budget.budget(), groups, asked)

@@ -82,7 +82,7 @@ class Population:
             "step": Watched(config.client_step(problem, self.device)),
             "encoders": Encoders(config, problem),
             "most_examples": config.most_examples(problem),
-            "_participation": config.participation,
+            "_participation": config.participants,
             "_tester": config.tester(problem, self.device),
             "_model": config.module(problem, nothing).to(self.device),
         }

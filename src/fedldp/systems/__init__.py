@@ -7,7 +7,6 @@ simulation and outside.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +34,7 @@ def systems() -> dict[str, type[RunConfig]]:
 
 
 def find_system(name: str) -> type[RunConfig]:
-    """Return the system called ``name``: one of ``systems()``, or the user's "module:Class".
+    """Return the system called ``name``: one of ``systems()``, or the user's "module:function".
 
     The setting ``system`` of the user's own has that address as its value, so that a configuration
     that was written down finds its system again.
@@ -46,14 +45,14 @@ def find_system(name: str) -> type[RunConfig]:
     if not is_address(name):
         known = systems()
         if name not in known:
-            raise ConfigError(f'system = {name}: choose {", ".join(known)} or "module:Class"')
+            raise ConfigError(f'system = {name}: choose {", ".join(known)} or "module:function"')
         return known[name]
     found = load(name, "system")
     if not (isinstance(found, type) and issubclass(found, RunConfig)):
-        raise ConfigError(f"system = {name}: it is no subclass of fedldp.systems.RunConfig")
-    if inspect.isabstract(found):
-        lacking = ", ".join(sorted(found.__abstractmethods__))
-        raise ConfigError(f"system = {name}: it does not define {lacking}")
+        raise ConfigError(
+            f"system = {name}: it is no preset; write @preset above its function, see "
+            "fedldp.algorithms.preset"
+        )
     if found.name() != name:
         raise ConfigError(
             f'system = {name}: write in it: system: Literal["{name}"] = "{name}"; a configuration '

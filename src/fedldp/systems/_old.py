@@ -9,6 +9,7 @@ from fedldp.algorithms import release
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.participation import All, Drawn, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import Estimate, ServerUpdate, Step, Values, first_averaged
 from fedldp.core.randomness import Stream
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 class MeanServerConfig(RunConfig):
     rounds_only_add: ClassVar[bool] = False
 
+    @property
+    def participants(self) -> Participation:
+        if self.clients_per_round is None:
+            return All()
+        return Drawn(self.num_clients, self.clients_per_round)
+
     def model_input(self, problem: Problem) -> tuple[int, ...]:
         return problem.input_shape
 
@@ -40,7 +47,7 @@ class MeanServerConfig(RunConfig):
             encoder=self.client_encoder(problem, client),
             exchanges=self.exchanges,
             trains_in=self.trains_in,
-            turns=self.participation.max_rounds(client),
+            turns=self.participants.max_rounds(client),
             most_examples=self.most_examples(problem),
             num_classes=problem.num_classes,
         )

@@ -86,6 +86,7 @@ def central_dp(settings: Settings) -> Composition:
         estimate=EstimateBy(
             make=lambda release: NoisySum(bounded=bounded, number=settings.round_size),
             needs="reports",
+            setting="system = central_dp",
         ),
         channel=Central(),
         downlink=lambda size: of_broadcast(settings, size),

@@ -43,7 +43,7 @@ from fedldp.algorithms.bounds import Rotated
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Sum
 from fedldp.algorithms.composition import Composition
-from fedldp.algorithms.participation import Balanced
+from fedldp.algorithms.participation import Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.run_settings import ServerRate
@@ -79,7 +79,7 @@ def distributed_gaussian(settings: Settings) -> Composition:
     if settings.delta < LEAST_FOR_MU:
         raise ConfigError(f"delta = {settings.delta:g}: give at least {LEAST_FOR_MU:g}")
     bound = Rotated(clip=settings.clip)
-    turns = Balanced(settings.num_clients, settings.round_size, settings.rounds)
+    turns = participation_of(settings, default="balanced")
     return Composition(
         bound=bound,
         calibration=SharesPerRun(
@@ -105,10 +105,11 @@ class SharesPerRun(Calibration):
     """
 
     uses_rounds: ClassVar[bool] = True
+    kind: ClassVar[type[SharedGaussian]] = SharedGaussian
 
     settings: Settings
     bound: Rotated
-    turns: Balanced
+    turns: Participation
     meaning: EpsilonMeaning
 
     def mechanism(self, problem: Problem, client: int) -> SharedGaussian:
@@ -120,7 +121,8 @@ class SharesPerRun(Calibration):
         settings = self.settings
         return shared_gaussian(
             self.bound.size(settings.layout(problem).size),
-            largest_mu(settings.epsilon, settings.delta) / math.sqrt(self.turns.max_rounds(client)),
+            largest_mu(settings.epsilon, settings.delta)
+            / math.sqrt(most_rounds(self.turns, client, settings.rounds)),
             shares=settings.round_size - settings.untrusted_clients,
             clients=settings.round_size,
             rounds=settings.rounds,

@@ -37,7 +37,7 @@ from fedldp.algorithms.bounds import InBox, Unbounded
 from fedldp.algorithms.by_noise import MeanByNoise, by_power, selection, symbolised, weighted
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON
-from fedldp.algorithms.composition import Composition
+from fedldp.algorithms.composition import Composition, EstimateOf, OwnMean
 from fedldp.algorithms.features import SCALE, Features
 from fedldp.algorithms.personalized_noise import (
     MEANING,
@@ -52,7 +52,7 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer
 from fedldp.core.bounding import Box
 from fedldp.mechanisms.none import Plain
-from fedldp.parts.per_client import of_client
+from fedldp.parts.per_client import is_own, of_client
 
 
 @preset(
@@ -94,6 +94,14 @@ def personalized(settings: Settings) -> Composition:
     noise = PublishedNoise(settings=settings) if has_noise(settings) else None
     plain = Plain("signs of weights", signs=True) if signs else Plain("clipped weights")
     rules = {"mean": by_power(0), "weighted": weighted, "selection": selection(redraw=redraw)}
+    by_noise: EstimateOf = MeanByNoise(
+        settings=settings,
+        mechanism=noise.of_size if noise else lambda client, size: plain,
+        sigma=noise.sigma if noise else None,
+        shares=rules[settings.aggregation],
+        setting=f"aggregation = {settings.aggregation}",
+        signs=signs,
+    )
     return Composition(
         local=Portions.of(settings),
         features=Features(scale=settings.feature_scale),
@@ -101,17 +109,18 @@ def personalized(settings: Settings) -> Composition:
         if noise is None and signs
         else lambda client: InBox(box=Box(of_client(settings.clip, client))),
         calibration=noise or Fixed(every=plain, meaning=MEANING),
-        estimate=MeanByNoise(
-            settings=settings,
-            mechanism=noise.of_size if noise else lambda client, size: plain,
-            sigma=noise.sigma if noise else None,
-            shares=rules[settings.aggregation],
-            signs=signs,
-        ),
+        estimate=OwnMean() if nameless(settings) else by_noise,
         finish=(lambda release: symbolised) if signs else None,
         claim=partial(claim, noise) if noise else None,
         unused=unused(settings),
     )
+
+
+def nameless(settings: Settings) -> bool:
+    """Return whether the plain mean of alike clients goes through a channel that hides names."""
+    alike = not any(is_own(getattr(settings, name)) for name in settings.per_client)
+    hidden = settings.channel in ("shuffle", "sum")
+    return hidden and alike and settings.aggregation == "mean"
 
 
 def claim(noise: PublishedNoise) -> Claim:

@@ -42,7 +42,7 @@ from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON, check_each, check_whole
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import SCALE, Features
-from fedldp.algorithms.participation import All, Participation, Preselected
+from fedldp.algorithms.participation import Participation, Preselected, participation_of
 from fedldp.algorithms.portions import LEARNING_RATE, MODEL, OFFERS, Portions
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer
@@ -105,7 +105,7 @@ def personalized_sound(settings: Settings) -> Composition:
         kind=GaussianSign if settings.report == "sign" else Gaussian,
         own=True,
     )
-    turns = selected_first(settings, once) if settings.selects_first else All()
+    turns = selected_first(settings, once) if settings.selects_first else participation_of(settings)
     calibration = replace(once, rounds=settings.rounds, turns=turns)
     return Composition(
         local=Portions.of(settings),
@@ -117,11 +117,10 @@ def personalized_sound(settings: Settings) -> Composition:
             mechanism=lambda client, size: calibration.gaussian(client),
             sigma=calibration.sigma,
             shares=by_power(POWERS[settings.weighting]),
+            setting=f"weighting = {settings.weighting}",
         ),
         participation=turns,
-        unused={}
-        if settings.selects_first
-        else {"turns": "without selects_first nobody is selected"},
+        unused={} if settings.selects_first else {"turns": _NOBODY},
     )
 
 

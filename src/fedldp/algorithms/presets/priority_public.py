@@ -33,6 +33,7 @@ from pydantic import Field
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.composition import Composition, EstimateBy
+from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.public_importance import DenseFirst, publish_importance, ranked, unknown
 from fedldp.algorithms.settings import CLIP, Offer, Positive
@@ -66,6 +67,7 @@ def priority_public(settings: Settings) -> Composition:
             delta=settings.delta,
             clip=settings.clip,
             rounds=settings.rounds,
+            turns=participation_of(settings),
         ),
         shaped=Uneven(
             settings=settings,
@@ -73,7 +75,7 @@ def priority_public(settings: Settings) -> Composition:
             given=f"noise_ratio = {settings.noise_ratio:g}",
             ranks="public",
         ),
-        estimate=EstimateBy(make=ranked, needs="reports"),
+        estimate=EstimateBy(make=ranked, needs="reports", setting="system = priority_public"),
         arrays=unknown,
         publish=publish_importance,
     )

@@ -136,7 +136,7 @@ class AttackScenario:
             rounds=min(
                 rounds,
                 config.rounds,
-                config.participation.max_rounds(weakest(config)) or config.rounds,
+                config.participants.max_rounds(weakest(config)) or config.rounds,
             ),
             visits=visits,
         )

@@ -1,0 +1,97 @@
+"""The calibration by a report: ``epsilon`` is the budget of one, or of each of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.settings import Offer
+from fedldp.core.errors import ConfigError
+from fedldp.core.registry import is_address
+from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
+from fedldp.parts.per_client import is_own, of_client
+
+MECHANISM = Offer(
+    "mechanism", str, 'the local randomiser, from `fedldp list mechanisms`, or "module:Class"'
+)
+INTEGER_BITS = Offer("integer_bits", Literal[64, 32], "bits of a random comparison", 64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerReport(Calibration):
+    """A mechanism by its name, with a budget for one report, or one weight of it.
+
+    Attributes:
+        settings: of which these are used: mechanism, epsilon, delta, clip, integer_bits. Clients
+            may have their own epsilon, where a report is one bit for each weight.
+
+    Raises:
+        ConfigError: there is no such mechanism, or it takes one budget for all clients.
+    """
+
+    settings: Settings
+    meaning: EpsilonMeaning = field(init=False)
+
+    def __post_init__(self) -> None:
+        name = self.settings.mechanism
+        if self.settings.epsilon is None:
+            raise ConfigError(
+                f"epsilon is not set: mechanism = {name} needs a budget; give one, or set "
+                "mechanism = none"
+            )
+        unit = find_mechanism(name).epsilon_unit
+        meaning = EpsilonMeaning(unit, "claimed" if is_address(name) else "proven")
+        object.__setattr__(self, "meaning", meaning)
+        if is_own(self.settings.epsilon) and not self.sends_bits:
+            raise ConfigError(
+                f"epsilon is a list, and {name} takes one budget for all clients: give one number"
+            )
+
+    @property
+    def kind(self) -> type[Mechanism]:
+        """The class that the setting names."""
+        return find_mechanism(self.settings.mechanism)
+
+    @property
+    def sends_bits(self) -> bool:
+        """Whether a report is one bit for each weight."""
+        return issubclass(self.kind, BitMechanism)
+
+    def mechanism(self, problem: Problem, client: int) -> Mechanism:
+        """Return the randomiser of one client; see ``Calibration``."""
+        budget = of_client(self.settings.epsilon, client)
+        return self.randomiser(budget, self.settings.layout(problem).size)
+
+    def randomiser(self, epsilon: float, size: int) -> Mechanism:
+        """Return the mechanism with a budget, for ``size`` coordinates."""
+        settings = self.settings
+        return _randomiser(
+            settings.mechanism,
+            MechanismSettings(
+                epsilon=epsilon,
+                delta=settings.delta,
+                clip=settings.clip,
+                size=size,
+                integer_bits=settings.integer_bits,
+            ),
+        )
+
+    def label(self, client: int) -> float | None:
+        """Return the client's own budget, where budgets differ."""
+        epsilon = self.settings.epsilon
+        return of_client(epsilon, client) if is_own(epsilon) else None
+
+    def scale(self, epsilon: float, size: int) -> float:
+        """Return the scale by which the server reads bits of a budget, of ``size`` coordinates."""
+        mechanism = self.randomiser(epsilon, size)
+        assert isinstance(mechanism, BitMechanism)
+        return mechanism.scale
+
+
+@lru_cache(maxsize=4096)
+def _randomiser(name: str, settings: MechanismSettings) -> Mechanism:
+    return find_mechanism(name).from_settings(settings)

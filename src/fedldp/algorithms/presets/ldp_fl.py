@@ -1,0 +1,111 @@
+"""LDP-FL: one randomised bit for each weight, sent on its own through a shuffler.
+
+    Broadcast: weights W, ranges (c, r) of every layer
+        |
+        v
+    client_step   local SGD from W
+        |         Sensitive weights
+        v
+    encoder       x = (w - c)/r, clipped to [-1, 1]; two-point randomiser (eq. 2)
+        |         Report: d bits, as messages of `chunk` coordinates
+        v
+    shuffler      Algorithm 3, where `shuffle` is on: messages of all clients in order of arrival
+        |
+        v
+    server_step   count of ones of each coordinate -> mean = c + r K (2 ones/n - 1) (line 10)
+                  adaptive ranges from the mean (lines 11-13) -> next Broadcast
+
+Source: L. Sun, J. Qian, X. Chen, "LDP-FL: Practical Private Aggregation in Federated Learning with
+Local Differential Privacy", IJCAI 2021. Batch size, local epochs and the small VGG are not stated
+there; clients' ranges are taken from the server's weights only, never from private ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bounds import RANGES, InRange
+from fedldp.algorithms.channel import SHUFFLER, Named, Shuffle
+from fedldp.algorithms.composition import Composition, OwnMean, Sgd
+from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import CLIP, MOMENTUM, Offer, Positive
+from fedldp.core.errors import ConfigError
+from fedldp.parts.per_client import Own, check_one_each, of_client
+
+
+@preset(
+    MECHANISM.but(
+        meaning='the local randomiser, from `fedldp list mechanisms`, or "module:Class"; the '
+        "paper's is two_point",
+        default="two_point",
+    ),
+    Offer(
+        "epsilon",
+        Positive | list[Positive] | Own,
+        "budget of one weight (two_point, sign, k_rr, unary, cldp) or of a client's report in one "
+        "round (the other mechanisms); a list gives each client its own",
+        per_client=True,
+    ),
+    CLIP.but(
+        type=Positive,
+        meaning="norm bound on the normalised vector, for mechanisms of whole vectors",
+        default=1.0,
+    ),
+    Offer(
+        "send",
+        Literal["weights", "update"],
+        "send weights (the paper), or their change from the broadcast",
+        "weights",
+    ),
+    MOMENTUM,
+    INTEGER_BITS,
+    *RANGES,
+    Offer(
+        "shuffle",
+        bool | Literal["auto"],
+        "send through the shuffler; auto: where a report is one bit a weight",
+        "auto",
+    ),
+    *SHUFFLER,
+)
+def ldp_fl(settings: Settings) -> Composition:
+    """LDP-FL; its paper has no claim on mechanisms other than two_point."""
+    check_one_each("epsilon", settings.epsilon, settings.num_clients)
+    calibration = PerReport(settings=settings)
+    auto = settings.shuffle == "auto"
+    if settings.channel is not None and not auto:
+        raise ConfigError(
+            f"channel = {settings.channel} and shuffle = {settings.shuffle}: both say how reports "
+            "travel; leave shuffle out"
+        )
+    shuffles = calibration.sends_bits if auto else settings.shuffle
+    if shuffles and not calibration.sends_bits:
+        raise ConfigError(
+            f"shuffle = true: a report of {settings.mechanism} is not one bit a weight, and "
+            "cannot travel as messages of single weights; set shuffle = false"
+        )
+    bound = InRange.of(settings)
+    return Composition(
+        local=Sgd(momentum=settings.momentum),
+        bound=bound,
+        calibration=calibration,
+        channel=Shuffle.of(settings) if shuffles else Named(),
+        estimate=OwnMean(scale=calibration.scale),
+        claim=claim(settings),
+        unused=bound.unused,
+    )
+
+
+def claim(settings: Settings) -> Claim | None:
+    """Return the paper's claim, epsilon per weight."""
+    if settings.mechanism != "two_point":
+        return None
+    epsilon = settings.epsilon
+    return Claim(
+        epsilon=max(epsilon) if isinstance(epsilon, list) else of_client(epsilon, 0),
+        delta=0.0,
+        unit="weight",
+        source="Sun, Qian, Chen 2021, Theorem 1 and Section 4, Parameter Shuffling",
+    )

@@ -1,0 +1,55 @@
+"""Secure aggregation: FedAvg whose server sees the sum of the clients' weights, and none of them.
+
+    Broadcast: weights
+        |
+        v
+    dialogue      of ``parts.secure_sum``, four exchanges in one round:
+        |           advertise    two public keys of each client
+        |           share keys   sealed Shamir shares of its two secrets
+        |           masked input client_step: local SGD; encoder: fixed point + masks, modular
+        |           unmask       shares that remove the masks of those who stayed and who left
+        |         Report: the sum of codes of the clients that stayed, exact
+        v
+    server_step   sum/count -> weights of the next Broadcast
+
+Clients may drop out at any point, as long as ``threshold`` stay; ``dropout`` simulates that. A
+round in which fewer stay has no sum, and leaves the weights as they are. The sum itself is exact
+and unprotected: this is no differential privacy, and what a cheating server could do is told in
+``parts.secure_sum``.
+
+Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS
+2017, the honest-but-curious protocol. The mean is uniform: example counts would be sent in clear.
+"""
+
+from __future__ import annotations
+
+from fedldp.algorithms.bounds import InBox
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.channel import MASKED, MaskedSum
+from fedldp.algorithms.composition import Composition
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import CLIP, Count, Offer, Positive
+from fedldp.core.bounding import Box
+from fedldp.core.errors import ConfigError
+from fedldp.mechanisms.codes import ClippedCodes
+
+
+@preset(
+    CLIP.but(type=Positive, meaning="bound on the magnitude of one weight", default=8.0),
+    Offer("code_bits", Count, "bits of a weight's fixed-point code", 24),
+    *MASKED,
+)
+def secure_aggregation(settings: Settings) -> Composition:
+    """Secure aggregation, which claims no differential privacy."""
+    clients = settings.round_size
+    if clients == 1:
+        name = "num_clients" if settings.clients_per_round is None else "clients_per_round"
+        raise ConfigError(f"{name} = 1: a sum of one hides nothing; give 2 or more")
+    codes = ClippedCodes(clip=settings.clip, bits=settings.code_bits)
+    channel = MaskedSum(threshold=settings.threshold, dropout=settings.dropout)
+    channel.check(codes.summing(1, clients), clients)
+    return Composition(
+        bound=InBox(box=Box(settings.clip)),
+        calibration=Fixed(every=codes),
+        channel=channel,
+    )
