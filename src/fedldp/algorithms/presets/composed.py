@@ -151,4 +151,5 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
         found["clip"] = "mechanism = none bounds nothing"
     if isinstance(bound, InRange):
         return found | bound.unused
-    return found | {offer.name: "nothing is sent in ranges" for offer in RANGES}
+    without = ("ranges", "range_floor", "range_margin")  # a fixed range is one to go back to
+    return found | dict.fromkeys(without, "nothing is sent in ranges")
