@@ -20,6 +20,7 @@ LAYERS = [
     {"ledgers"},
     {"wire"},
     {"mechanisms", "data", "models"},
+    {"secure_sum"},
     {"parts"},
     {"algorithms"},
     {"systems"},

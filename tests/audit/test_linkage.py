@@ -21,7 +21,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.secure_sum_messages import SecureSum
+from fedldp.secure_sum.messages import SecureSum
 from fedldp.transport import Delivery
 from fedldp.transport.schedule import delay_of_run, draw_schedule
 from fedldp.transport.shuffler import Shuffler

@@ -22,11 +22,11 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.summing import Summing, counts_of_bits
-from fedldp.parts.secure_sum_identities import Identity, Roster
-from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import Update
 from fedldp.parts.summed_client import Phase, summed_client
 from fedldp.parts.summed_server import SumOfRound, summed_server
+from fedldp.secure_sum.identities import Identity, Roster
+from fedldp.secure_sum.messages import SecureSum
 from fedldp.server.keys import draws_of_seed
 from fedldp.server.loop import Evaluation, Loop, Round
 from fedldp.simulation.inputs import Inputs

@@ -22,9 +22,9 @@ from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.changes import alone
 from fedldp.parts.local_sgd import LocalSgd
-from fedldp.parts.secure_sum_messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
 from fedldp.parts.sides import Batch
 from fedldp.parts.summed_client import Phase
+from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.plan import problem_of
 from fedldp.wire import (

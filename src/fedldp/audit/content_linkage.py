@@ -40,11 +40,11 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.summing import counts_of_bits
-from fedldp.parts.secure_sum import SecureSumClient
-from fedldp.parts.secure_sum_masks import self_mask
-from fedldp.parts.secure_sum_messages import Kind, SecureSum, unpack
-from fedldp.parts.secure_sum_server import SecureSumServer
 from fedldp.parts.sides import Update
+from fedldp.secure_sum.client import SecureSumClient
+from fedldp.secure_sum.masks import self_mask
+from fedldp.secure_sum.messages import Kind, SecureSum, unpack
+from fedldp.secure_sum.server import SecureSumServer
 from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population

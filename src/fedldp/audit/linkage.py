@@ -5,7 +5,7 @@ Parameter Shuffling). The server sees (position, bits, arrival) of every message
 modules ``arrivals`` and ``content_linkage`` have the games and the attacks; this one has the
 probabilities that they were right, with exact intervals, beside that of guessing.
 
-Behind a secure sum (``parts.secure_sum``) there is nothing to link: of n - 1 clients' masked
+Behind a secure sum (``secure_sum``) there is nothing to link: of n - 1 clients' masked
 vectors each is uniform and independent of everything that clients hold, the last makes the total
 right, and the total has no messages. The server does know whose each vector is.
 """

@@ -31,7 +31,7 @@ from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
-from fedldp.parts.secure_sum_messages import SecureSum
+from fedldp.secure_sum.messages import SecureSum
 from fedldp.settings import from_mapping
 from fedldp.simulation.participation import events_of_round
 from fedldp.wire import Layout

@@ -1,6 +1,6 @@
 """A secure sum as a channel: the server is given the total of a round's reports, and no report.
 
-    ClientSide   ---- summed_client ---->  four exchanges in one round (``parts.secure_sum``):
+    ClientSide   ---- summed_client ---->  four exchanges in one round (``secure_sum``):
       trains in MASKED_INPUT only            ADVERTISE     two public keys, signed if certified
       encoder      its report, as words      SHARE_KEYS    sealed shares of the secrets behind masks
                    and masked                MASKED_INPUT  the words + masks, modulo 2^bits
@@ -9,7 +9,7 @@
 
 A system says by ``Summing`` how its reports are summed; its two halves stay as they are. What a
 client releases is what its encoder states, in the exchange MASKED_INPUT: that holds whatever a
-server does. What a server sees of it besides the total is told in ``parts.secure_sum``.
+server does. What a server sees of it besides the total is told in ``secure_sum``.
 
 A round with too few clients, or with wrong shares, has no sum: the weights stay as they are, and
 the next round begins. It is never repeated: another sum of other clients in it would draw on the
@@ -30,10 +30,10 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
 from fedldp.parts.changes import alone, each_alone
-from fedldp.parts.secure_sum import SecureSumClient
-from fedldp.parts.secure_sum_identities import Identity
-from fedldp.parts.secure_sum_messages import SecureSum
 from fedldp.parts.sides import ClientSide, Encoder, Sender, Senders, Update
+from fedldp.secure_sum.client import SecureSumClient
+from fedldp.secure_sum.identities import Identity
+from fedldp.secure_sum.messages import SecureSum
 from fedldp.wire import Broadcast, Report, Reports, Sensitive
 
 KEYS, SHARES, SURVIVORS = "sum_keys", "sum_shares", "sum_survivors"

@@ -3,7 +3,7 @@
     Broadcast: weights
         |
         v
-    dialogue      of ``parts.secure_sum``, four exchanges in one round:
+    dialogue      of ``secure_sum.client``, four exchanges in one round:
         |           advertise    two public keys of each client
         |           share keys   sealed Shamir shares of its two secrets
         |           masked input client_step: local SGD; encoder: fixed point + masks, modular
@@ -15,7 +15,7 @@
 Clients may drop out at any point, as long as ``threshold`` stay; ``dropout`` simulates that. A
 round in which fewer stay has no sum, and leaves the weights as they are. The sum itself is exact
 and unprotected: this is no differential privacy, and what a cheating server could do is told in
-``parts.secure_sum``.
+``secure_sum.client``.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS
 2017, the honest-but-curious protocol. The mean is uniform: example counts would be sent in clear.

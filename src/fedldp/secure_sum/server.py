@@ -10,7 +10,7 @@ import numpy as np
 
 from fedldp.core.errors import RunError
 from fedldp.mechanisms.summing import Words
-from fedldp.parts.secure_sum_crypto import (
+from fedldp.secure_sum.crypto import (
     KEY_BYTES,
     SHARE_BYTES,
     combine,
@@ -18,9 +18,9 @@ from fedldp.parts.secure_sum_crypto import (
     public_key,
     weights_at_zero,
 )
-from fedldp.parts.secure_sum_identities import Roster
-from fedldp.parts.secure_sum_masks import add_pair_mask, mask_private, point, self_mask
-from fedldp.parts.secure_sum_messages import (
+from fedldp.secure_sum.identities import Roster
+from fedldp.secure_sum.masks import add_pair_mask, mask_private, point, self_mask
+from fedldp.secure_sum.messages import (
     KEYS_BYTES,
     SEALED_BYTES,
     SIGNATURE_BYTES,

@@ -14,8 +14,8 @@ from secure_sums import Codes, Run, World, make_client, make_setup
 
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
-from fedldp.parts.secure_sum import SecureSumClient
-from fedldp.parts.secure_sum_messages import Kind, unpack
+from fedldp.secure_sum.client import SecureSumClient
+from fedldp.secure_sum.messages import Kind, unpack
 
 D = 3
 CODES = st.lists(st.integers(-32767, 32767), min_size=D, max_size=D).map(np.array)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.parts import secure_sum_crypto
-from fedldp.parts.secure_sum_crypto import (
+from fedldp.secure_sum import crypto
+from fedldp.secure_sum.crypto import (
     PRIME,
     SHARE_BYTES,
     agree,
@@ -110,7 +110,7 @@ def test_every_set_of_fewer_shares_is_uniform_in_a_small_field(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # All coefficients of a field of seven numbers, which the function is run over.
-    monkeypatch.setattr(secure_sum_crypto, "PRIME", 7)
+    monkeypatch.setattr(crypto, "PRIME", 7)
 
     class Script(Stream):
         def __init__(self, coefficients: tuple[int, ...]) -> None:

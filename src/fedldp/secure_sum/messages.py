@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.parts.secure_sum_crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES
+from fedldp.secure_sum.crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES
 
 KEYS_BYTES = 2 * KEY_BYTES
 SHARES_BYTES = 2 * SHARE_BYTES

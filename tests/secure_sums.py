@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import Words, signed
-from fedldp.parts import secure_sum_masks
-from fedldp.parts.secure_sum import SecureSumClient
-from fedldp.parts.secure_sum_identities import Identity, Roster
-from fedldp.parts.secure_sum_messages import SecureSum
-from fedldp.parts.secure_sum_server import Messages, SecureSumServer
+from fedldp.secure_sum import masks
+from fedldp.secure_sum.client import SecureSumClient
+from fedldp.secure_sum.identities import Identity, Roster
+from fedldp.secure_sum.messages import SecureSum
+from fedldp.secure_sum.server import Messages, SecureSumServer
 
 Codes = NDArray[np.int64]
 STAYS = 4
@@ -144,8 +144,8 @@ class World:
         self._names: dict[bytes, tuple[str, tuple[int, ...]]] = {}
         self._in_server = False
         derive, expand, unmask = (
-            secure_sum_masks.derive,
-            secure_sum_masks.expand,
+            masks.derive,
+            masks.expand,
             SecureSumServer.unmask,
         )
 
@@ -167,6 +167,6 @@ class World:
             finally:
                 self._in_server = False
 
-        monkeypatch.setattr(secure_sum_masks, "derive", named)
-        monkeypatch.setattr(secure_sum_masks, "expand", shifted)
+        monkeypatch.setattr(masks, "derive", named)
+        monkeypatch.setattr(masks, "expand", shifted)
         monkeypatch.setattr(SecureSumServer, "unmask", marked)

@@ -13,10 +13,10 @@ from secure_sums import Run, make_client, make_roster, make_setup, private_of, s
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.parts.secure_sum import SecureSumClient
-from fedldp.parts.secure_sum_identities import Identity, Roster
-from fedldp.parts.secure_sum_messages import KEYS_BYTES, SIGNATURE_BYTES, Kind, pack, unpack
-from fedldp.parts.secure_sum_server import SecureSumServer
+from fedldp.secure_sum.client import SecureSumClient
+from fedldp.secure_sum.identities import Identity, Roster
+from fedldp.secure_sum.messages import KEYS_BYTES, SIGNATURE_BYTES, Kind, pack, unpack
+from fedldp.secure_sum.server import SecureSumServer
 
 N, T, D = 5, 4, 2
 RECORD = KEYS_BYTES + SIGNATURE_BYTES

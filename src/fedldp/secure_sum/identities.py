@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.parts.secure_sum_messages import IDENTITY_BYTES, LARGEST_CLIENT, SecureSum
+from fedldp.secure_sum.messages import IDENTITY_BYTES, LARGEST_CLIENT, SecureSum
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,16 +16,16 @@ from secure_sums import Run, make_client, make_setup, sent
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import signed
-from fedldp.parts import secure_sum_server
-from fedldp.parts.secure_sum import SecureSumClient
-from fedldp.parts.secure_sum_messages import (
+from fedldp.secure_sum import server
+from fedldp.secure_sum.client import SecureSumClient
+from fedldp.secure_sum.messages import (
     KEYS_BYTES,
     SEALED_BYTES,
     Kind,
     pack,
     unpack,
 )
-from fedldp.parts.secure_sum_server import NoSum, SecureSumServer, Suspects
+from fedldp.secure_sum.server import NoSum, SecureSumServer, Suspects
 
 N, T, D = 5, 3, 2
 VALUES = np.array([25, -50])
@@ -236,7 +236,7 @@ def test_a_client_with_a_mask_key_of_low_order_gets_no_mask(
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
     box_key = unpack(Kind.CLIENT_KEYS, 1, run.clients[1].advertise(), KEYS_BYTES)[1][:32]
     monkeypatch.setattr(run.clients[1], "_keys", lambda: box_key + bytes(32))
-    monkeypatch.setattr(secure_sum_server, "has_low_order", lambda key: False)
+    monkeypatch.setattr(server, "has_low_order", lambda key: False)
     run.to_shares()
     with pytest.raises(PrivacyError, match="low order"):
         run.masked(0)

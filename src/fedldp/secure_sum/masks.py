@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedldp.mechanisms.summing import Words
-from fedldp.parts.secure_sum_crypto import KEY_BYTES, agree, derive, expand
-from fedldp.parts.secure_sum_messages import SecureSum
+from fedldp.secure_sum.crypto import KEY_BYTES, agree, derive, expand
+from fedldp.secure_sum.messages import SecureSum
 
 
 def point(client: int) -> int:
