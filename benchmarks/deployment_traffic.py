@@ -42,8 +42,8 @@ from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.site import Agent
 from fedldp.deployment.sockets import listen
 from fedldp.parts.summed_client import Answer
+from fedldp.protocol.wire import Report, read_answer, read_question
 from fedldp.settings import resolve
-from fedldp.wire import Report, read_answer, read_question
 
 WINDOW = 16
 """Bytes: this many of a secret in a row, anywhere, are found."""

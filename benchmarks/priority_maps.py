@@ -25,10 +25,10 @@ from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.algorithms.presets.priority import priority
 from fedldp.parts.local_sgd import LocalSgd
 from fedldp.parts.ranking_sgd import RankingSgd
-from fedldp.parts.sides import Batch, Update
+from fedldp.protocol.roles import Batch, Update
+from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.reporting.record import RunFolder
 from fedldp.systems import Problem
-from fedldp.wire import Broadcast, Sensitive
 
 ROUNDS = (1, 8, 16, 25)
 RECIPES = {

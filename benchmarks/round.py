@@ -28,7 +28,7 @@ from torch import nn
 import fedldp
 from fedldp.data import Dataset, load_dataset, partition
 from fedldp.models import build_model
-from fedldp.server.loop import Round
+from fedldp.protocol.server_loop import Round
 from fedldp.simulation.engine import simulate
 from fedldp.systems import RunConfig
 

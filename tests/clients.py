@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedldp.client.keys import SimulationKeys
-from fedldp.client.store import FolderStore, MemoryStore
 from fedldp.data import Examples
 from fedldp.parts.changes import alone, each_alone
-from fedldp.parts.sides import (
+from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.client_store import FolderStore, MemoryStore
+from fedldp.protocol.roles import (
     Batch,
     Client,
     Encoder,
@@ -26,9 +26,9 @@ from fedldp.parts.sides import (
     State,
     Update,
 )
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
 from fedldp.systems import Problem, RunConfig
-from fedldp.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
 
 NOWHERE = Path("no client keeps anything here")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.server.loop import Round
+from fedldp.protocol.server_loop import Round
 from fedldp.simulation.engine import simulate
 from fedldp.systems import RunConfig
 

@@ -26,10 +26,7 @@ from fedldp.accounting.events import (
     InClear,
     PerRecord,
 )
-from fedldp.client.keys import Keys, SecretKeys, SimulationKeys
-from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import FolderStore
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, Shares, load_dataset
@@ -38,16 +35,19 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import mechanisms
-from fedldp.parts.sides import ClientSide
 from fedldp.parts.tensors import one_thread
+from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys
+from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.roles import ClientSide
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast, Question, Report, pack_question, read_answer_to
 from fedldp.recipes import recipes
-from fedldp.server.keys import draws_of_seed
 from fedldp.settings import from_mapping, to_toml
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.population import Population
 from fedldp.systems import Problem, RunConfig
-from fedldp.wire import Broadcast, Question, Report, pack_question, read_answer_to
 
 RUN = "run"
 SEED = 987654321

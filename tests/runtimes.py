@@ -15,10 +15,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.release import Encoder, Release
-from fedldp.client.keys import SecretKeys, SimulationKeys
-from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import FolderStore
 from fedldp.core.bounding import Ranges
 from fedldp.data import Examples
 from fedldp.ledgers.budget import Budget
@@ -27,8 +24,11 @@ from fedldp.ledgers.protocol import Ledgers
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.sides import Batch, Client, ClientSide, Sender, Update
-from fedldp.wire import (
+from fedldp.protocol.client_keys import SecretKeys, SimulationKeys
+from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.roles import Batch, Client, ClientSide, Sender, Update
+from fedldp.protocol.wire import (
     Answer,
     Broadcast,
     Layout,

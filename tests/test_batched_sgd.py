@@ -13,7 +13,7 @@ from fedldp.models import build_model
 from fedldp.parts.batched_sgd import GROUP, epochs_of, padded
 from fedldp.parts.local_sgd import LocalSgd, batches
 from fedldp.parts.tensors import read_weights
-from fedldp.wire import Broadcast, Question, pack_question, read_question
+from fedldp.protocol.wire import Broadcast, Question, pack_question, read_question
 
 SIZES = (14, 3, 20)
 CPU = torch.device("cpu")

@@ -25,8 +25,8 @@ from fedldp.cli import app
 from fedldp.core.errors import FedldpError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import mechanisms
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.recipes import recipes
-from fedldp.server.keys import draws_of_seed
 from fedldp.settings import resolve
 from fedldp.systems import Problem, RunConfig, systems
 

@@ -22,7 +22,7 @@ from fedldp.models import (
     layout_of_module,
     models,
 )
-from fedldp.wire import Layout
+from fedldp.protocol.wire import Layout
 
 # With torch's seed 7 and 10 classes: every parameter's name, shape, first and last number, and
 # what the generator draws next; taken when each model was still a torch module written by hand.

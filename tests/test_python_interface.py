@@ -16,8 +16,8 @@ from documents import document
 
 import fedldp
 from fedldp.core.errors import ConfigError, FedldpError, RunError
+from fedldp.protocol.server_loop import Round
 from fedldp.recipes import find_recipe
-from fedldp.server.loop import Round
 from fedldp.settings import to_toml
 from fedldp.simulation import result as results
 

@@ -23,7 +23,7 @@ def command(*arguments: str) -> str:
 command(*{arguments})"""
 
 
-PARTS = ["models", "data", "core.randomness", "core.registry", "wire", "mechanisms"]
+PARTS = ["models", "data", "core.randomness", "core.registry", "protocol.wire", "mechanisms"]
 HELP = ["", "run", "sweep", "account", "list", "data", "audit", "ledger show", "reproduce"]
 LISTS = ["data list", "list models", "list mechanisms"]
 NO_TRAINING = [

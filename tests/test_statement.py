@@ -40,9 +40,9 @@ from fedldp.core.formatting import number
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 from fedldp.mechanisms import mechanisms
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.recipes import recipes
 from fedldp.reporting.text import explain
-from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of, state

@@ -13,9 +13,9 @@ from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.sources import SOURCES
+from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, unused
 from fedldp.reporting.statement import Statement
-from fedldp.server.loop import Round
 from fedldp.settings import from_mapping, resolve
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.result import read_result

@@ -14,10 +14,10 @@ from plans import SIZE, event_of, line, planned
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.randomness import Stream
+from fedldp.protocol.transport import Delivery
+from fedldp.protocol.wire import Broadcast, Question, Report, Shuffled
 from fedldp.simulation.plan import Plan
-from fedldp.transport import Delivery
-from fedldp.transport.shuffler import Shuffler
-from fedldp.wire import Broadcast, Question, Report, Shuffled
+from fedldp.simulation.shuffler import Shuffler
 
 
 class Given:

@@ -24,8 +24,8 @@ from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import alone, each_alone
 from fedldp.parts.feature_importance import FirstLayer, NoisierFeatures
-from fedldp.parts.sides import State, Update
-from fedldp.wire import Broadcast, Layout, Sensitive, pack_answer, pack_reports
+from fedldp.protocol.roles import State, Update
+from fedldp.protocol.wire import Broadcast, Layout, Sensitive, pack_answer, pack_reports
 
 SIZE = 13
 WEIGHTS = np.linspace(-1, 1, SIZE).astype(np.float32)

@@ -25,9 +25,9 @@ from fedldp.core.errors import Diverged, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.laplace import Laplace
-from fedldp.parts.sides import State
-from fedldp.server.keys import draws_of_seed
-from fedldp.wire import Report
+from fedldp.protocol.roles import State
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Report
 
 SIZE = 5
 START = np.linspace(-1, 1, SIZE).astype(np.float32)

@@ -21,8 +21,8 @@ from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.changes import each_alone
-from fedldp.parts.sides import Sender, Senders, ServerSide, State
-from fedldp.wire import Broadcast, Report, Reports
+from fedldp.protocol.roles import Sender, Senders, ServerSide, State
+from fedldp.protocol.wire import Broadcast, Report, Reports
 
 
 class RightConfig(RunConfig):

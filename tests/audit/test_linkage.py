@@ -21,11 +21,11 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.protocol.transport import Delivery
+from fedldp.protocol.wire import Broadcast, Question, Report, Shuffled
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.transport import Delivery
-from fedldp.transport.schedule import delay_of_run, draw_schedule
-from fedldp.transport.shuffler import Shuffler
-from fedldp.wire import Broadcast, Question, Report, Shuffled
+from fedldp.simulation.schedule import delay_of_run, draw_schedule
+from fedldp.simulation.shuffler import Shuffler
 
 DELAYS = Delays(
     chunk=1, compute_seconds=60.0, communication_seconds=1.0, spread=0.5, delay_seconds=10.0,

@@ -24,10 +24,10 @@ from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.reports import Reports
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Question
 from fedldp.simulation.inputs import Inputs
 from fedldp.systems import Problem, RunConfig
-from fedldp.wire import Question
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 GOLDEN: dict[str, Any] = {

@@ -21,20 +21,16 @@ from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.settings import ClientBudget
-from fedldp.client.keys import SecretKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.errors import FedldpError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import one_thread
-from fedldp.reporting.record import Round, RunFolder, replace_file
-from fedldp.server.keys import draws_of_secret, draws_of_seed
-from fedldp.simulation.engine import simulate
-from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.systems import Problem, RunConfig, ldpfl_sound
-from fedldp.wire import (
+from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
+from fedldp.protocol.wire import (
     Answer,
     Broadcast,
     Question,
@@ -46,6 +42,10 @@ from fedldp.wire import (
     pack_question,
     read_arrays,
 )
+from fedldp.reporting.record import Round, RunFolder, replace_file
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.systems import Problem, RunConfig, ldpfl_sound
 
 PURE = Budget("pure", 1e9)
 """For whatever has a price in it."""

@@ -29,10 +29,9 @@ from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.mechanisms import Mechanism
-from fedldp.parts.sides import Batch, LocalUpdate, Update
 from fedldp.parts.tensors import one_thread
-from fedldp.systems import RunConfig
-from fedldp.wire import (
+from fedldp.protocol.roles import Batch, LocalUpdate, Update
+from fedldp.protocol.wire import (
     Broadcast,
     Refusal,
     Report,
@@ -40,6 +39,7 @@ from fedldp.wire import (
     read_answer,
     read_question,
 )
+from fedldp.systems import RunConfig
 
 CONFIGS = configs()
 every_config = pytest.mark.parametrize(

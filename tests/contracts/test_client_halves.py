@@ -42,11 +42,9 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers, Place
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.per_client import of_client
-from fedldp.parts.sides import Encoder, Senders
 from fedldp.parts.tensors import one_thread
-from fedldp.simulation.plan import plan
-from fedldp.systems import RunConfig, systems
-from fedldp.wire import (
+from fedldp.protocol.roles import Encoder, Senders
+from fedldp.protocol.wire import (
     Broadcast,
     Reason,
     Refusal,
@@ -55,6 +53,8 @@ from fedldp.wire import (
     pack_reports,
     read_answer,
 )
+from fedldp.simulation.plan import plan
+from fedldp.systems import RunConfig, systems
 
 CONFIGS = configs()
 every_config = pytest.mark.parametrize(

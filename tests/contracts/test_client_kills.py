@@ -30,16 +30,16 @@ from samples import first_of_each
 from fedldp.accounting.prices import cost
 from fedldp.client.runtime import ClientRuntime
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.parts.sides import ClientSide
 from fedldp.parts.tensors import one_thread
-from fedldp.systems import RunConfig
-from fedldp.wire import (
+from fedldp.protocol.roles import ClientSide
+from fedldp.protocol.wire import (
     Refusal,
     Report,
     pack_question,
     read_answer,
     read_question,
 )
+from fedldp.systems import RunConfig
 
 CONFIGS = configs()
 every_config = pytest.mark.parametrize(

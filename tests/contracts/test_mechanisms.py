@@ -19,7 +19,7 @@ from scipy import stats
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, mechanisms
-from fedldp.wire import Sensitive
+from fedldp.protocol.wire import Sensitive
 
 INSTANCES = [m for _, cls in sorted(mechanisms().items()) for m in cls.examples()]
 every_mechanism = pytest.mark.parametrize("mechanism", INSTANCES, ids=repr)

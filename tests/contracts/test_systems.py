@@ -25,14 +25,14 @@ from fedldp.accounting.events import Event, NoData
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.uneven import first_layer_of
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.parts.sides import Update
+from fedldp.protocol.roles import Update
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast, Report, Vector
 from fedldp.recipes import recipes
-from fedldp.server.keys import draws_of_seed
 from fedldp.settings import from_mapping, read_toml, to_toml
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.systems import RunConfig, systems
-from fedldp.wire import Broadcast, Report, Vector
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 KINDS = one_of_a_kind(CONFIGS)

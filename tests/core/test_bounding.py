@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges, check_releasable
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.wire import Sensitive
+from fedldp.protocol.wire import Sensitive
 
 SIZES = (6, 1, 3)
 

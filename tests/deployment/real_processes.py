@@ -30,8 +30,8 @@ from fedldp.core.errors import WireError
 from fedldp.deployment.frames import LENGTH, ConnectionLost, read_frame, write_frame
 from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
 from fedldp.deployment.sockets import listen
-from fedldp.parts.sides import ServerSide, State
-from fedldp.wire import Report, read_answer, read_question
+from fedldp.protocol.roles import ServerSide, State
+from fedldp.protocol.wire import Report, read_answer, read_question
 
 PATIENCE = 120.0
 LIMIT = 1 << 30

@@ -13,8 +13,8 @@ from worlds import FakePipe, asks, bits, make_world
 from fedldp.core.errors import FedldpError, RunError
 from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
+from fedldp.protocol.wire import Report, pack_answer, read_answer
 from fedldp.simulation.engine import simulate
-from fedldp.wire import Report, pack_answer, read_answer
 
 Body = bytes | None
 

@@ -13,10 +13,7 @@ import pytest
 import torch
 from worlds import World, asks, make_world
 
-from fedldp.client.keys import SecretKeys
-from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import FolderStore
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
 from fedldp.deployment.checks import check_site
@@ -34,7 +31,10 @@ from fedldp.deployment.messages import (
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.wire import Report, read_answer, read_question
+from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.wire import Report, read_answer, read_question
 
 SOUND = ("mechanism=nearest_direction", "num_examples=90")
 

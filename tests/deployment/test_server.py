@@ -18,8 +18,8 @@ from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.statement import stated
+from fedldp.protocol.wire import Report, pack_answer, read_answer, read_question
 from fedldp.simulation.engine import simulate
-from fedldp.wire import Report, pack_answer, read_answer, read_question
 
 CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
 EXCHANGES = {"named": [0], "sum": [0, 1, 2, 3]}

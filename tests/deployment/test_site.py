@@ -35,7 +35,7 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
-from fedldp.wire import (
+from fedldp.protocol.wire import (
     Broadcast,
     Question,
     Reason,

@@ -22,9 +22,9 @@ from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.wire import Report, read_answer, read_question
 from fedldp.settings import resolve
 from fedldp.simulation.inputs import Inputs
-from fedldp.wire import Report, read_answer, read_question
 
 Body = bytes | None
 

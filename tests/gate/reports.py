@@ -24,13 +24,13 @@ from fedldp.accounting.events import to_record
 from fedldp.accounting.releases import Releases
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreeing import agree
-from fedldp.server.loop import Loop
+from fedldp.protocol.server_loop import Loop
+from fedldp.protocol.wire import Refusal, read_answer
 from fedldp.settings import resolve
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import RunConfig
-from fedldp.transport.in_process import InProcess
-from fedldp.wire import Refusal, read_answer
 from gate import golden
 from gate.golden import FOLDER, as_read, one_core
 from gate.statements import NO_DATA

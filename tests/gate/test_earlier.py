@@ -27,8 +27,8 @@ from fedldp.deployment.site import Agent
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.protocol import Place
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.wire import Reason, Refusal, Report, read_answer
 from fedldp.simulation.plan import problem_of
-from fedldp.wire import Reason, Refusal, Report, read_answer
 from gate import golden, reports
 
 THERE = golden.FOLDER / "of_5900278"

@@ -17,9 +17,9 @@ import fedldp
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.uneven import first_layer_of
 from fedldp.parts.feature_importance import variance_importance
-from fedldp.parts.sides import Update
+from fedldp.protocol.roles import Update
+from fedldp.protocol.wire import Broadcast
 from fedldp.systems import Problem
-from fedldp.wire import Broadcast
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 

@@ -38,7 +38,7 @@ from fedldp.core.errors import (
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import LARGEST_CLIENT, MemoryLedger, Run
 from fedldp.ledgers.protocol import Place, Verdict
-from fedldp.parts.sides import State
+from fedldp.protocol.roles import State
 from fedldp.reporting.record import RunFolder
 
 CLIENTS = 6

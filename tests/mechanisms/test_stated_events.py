@@ -32,7 +32,7 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.deployment.agreeing import agree
 from fedldp.mechanisms import Mechanism, mechanisms, stated_event
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.wire import Reason
+from fedldp.protocol.wire import Reason
 
 PURE = PureReport(epsilon=1.0)
 

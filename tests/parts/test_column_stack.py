@@ -14,7 +14,7 @@ from fedldp.data import Examples
 from fedldp.models import build_model
 from fedldp.parts.column_stack import KEPT, ColumnStack, as_columns, layers_of
 from fedldp.parts.local_sgd import LocalSgd, gradients, read_weights
-from fedldp.wire import Broadcast
+from fedldp.protocol.wire import Broadcast
 
 GREY = (1, 28, 28)
 

@@ -15,9 +15,9 @@ from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.device_bits import encode_on_device
-from fedldp.parts.sides import Update
+from fedldp.protocol.roles import Update
+from fedldp.protocol.wire import Sensitive
 from fedldp.systems import Problem
-from fedldp.wire import Sensitive
 
 
 def streams(count: int) -> list[Stream]:

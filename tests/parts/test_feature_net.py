@@ -16,9 +16,9 @@ from fedldp.data import Examples, load_dataset
 from fedldp.parts.architecture import Architecture, Layers
 from fedldp.parts.feature_net import FeatureNet, build, restore, state_of, train
 from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
-from fedldp.parts.sides import Draw
-from fedldp.server.keys import draws_of_seed
-from fedldp.wire import Broadcast
+from fedldp.protocol.roles import Draw
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast
 
 CPU = torch.device("cpu")
 SMALL = Architecture((1, 8, 8), 10, (4, 6), True)

@@ -14,9 +14,9 @@ from fedldp.models import build_model
 from fedldp.parts.batched_sgd import GROUP
 from fedldp.parts.local_sgd import LocalSgd, batches
 from fedldp.parts.tensors import load_weights, read_weights
+from fedldp.protocol.wire import Broadcast
 from fedldp.recipes import find_recipe
 from fedldp.systems import Problem
-from fedldp.wire import Broadcast
 
 CPU = torch.device("cpu")
 SIZES = (14, 9)

@@ -17,9 +17,9 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.nbafl import NbaflNoise, smallest_share
-from fedldp.parts.sides import State
-from fedldp.server.keys import draws_of_secret, draws_of_seed
-from fedldp.wire import Report
+from fedldp.protocol.roles import State
+from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
+from fedldp.protocol.wire import Report
 
 
 def noise(**changes: Any) -> NbaflNoise:

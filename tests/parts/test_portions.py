@@ -15,7 +15,6 @@ from sklearn.linear_model import SGDClassifier
 from torch import nn
 
 from fedldp.algorithms.participation import draw_selection
-from fedldp.client.keys import SecretKeys
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
@@ -23,7 +22,8 @@ from fedldp.models import build_model
 from fedldp.parts.local_sgd import LocalSgd, evaluate
 from fedldp.parts.portions import PortionSgd, check_portions, optimal_rate, scale_features
 from fedldp.parts.tensors import read_weights
-from fedldp.wire import Broadcast
+from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.wire import Broadcast
 
 CPU = torch.device("cpu")
 

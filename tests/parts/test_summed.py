@@ -16,23 +16,19 @@ from secure_sums import make_roster, private_of
 
 import fedldp
 from fedldp.accounting.events import NoData
-from fedldp.client.keys import SecretKeys, SimulationKeys
 from fedldp.client.runtime import ClientRuntime, OneClient
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.summing import Summing, counts_of_bits
-from fedldp.parts.sides import Update
 from fedldp.parts.summed_client import Phase, summed_client
 from fedldp.parts.summed_server import SumOfRound, summed_server
-from fedldp.secure_sum.identities import Identity, Roster
-from fedldp.secure_sum.messages import SecureSum
-from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Evaluation, Loop, Round
-from fedldp.simulation.inputs import Inputs
-from fedldp.systems import RunConfig
-from fedldp.transport import Delivery
-from fedldp.wire import (
+from fedldp.protocol.client_keys import SecretKeys, SimulationKeys
+from fedldp.protocol.roles import Update
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.server_loop import Evaluation, Loop, Round
+from fedldp.protocol.transport import Delivery
+from fedldp.protocol.wire import (
     Broadcast,
     Counted,
     Question,
@@ -42,6 +38,10 @@ from fedldp.wire import (
     pack_question,
     read_answer_to,
 )
+from fedldp.secure_sum.identities import Identity, Roster
+from fedldp.secure_sum.messages import SecureSum
+from fedldp.simulation.inputs import Inputs
+from fedldp.systems import RunConfig
 
 N = 6
 Meddle = Callable[[int, Question, Report | Refusal], Report | Refusal | None]

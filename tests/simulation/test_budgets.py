@@ -17,7 +17,7 @@ from workers import forked_workers
 import fedldp
 from fedldp.accounting.prices import cost
 from fedldp.data import Examples
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants

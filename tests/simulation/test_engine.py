@@ -23,22 +23,22 @@ from fedldp.data import Dataset, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.models import build_model
-from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Round
-from fedldp.simulation import participation
-from fedldp.simulation.engine import Result
-from fedldp.simulation.executors import Serial
-from fedldp.simulation.population import Population
-from fedldp.systems import Problem, RunConfig, find_system
-from fedldp.transport import one_by_one
-from fedldp.transport.in_process import InProcess
-from fedldp.wire import (
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.server_loop import Round
+from fedldp.protocol.transport import one_by_one
+from fedldp.protocol.wire import (
     Broadcast,
     Question,
     Reason,
     Refusal,
     Report,
 )
+from fedldp.simulation import participation
+from fedldp.simulation.engine import Result
+from fedldp.simulation.executors import Serial
+from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.population import Population
+from fedldp.systems import Problem, RunConfig, find_system
 
 FEATURES, CLASSES = 5, 3
 

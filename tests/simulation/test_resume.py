@@ -19,11 +19,11 @@ from safetensors.numpy import load_file, save
 import fedldp
 from fedldp.core.errors import RunError
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.sides import State
+from fedldp.protocol.roles import State
+from fedldp.protocol.server_loop import Round
+from fedldp.protocol.wire import pack_arrays, read_arrays
 from fedldp.reporting.record import RunFolder
-from fedldp.server.loop import Round
 from fedldp.simulation.engine import simulate
-from fedldp.wire import pack_arrays, read_arrays
 
 SETTINGS = {
     "plain": {},

@@ -20,13 +20,8 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.batched_sgd import GROUP
 from fedldp.parts.bit_training import TrainOnBits
 from fedldp.parts.changes import rows_of
-from fedldp.parts.sides import Batch, LocalUpdate, Update
-from fedldp.simulation.engine import simulate
-from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.plan import plan
-from fedldp.simulation.population import Population, Watched
-from fedldp.systems import RunConfig
-from fedldp.wire import (
+from fedldp.protocol.roles import Batch, LocalUpdate, Update
+from fedldp.protocol.wire import (
     Broadcast,
     Question,
     Reason,
@@ -37,6 +32,11 @@ from fedldp.wire import (
     pack_reports,
     read_answer,
 )
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.plan import plan
+from fedldp.simulation.population import Population, Watched
+from fedldp.systems import RunConfig
 
 TOGETHER = {
     "quickstart": {"model": "logistic"},

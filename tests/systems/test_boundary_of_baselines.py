@@ -35,8 +35,8 @@ from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.parts.nbafl import NbaflNoise
 from fedldp.parts.noisy_sums import NoisySums
 from fedldp.parts.private_sgd import PrivateSgd
+from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.wire import Broadcast
 
 CPU = torch.device("cpu")
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.accounting.prices import cost
-from fedldp.client.keys import SecretKeys
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import load_dataset, partition
@@ -29,11 +28,12 @@ from fedldp.mechanisms.randomised_bits import RandomisedBits
 from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.feature_net import FeatureNet, build
 from fedldp.parts.public_encoder import to_public
+from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.systems import Problem
 from fedldp.systems.ldpfl import LdpflConfig
-from fedldp.wire import Broadcast
 
 
 def ldpfl(**changes: Any) -> LdpflConfig:

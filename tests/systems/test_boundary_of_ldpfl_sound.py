@@ -25,10 +25,10 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, partition
 from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.parts.oriented_gradients import OrientedGradients
+from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
-from fedldp.wire import Broadcast
 
 
 def sound(**changes: Any) -> LdpflSoundConfig:

@@ -15,7 +15,7 @@ from fedldp.algorithms.presets.personalized import personalized
 from fedldp.algorithms.presets.personalized_sound import personalized_sound
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.engine import simulate
 from fedldp.systems import Problem, RunConfig
 

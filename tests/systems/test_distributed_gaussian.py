@@ -15,13 +15,13 @@ import fedldp
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.parts.sides import State, Update, publish_weights
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.roles import State, Update, publish_weights
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Report, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.wire import Report, Sensitive
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 START = np.linspace(-1, 1, 650).astype(np.float32)

@@ -19,18 +19,16 @@ from neighbours import SMALL
 
 import fedldp
 from fedldp.algorithms.presets.priority import priority
-from fedldp.client.keys import SimulationKeys
-from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import FolderStore
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.sides import Batch, ClientSide, Update
-from fedldp.settings import from_mapping
-from fedldp.systems import Problem
-from fedldp.wire import (
+from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.roles import Batch, ClientSide, Update
+from fedldp.protocol.wire import (
     Broadcast,
     Question,
     Reason,
@@ -40,6 +38,8 @@ from fedldp.wire import (
     pack_question,
     read_answer_to,
 )
+from fedldp.settings import from_mapping
+from fedldp.systems import Problem
 
 COUNT = 20
 PROBLEM = Problem((1, 8, 8), 10, 3 * COUNT)

@@ -21,12 +21,12 @@ from fedldp.data import Examples, load_dataset
 from fedldp.parts.codes import Codes, num_trained
 from fedldp.parts.feature_net import train
 from fedldp.parts.public_encoder import from_public
-from fedldp.parts.sides import Client
+from fedldp.protocol.roles import Client
+from fedldp.protocol.wire import Reports
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
 from fedldp.systems.ldpfl import LdpflConfig
-from fedldp.wire import Reports
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)

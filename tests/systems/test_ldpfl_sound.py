@@ -18,12 +18,12 @@ from torch.nn import functional
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
 from fedldp.mechanisms import mechanisms
-from fedldp.parts.sides import Client
+from fedldp.protocol.roles import Client
+from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
 from fedldp.systems.ldpfl_sound import LdpflSoundConfig
-from fedldp.wire import Broadcast
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)

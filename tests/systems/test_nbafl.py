@@ -15,10 +15,10 @@ from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.core.errors import ConfigError
 from fedldp.parts.nbafl import NbaflNoise
-from fedldp.parts.sides import State
+from fedldp.protocol.roles import State
+from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.wire import Broadcast, Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 MNIST = Problem((1, 28, 28), 10, 33_600)

@@ -19,11 +19,11 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import SERVER, Stream
 from fedldp.data import Examples, load_dataset, partition
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.sides import State
+from fedldp.protocol.roles import State
+from fedldp.protocol.wire import Broadcast, Report
 from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
-from fedldp.wire import Broadcast, Report
 
 GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
 

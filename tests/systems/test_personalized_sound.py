@@ -19,12 +19,12 @@ from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.presets.personalized_sound import personalized_sound
 from fedldp.algorithms.server_update import BySender, ServerUpdate
 from fedldp.core.errors import ConfigError
-from fedldp.parts.sides import State
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.roles import State
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import Problem
-from fedldp.wire import Broadcast, Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE = 650

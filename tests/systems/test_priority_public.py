@@ -19,11 +19,11 @@ from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.presets.priority_public import priority_public
 from fedldp.algorithms.release import UnevenRelease
 from fedldp.core.errors import ConfigError
-from fedldp.parts.sides import State
+from fedldp.protocol.roles import State
+from fedldp.protocol.wire import Report
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.wire import Report
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE, FEATURES, HIDDEN = 650, 64, 10

@@ -17,13 +17,13 @@ from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
 from fedldp.mechanisms.codes import ClippedCodes
-from fedldp.parts.sides import Ask, Draw, ServerSide, State
 from fedldp.parts.summed_client import Answer, Phase
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.roles import Ask, Draw, ServerSide, State
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
 from fedldp.systems import Problem, RunConfig
-from fedldp.wire import Broadcast, Incoming, Report
 
 CLIENTS = range(7)
 

@@ -22,12 +22,10 @@ from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.changes import alone
 from fedldp.parts.local_sgd import LocalSgd
-from fedldp.parts.sides import Batch
 from fedldp.parts.summed_client import Phase
-from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
-from fedldp.server.keys import draws_of_seed
-from fedldp.simulation.plan import problem_of
-from fedldp.wire import (
+from fedldp.protocol.roles import Batch
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import (
     Broadcast,
     Question,
     Refusal,
@@ -36,6 +34,8 @@ from fedldp.wire import (
     pack_question,
     read_answer_to,
 )
+from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
+from fedldp.simulation.plan import problem_of
 
 N = 4
 NOBODYS = Examples(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))

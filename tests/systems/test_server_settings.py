@@ -15,13 +15,13 @@ import fedldp
 from fedldp.algorithms.server_update import Estimated, Weighted
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import mechanisms
-from fedldp.parts.sides import State
+from fedldp.protocol.roles import State
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.server_loop import Round
 from fedldp.recipes import recipes
 from fedldp.reporting.comparing import TRAINING, command, differing, twin_of
 from fedldp.reporting.record import RunFolder
 from fedldp.reporting.runs import read_run
-from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Round
 from fedldp.settings import from_mapping, read_toml, resolve, to_toml
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of

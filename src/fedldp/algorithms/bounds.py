@@ -21,8 +21,8 @@ from fedldp.algorithms.settings import Offer, Positive
 from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.parts.rotation import Rotation, padded_size
-from fedldp.parts.sides import State
-from fedldp.wire import Broadcast, Layout, Vector
+from fedldp.protocol.roles import State
+from fedldp.protocol.wire import Broadcast, Layout, Vector
 
 Send = Literal["weights", "update"]
 """What a client sends: its weights after training, or their change from the broadcast's."""

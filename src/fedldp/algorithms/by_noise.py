@@ -21,8 +21,8 @@ from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import BySender, Needs, Values, read_plain, read_report
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.none import Plain
-from fedldp.parts.sides import Draw, State
-from fedldp.wire import Report
+from fedldp.protocol.roles import Draw, State
+from fedldp.protocol.wire import Report
 
 _TIE = 1e-12
 """Weighted means of signs are not exactly zero where the votes are even."""

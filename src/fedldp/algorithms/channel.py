@@ -19,10 +19,10 @@ from fedldp.algorithms.release import Encoder
 from fedldp.algorithms.settings import Count, Delays, Offer
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import Summing
-from fedldp.parts.sides import Encoder as EncoderRole
-from fedldp.parts.sides import ServerSide
 from fedldp.parts.summed_client import Answer, Phase
 from fedldp.parts.summed_server import summed_server
+from fedldp.protocol.roles import Encoder as EncoderRole
+from fedldp.protocol.roles import ServerSide
 from fedldp.secure_sum.messages import SecureSum
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]

@@ -42,9 +42,9 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.models import layout_of
-from fedldp.parts.sides import Arrays, ClientSide, Draw, LocalUpdate, ServerSide, State, Tester
-from fedldp.parts.sides import Encoder as EncoderRole
-from fedldp.wire import Broadcast, Layout
+from fedldp.protocol.roles import Arrays, ClientSide, Draw, LocalUpdate, ServerSide, State, Tester
+from fedldp.protocol.roles import Encoder as EncoderRole
+from fedldp.protocol.wire import Broadcast, Layout
 
 if TYPE_CHECKING:
     import torch

@@ -26,8 +26,8 @@ from fedldp.core.randomness import Stream
 from fedldp.core.registry import is_address
 from fedldp.mechanisms.summing import Summing
 from fedldp.parts.per_client import of_client
-from fedldp.parts.sides import ClientSide, Draws, Encoder, LocalUpdate, ServerSide, Tester
-from fedldp.wire import Broadcast, Layout
+from fedldp.protocol.roles import ClientSide, Draws, Encoder, LocalUpdate, ServerSide, Tester
+from fedldp.protocol.wire import Broadcast, Layout
 
 if TYPE_CHECKING:
     import torch

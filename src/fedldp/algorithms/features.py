@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedldp.algorithms.problem import Problem
-    from fedldp.wire import Broadcast
+    from fedldp.protocol.wire import Broadcast
 
 SCALE = Offer("feature_scale", Positive, "factor on features, such as 255 for images in bytes", 1.0)
 

@@ -14,7 +14,7 @@ from fedldp.algorithms.server_update import Values
 from fedldp.algorithms.settings import CLIP, WEIGHTING, Count, Offer
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.nbafl import NbaflNoise, check_smallest, smallest_share
-from fedldp.parts.sides import Draw
+from fedldp.protocol.roles import Draw
 
 OFFERS = (
     CLIP.but(meaning="C, the bound on the norm of a client's weights"),

@@ -19,7 +19,7 @@ from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.parts.per_client import Own, of_client
-from fedldp.parts.sides import Draws
+from fedldp.protocol.roles import Draws
 
 PARTICIPATION = Offer(
     "participation",

@@ -14,8 +14,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
 from fedldp.parts.feature_importance import NoisierFeatures
-from fedldp.parts.sides import Draw, State
-from fedldp.wire import Broadcast, Incoming
+from fedldp.protocol.roles import Draw, State
+from fedldp.protocol.wire import Broadcast, Incoming
 
 if TYPE_CHECKING:
     import torch

@@ -26,8 +26,8 @@ from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.feature_importance import NoisierFeatures
-from fedldp.parts.sides import Senders, Update
-from fedldp.wire import Broadcast, Reports, Sensitive
+from fedldp.protocol.roles import Senders, Update
+from fedldp.protocol.wire import Broadcast, Reports, Sensitive
 
 
 @dataclass(frozen=True, kw_only=True)

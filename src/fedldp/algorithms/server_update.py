@@ -31,7 +31,7 @@ from fedldp.core.errors import Diverged, RunError
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.parts.changes import count, whole
-from fedldp.parts.sides import (
+from fedldp.protocol.roles import (
     Arrays,
     Draw,
     Initial,
@@ -40,7 +40,7 @@ from fedldp.parts.sides import (
     State,
     publish_weights,
 )
-from fedldp.wire import Broadcast, Incoming, Report, Vector
+from fedldp.protocol.wire import Broadcast, Incoming, Report, Vector
 
 Mean: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = NDArray[np.floating]

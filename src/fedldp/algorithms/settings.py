@@ -80,7 +80,7 @@ class ClientBudget(Checked):
 class Delays:
     """The messages of a simulated shuffler and its time model, in seconds.
 
-    See ``transport.shuffler``; ``chunk`` is the coordinates in one message.
+    See ``simulation.shuffler``; ``chunk`` is the coordinates in one message.
     """
 
     chunk: int

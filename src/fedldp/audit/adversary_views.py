@@ -24,14 +24,13 @@ from fedldp.accounting.guarantees import Adversary
 from fedldp.audit.canaries import Canary, CanaryPair
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import Draws
-from fedldp.client.keys import TrialKeys
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import MemoryStore
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.parts.changes import alone
-from fedldp.parts.sides import Ask, Draw, Sender, State
-from fedldp.simulation.participation import participants
-from fedldp.wire import (
+from fedldp.protocol.client_keys import TrialKeys
+from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.roles import Ask, Draw, Sender, State
+from fedldp.protocol.wire import (
     Broadcast,
     Counted,
     Incoming,
@@ -42,6 +41,7 @@ from fedldp.wire import (
     pack_question,
     read_answer,
 )
+from fedldp.simulation.participation import participants
 
 MOST_VALUES = 2048
 """Coordinates of the server's estimate that are kept of a round."""

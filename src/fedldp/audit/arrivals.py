@@ -4,7 +4,7 @@ The game. Among n clients one is the target. The server is shown the arrival of 
 and the arrivals of all n clients' messages at one other position, of the same round or of the next
 one; it names the one that is the target's. By guessing it is right with probability 1/n.
 
-The time model is that of ``transport.schedule``: message j of client i arrives at W_i + U(0, T),
+The time model is that of ``simulation.schedule``: message j of client i arrives at W_i + U(0, T),
 where W_i is T_S for all where clients predict their own times rightly. Then an arrival has the same
 law whosever the message is, and no attack on times beats guessing. ``Clocks`` is what can differ.
 
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Delays
-from fedldp.transport.schedule import agree_delay, draw_schedule
+from fedldp.simulation.schedule import agree_delay, draw_schedule
 
 Floats = NDArray[np.float64]
 TimingAttack = Literal["ranks", "law", "windows", "ticks"]

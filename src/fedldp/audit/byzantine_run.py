@@ -23,24 +23,24 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forged_reports import FACTOR, Forged, Forger, Lie, against, forging
 from fedldp.audit.harness import RUN, population_of
-from fedldp.client.keys import SimulationKeys
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import FedldpError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.sides import Batch, Client, Draw, ServerSide, State, Update
-from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Evaluation, Loop, Round
+from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.roles import Batch, Client, Draw, ServerSide, State, Update
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.server_loop import Evaluation, Loop, Round
+from fedldp.protocol.transport import Transport
+from fedldp.protocol.wire import Broadcast, Report, Sensitive
+from fedldp.simulation.counting import Counting
 from fedldp.simulation.executors import Serial
+from fedldp.simulation.in_process import InProcess, Packed
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
-from fedldp.transport import Transport
-from fedldp.transport.counting import Counting
-from fedldp.transport.in_process import InProcess, Packed
-from fedldp.wire import Broadcast, Report, Sensitive
 
 
 def accuracy_of(

@@ -40,15 +40,15 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.summing import counts_of_bits
-from fedldp.parts.sides import Update
+from fedldp.protocol.roles import Update
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.masks import self_mask
 from fedldp.secure_sum.messages import Kind, SecureSum, unpack
 from fedldp.secure_sum.server import SecureSumServer
-from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
-from fedldp.wire import Broadcast, Sensitive
 
 ROUNDS = 2
 SHADOWS = 200

@@ -31,9 +31,9 @@ from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.parts.changes import alone, each_alone
 from fedldp.parts.rotation import Rotation
-from fedldp.parts.sides import Encoder, Sender, Senders, Update
 from fedldp.parts.summed_client import Answer
-from fedldp.wire import Broadcast, Report, Reports, Sensitive
+from fedldp.protocol.roles import Encoder, Sender, Senders, Update
+from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
 
 Lie = Literal["report", "random", "update", "labels"]
 """``report``: a forged one, against the true update. ``random``: a forged one, any way. ``update``:

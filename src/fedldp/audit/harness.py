@@ -23,17 +23,17 @@ from fedldp.accounting.events import Event
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.canaries import Canary
-from fedldp.client.keys import TrialKeys
-from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import MemoryStore
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import (
     Ledgers,
 )
-from fedldp.parts.sides import (
+from fedldp.protocol.client_keys import TrialKeys
+from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.roles import (
     Batch,
     Client,
     ClientSide,
@@ -42,10 +42,10 @@ from fedldp.parts.sides import (
     State,
     Update,
 )
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.wire import Broadcast, Question, Sensitive, Vector, pack_question
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
-from fedldp.wire import Broadcast, Question, Sensitive, Vector, pack_question
 
 RUN = "audit"
 CPU = torch.device("cpu")

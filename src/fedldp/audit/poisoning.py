@@ -20,8 +20,8 @@ from fedldp.audit.influence import influence
 from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.recipes import shared_settings
-from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.inputs import Inputs
 
 

@@ -29,9 +29,6 @@ import numpy as np
 from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import draws_once
-from fedldp.client.keys import Keys
-from fedldp.client.policy import Policy
-from fedldp.client.store import MemoryStore
 from fedldp.core.errors import (
     AskedOtherwise,
     FedldpError,
@@ -47,7 +44,10 @@ from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
 from fedldp.ledgers.protocol import Ledgers, Place, Rows
 from fedldp.parts.changes import check_shape, rows_of
-from fedldp.parts.sides import (
+from fedldp.protocol.client_keys import Keys
+from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.roles import (
     Arrays,
     Batch,
     Client,
@@ -58,7 +58,7 @@ from fedldp.parts.sides import (
     Store,
     Update,
 )
-from fedldp.wire import (
+from fedldp.protocol.wire import (
     Broadcast,
     Question,
     Reason,

@@ -14,7 +14,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site
 from fedldp.deployment.deployable import without_simulation
-from fedldp.server.keys import draws_of_secret, draws_of_seed
+from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.simulation.plan import solved
 
 _RUN_BYTES = 16

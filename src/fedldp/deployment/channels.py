@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedldp.parts.sides import ClientSide, ServerSide
 from fedldp.parts.summed_client import summed_client
 from fedldp.parts.summed_server import SumOfRound, summed_server
+from fedldp.protocol.roles import ClientSide, ServerSide
 from fedldp.secure_sum.identities import Identity, Roster
 
 if TYPE_CHECKING:

@@ -13,8 +13,6 @@ from pathlib import Path
 from cryptography import x509
 
 from fedldp.accounting.accountants import UNITS
-from fedldp.client.keys import read_secret
-from fedldp.client.store import FolderStore
 from fedldp.core.errors import FedldpError
 from fedldp.core.formatting import number
 from fedldp.deployment.agreement import check_stated, parse_agreement, read_agreement
@@ -23,6 +21,8 @@ from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
 from fedldp.deployment.source import open_source
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.client_keys import read_secret
+from fedldp.protocol.client_store import FolderStore
 
 
 @dataclass(frozen=True)

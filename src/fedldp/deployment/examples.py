@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.client.store import FolderStore
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.source import Source
+from fedldp.protocol.client_store import FolderStore
 
 log = logging.getLogger("fedldp.site")
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedldp.client.store import FolderStore
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import WireError
 from fedldp.core.randomness import Stream
 from fedldp.deployment.agreement import Agreement
 from fedldp.parts.changes import alone
-from fedldp.parts.sides import Draws, Sender, ServerSide, State
-from fedldp.wire import Question, Report, Sensitive
+from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.roles import Draws, Sender, ServerSide, State
+from fedldp.protocol.wire import Question, Report, Sensitive
 
 
 @dataclass

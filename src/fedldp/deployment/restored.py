@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from fedldp.accounting.accountants import releases_nothing
-from fedldp.client.store import FolderStore
 from fedldp.core.errors import ConfigError, LedgerUnusable, RunError
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.messages import RECEIPT_BYTES
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.client_store import FolderStore
 from fedldp.reporting.record import replace_file
 
 

@@ -28,7 +28,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.statement import SumInPath
-from fedldp.client.keys import read_secret
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, standardised
@@ -42,20 +41,21 @@ from fedldp.deployment.statement import stated
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 from fedldp.parts.local_sgd import PIECE, evaluate
-from fedldp.parts.sides import Draws, State
 from fedldp.parts.summed_client import Phase
 from fedldp.parts.summed_server import SumOfRound
 from fedldp.parts.tensors import load_weights, one_thread
+from fedldp.protocol.client_keys import read_secret
+from fedldp.protocol.roles import Draws, State
+from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
+from fedldp.protocol.server_loop import Evaluation, Evaluator, Loop, Round
+from fedldp.protocol.wire import Broadcast
 from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, check_new, replace_file
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema
-from fedldp.server.keys import draws_of_secret, draws_of_seed
-from fedldp.server.loop import Evaluation, Evaluator, Loop, Round
 from fedldp.simulation.participation import participants
 from fedldp.simulation.result import config_document
-from fedldp.wire import Broadcast
 
 log = logging.getLogger("fedldp.server")
 

@@ -20,10 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedldp.accounting.accountants import UNITS, sent_of_nothing
-from fedldp.client.keys import Keys, SecretKeys, SimulationKeys, read_secret
-from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import FolderStore
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.core.formatting import number
 from fedldp.deployment.agreement import Agreement
@@ -53,8 +50,11 @@ from fedldp.deployment.silenced import Silenced
 from fedldp.deployment.source import open_source
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.tensors import one_thread
+from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_secret
+from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.wire import Reason, Refusal, pack_answer, read_answer, read_question
 from fedldp.simulation.inputs import choose_device
-from fedldp.wire import Reason, Refusal, pack_answer, read_answer, read_question
 
 log = logging.getLogger("fedldp.site")
 

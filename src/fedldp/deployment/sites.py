@@ -33,8 +33,8 @@ from fedldp.deployment.messages import (
     to_sign,
 )
 from fedldp.deployment.silenced import Silenced
-from fedldp.transport import Content, Delivery
-from fedldp.wire import Question, Reason, Refusal, Report, pack_question, read_answer_to
+from fedldp.protocol.transport import Content, Delivery
+from fedldp.protocol.wire import Question, Reason, Refusal, Report, pack_question, read_answer_to
 
 log = logging.getLogger("fedldp.server")
 

@@ -17,7 +17,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
 from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP
 from fedldp.mechanisms.summing import Summing, Words, signed
-from fedldp.wire import Report
+from fedldp.protocol.wire import Report
 
 LARGEST_BITS = 52
 _WORD = np.dtype("<i8")

@@ -25,7 +25,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.wire import Report
+from fedldp.protocol.wire import Report
 
 SMALLEST_WORD, LARGEST_WORD = 8, 32
 FEWEST_BITS, MOST_BITS = 3, 16

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import PrivacyError
-from fedldp.wire import Counted, Report
+from fedldp.protocol.wire import Counted, Report
 
 Words = NDArray[np.unsignedinteger]
 """Unsigned integers, which are added modulo a power of two."""

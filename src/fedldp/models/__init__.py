@@ -29,7 +29,7 @@ from fedldp.models._layers import (
     multiplications,
     output,
 )
-from fedldp.wire import Layout
+from fedldp.protocol.wire import Layout
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-from fedldp.wire import Layout
+from fedldp.protocol.wire import Layout
 
 if TYPE_CHECKING:  # torch takes over a second to import, and a layout needs none of it
     from torch import nn

@@ -27,9 +27,9 @@ from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
 from fedldp.parts.column_stack import is_changed
-from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.tensors import as_tensors, laid_as, writable
-from fedldp.wire import Broadcast, Sensitive, Vector
+from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 
 GROUP = 64
 """Clients that train at once."""

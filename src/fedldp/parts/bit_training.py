@@ -20,9 +20,9 @@ from fedldp.parts import batched_sgd
 from fedldp.parts.batched_sgd import train_alone
 from fedldp.parts.codes import PIECE, Codes
 from fedldp.parts.local_sgd import batches, evaluate, gradients
-from fedldp.parts.sides import Batch, Client, Score, Update
 from fedldp.parts.tensors import laid_as, load_weights, read_weights
-from fedldp.wire import Broadcast, Sensitive, Vector
+from fedldp.protocol.roles import Batch, Client, Score, Update
+from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

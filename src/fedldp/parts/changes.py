@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
 from fedldp.mechanisms import Counts
-from fedldp.parts.sides import Encoder, Sender, Senders, Update
-from fedldp.wire import Broadcast, Counted, Incoming, Report, Reports, Sensitive, Shuffled
+from fedldp.protocol.roles import Encoder, Sender, Senders, Update
+from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, Reports, Sensitive, Shuffled
 
 
 def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:

@@ -21,8 +21,8 @@ from fedldp.mechanisms.randomised_bits import RandomisedBits
 from fedldp.parts.architecture import Architecture
 from fedldp.parts.fixed_point import FixedPoint
 from fedldp.parts.public_encoder import from_public
-from fedldp.parts.sides import Arrays, Client
-from fedldp.wire import Broadcast
+from fedldp.protocol.roles import Arrays, Client
+from fedldp.protocol.wire import Broadcast
 
 if TYPE_CHECKING:
     import torch

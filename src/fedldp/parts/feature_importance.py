@@ -17,7 +17,7 @@ from pydantic import Field
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import UnevenGaussian
-from fedldp.wire import Layout, Vector
+from fedldp.protocol.wire import Layout, Vector
 
 Noisier = Annotated[
     Literal["least", "most"],

@@ -19,9 +19,9 @@ from fedldp.models import layout_of_module
 from fedldp.parts import batched_sgd
 from fedldp.parts.batched_sgd import train_alone
 from fedldp.parts.column_stack import ColumnStack, as_columns
-from fedldp.parts.sides import Batch, Client, Score, Update
 from fedldp.parts.tensors import as_tensors, load_weights, read_weights, to_device
-from fedldp.wire import Broadcast, Sensitive, Vector
+from fedldp.protocol.roles import Batch, Client, Score, Update
+from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 
 PIECE = 1000
 """Test examples evaluated at a time; sums over pieces do not depend on who evaluated which."""

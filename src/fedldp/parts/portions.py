@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
-from fedldp.parts.sides import Arrays, Batch, Client, Update
-from fedldp.wire import Broadcast, Sensitive, Vector
+from fedldp.protocol.roles import Arrays, Batch, Client, Update
+from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 
 if TYPE_CHECKING:
     from torch import nn

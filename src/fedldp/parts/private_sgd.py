@@ -31,10 +31,10 @@ from fedldp.parts.batched_sgd import (
     train_together,
 )
 from fedldp.parts.noisy_sums import NoisySums
-from fedldp.parts.sides import Batch, Client, Update
 from fedldp.parts.single_gradients import single_gradients, single_gradients_of_many
 from fedldp.parts.tensors import as_tensors, load_weights, read_weights
-from fedldp.wire import Broadcast, Sensitive, Vector
+from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 
 PIECE = 256
 """Examples differentiated at a time, which bounds the memory."""

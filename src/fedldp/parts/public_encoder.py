@@ -13,8 +13,8 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
 from fedldp.data.sources import SOURCES, Source, find_source
 from fedldp.parts.architecture import Architecture
-from fedldp.parts.sides import Draw
-from fedldp.wire import Broadcast
+from fedldp.protocol.roles import Draw
+from fedldp.protocol.wire import Broadcast
 
 if TYPE_CHECKING:
     from fedldp.parts.feature_net import Body, FeatureNet

@@ -30,11 +30,11 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
 from fedldp.parts.changes import alone, each_alone
-from fedldp.parts.sides import ClientSide, Encoder, Sender, Senders, Update
+from fedldp.protocol.roles import ClientSide, Encoder, Sender, Senders, Update
+from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.identities import Identity
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.wire import Broadcast, Report, Reports, Sensitive
 
 KEYS, SHARES, SURVIVORS = "sum_keys", "sum_shares", "sum_survivors"
 """Under what names a broadcast has the server's messages of a round's sum."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedldp.data.examples import Examples
-from fedldp.wire import Layout, Vector
+from fedldp.protocol.wire import Layout, Vector
 
 
 @contextmanager

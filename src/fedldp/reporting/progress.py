@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from fedldp.server.loop import Round
+from fedldp.protocol.server_loop import Round
 
 _LATEST = 10
 """Rounds from which the time that is left is estimated."""

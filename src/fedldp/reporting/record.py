@@ -39,9 +39,9 @@ from safetensors.numpy import load, save
 from fedldp.core.errors import FedldpError, RunError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.sides import State
-from fedldp.server.loop import Round
-from fedldp.wire import Layout, Shuffled, pack_arrays, read_arrays
+from fedldp.protocol.roles import State
+from fedldp.protocol.server_loop import Round
+from fedldp.protocol.wire import Layout, Shuffled, pack_arrays, read_arrays
 
 _OWN_DATA = "own_data.json"
 _STATE = "state/"

@@ -28,7 +28,7 @@ from fedldp.simulation.plan import problem_of
 from fedldp.systems import RunConfig
 
 if TYPE_CHECKING:
-    from fedldp.server.loop import Round
+    from fedldp.protocol.server_loop import Round
     from fedldp.simulation.result import Result
 
 _PER_SECOND = 2e10

@@ -21,26 +21,26 @@ from fedldp.data import Dataset
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
-from fedldp.parts.sides import ServerSide, State
+from fedldp.protocol.roles import ServerSide, State
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.server_loop import Evaluation, Loop, Round
+from fedldp.protocol.transport import Transport
+from fedldp.protocol.wire import Broadcast, Layout, Vector
 from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, replace_file
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.statement import Statement
-from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Evaluation, Loop, Round
+from fedldp.simulation.counting import Counting
 from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
+from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, check_installed, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.result import Result, config_document, run_name
-from fedldp.transport import Transport
-from fedldp.transport.counting import Counting
-from fedldp.transport.in_process import InProcess
-from fedldp.transport.shuffler import Shuffler
-from fedldp.wire import Broadcast, Layout, Vector
+from fedldp.simulation.shuffler import Shuffler
 
 __all__ = ["Result", "simulate"]
 

@@ -22,9 +22,9 @@ from fedldp.data import (
     partition,
 )
 from fedldp.data.sources import SOURCES, find_source
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.reporting.schema import FEW, Schema
 from fedldp.reporting.scores import doubts, most_frequent
-from fedldp.server.keys import draws_of_seed
 from fedldp.simulation.plan import check_examples, problem_with
 
 

@@ -15,7 +15,7 @@ from fedldp.accounting.releases import Clients, Releases
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.ledgers.budget import Budget
-from fedldp.parts.sides import Draws, Encoder
+from fedldp.protocol.roles import Draws, Encoder
 
 
 def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:

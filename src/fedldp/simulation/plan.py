@@ -35,7 +35,7 @@ from fedldp.data import (
 )
 from fedldp.data.folder import in_use, locate
 from fedldp.data.sources import find_source
-from fedldp.server.keys import draws_of_seed
+from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
 from fedldp.systems import Problem, RunConfig, own_code
 

@@ -13,16 +13,17 @@ import torch
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.problem import Problem
-from fedldp.client.keys import SimulationKeys
-from fedldp.client.policy import Policy
 from fedldp.client.runtime import ClientRuntime, Cohort, check_count, naming
-from fedldp.client.store import FolderStore
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.local_sgd import PIECE, evaluate
-from fedldp.parts.sides import (
+from fedldp.parts.tensors import load_weights
+from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.client_store import FolderStore
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.roles import (
     Batch,
     Client,
     ClientSide,
@@ -33,8 +34,7 @@ from fedldp.parts.sides import (
     Tester,
     Update,
 )
-from fedldp.parts.tensors import load_weights
-from fedldp.wire import Broadcast, Layout, Sensitive
+from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,12 +18,12 @@ import torch
 
 from fedldp.core.errors import FedldpError
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.sides import Score
+from fedldp.protocol.roles import Score
+from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.batches import in_order
+from fedldp.simulation.in_process import Packed
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_cluster import Cluster, check_versions, import_ray, versions
-from fedldp.transport.in_process import Packed
-from fedldp.wire import Broadcast
 
 Kept = dict[int, dict[str, bytes]]
 """What clients keep, as ``FolderStore.files`` gives it."""

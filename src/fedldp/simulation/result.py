@@ -17,10 +17,10 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.registry import import_extra
 from fedldp.ledgers.columns import MemoryLedger
+from fedldp.protocol.server_loop import Round, mean_metrics
 from fedldp.reporting.record import RunFolder, how_to_resume
 from fedldp.reporting.statement import Statement, html_table
 from fedldp.reporting.text import percent, run_title
-from fedldp.server.loop import Round, mean_metrics
 
 COLUMNS = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds")
 """Of the table of rounds."""

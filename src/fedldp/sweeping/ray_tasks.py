@@ -28,8 +28,8 @@ from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.models import check_travels
+from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, as_json, remove_empty, replace_file
-from fedldp.server.loop import Round
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs, load
 from fedldp.simulation.memory import keep_freed_memory

@@ -1,7 +1,7 @@
 """Systems: one paper or baseline per file, found by a scan of this package.
 
 A system's file holds its configuration, frozen and public, and builds two halves from it: see
-``parts.sides``. There is no ``run``: one loop and one client runtime drive all systems, in a
+``protocol.roles``. There is no ``run``: one loop and one client runtime drive all systems, in a
 simulation and outside.
 """
 

@@ -15,8 +15,8 @@ from fedldp.algorithms.server_update import Estimate, ServerUpdate, Step, Values
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.none import Plain
 from fedldp.models import layout_of
-from fedldp.parts.sides import ClientSide, Draw, ServerSide, State
-from fedldp.wire import Layout, Vector
+from fedldp.protocol.roles import ClientSide, Draw, ServerSide, State
+from fedldp.protocol.wire import Layout, Vector
 
 if TYPE_CHECKING:
     import torch

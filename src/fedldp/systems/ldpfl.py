@@ -63,9 +63,9 @@ from fedldp.parts.public_encoder import (
     public_among,
     to_public,
 )
-from fedldp.parts.sides import Draw, ServerSide, State
+from fedldp.protocol.roles import Draw, ServerSide, State
+from fedldp.protocol.wire import Broadcast
 from fedldp.systems._old import MeanServerConfig
-from fedldp.wire import Broadcast
 
 if TYPE_CHECKING:
     import torch

@@ -61,9 +61,9 @@ from fedldp.models import layout_of_module
 from fedldp.parts.images import check_images
 from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.parts.portions import check_portions, indices_of_round, kept_order
-from fedldp.parts.sides import Batch, Client, Score, ServerSide, Update
+from fedldp.protocol.roles import Batch, Client, Score, ServerSide, Update
+from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.systems._old import MeanServerConfig
-from fedldp.wire import Broadcast, Sensitive, Vector
 
 if TYPE_CHECKING:
     import torch

@@ -21,30 +21,30 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.audit.harness import CPU, RUN, policy_of, population_of
-from fedldp.client.keys import SimulationKeys
 from fedldp.client.runtime import ClientRuntime
-from fedldp.client.store import MemoryStore
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.none import Plain
 from fedldp.parts.per_client import of_client
-from fedldp.parts.sides import ClientSide, ServerSide, State
 from fedldp.parts.tensors import one_thread
-from fedldp.server.keys import draws_of_seed
-from fedldp.server.loop import Loop
-from fedldp.simulation.executors import Serial
-from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import check_installed, plan
-from fedldp.transport.in_process import InProcess
-from fedldp.wire import (
+from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.roles import ClientSide, ServerSide, State
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.server_loop import Loop
+from fedldp.protocol.wire import (
     Question,
     Refusal,
     Report,
     pack_question,
     read_answer_to,
 )
+from fedldp.simulation.executors import Serial
+from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.participation import participants
+from fedldp.simulation.plan import check_installed, plan
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,186 @@
+"""What a client keeps from round to round, on its own disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from operator import methodcaller
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from fedldp.core.errors import RunError
+from fedldp.protocol.roles import Arrays, Store
+
+_synced: set[Path] = set()
+"""What this process has synced, so that it is not synced again at each use."""
+
+
+class FolderStore:
+    """A folder that is the client's own, for one run; nothing in it leaves unless it is encoded.
+
+    Guarantee: what ``arrays`` returned once, it returns again for the same run and name, also after
+    a crash or a power cut: the file is whole, and it and its folder are synced, before it is used.
+
+    Args:
+        folder: made when something is first kept.
+        run: what is kept in one run is never seen in another.
+        lasting: whether files are synced. Not where the folder goes with the process.
+    """
+
+    def __init__(self, folder: Path, run: str, *, lasting: bool = True) -> None:
+        # A server chooses the name of a run: it is no path.
+        self.folder = folder / hashlib.sha256(run.encode()).hexdigest()[:32]
+        self._lasting = lasting
+
+    def holds(self, name: str) -> bool:
+        """Return whether arrays are kept as ``name`` for the run."""
+        return (self.folder / f"{name}.safetensors").exists()
+
+    def known(self, name: str, round: int | None = None) -> Arrays | None:
+        """Return the arrays kept as ``name``, if there are any."""
+        path = self._path(name, round)
+        return load_file(path) if path.exists() else None
+
+    def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
+        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
+
+        What is kept for a ``round`` goes once something is kept for a later one. Two processes that
+        make the same at once get what the first one kept.
+        """
+        path = self._path(name, round)
+        if not path.exists():
+            made = make()
+            self._keep(made, path)
+            if round is not None:
+                self._forget_before(round)
+        elif self._lasting and path not in _synced:
+            self._sync(path)  # whoever kept it may have been killed before it was
+        return load_file(path)
+
+    def _path(self, name: str, round: int | None) -> Path:
+        folder = self.folder if round is None else self.folder / f"round-{round}"
+        return folder / f"{name}.safetensors"
+
+    def files(self) -> dict[str, bytes]:
+        """Return all that is kept for the run, by path below ``folder``: to be carried away."""
+        paths = sorted(self.folder.rglob("*.safetensors"))
+        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
+
+    def add(self, files: Mapping[str, bytes]) -> None:
+        """Keep what ``files`` gave elsewhere, for the same client; what is kept already stays."""
+        for name, content in files.items():
+            path = self.folder / name
+            if not path.exists():
+                self._place(path, methodcaller("write_bytes", content))
+            if path.parent != self.folder:
+                self._forget_before(_round_of(path.parent))
+
+    def forget(self) -> None:
+        """Remove all that is kept for the run: all at once, so that no part of it is used again.
+
+        Raises:
+            RunError: it cannot be removed.
+        """
+        if self.folder.exists():
+            try:
+                gone = Path(tempfile.mkdtemp(dir=self.folder.parent, suffix=".gone"))
+                self.folder.rename(gone / self.folder.name)
+                shutil.rmtree(gone)
+            except OSError as error:
+                raise RunError(
+                    f"state {self.folder}: it cannot be removed ({error.strerror}); see to the "
+                    "folder, and who may write in it"
+                ) from error
+        _synced.difference_update({path for path in _synced if path.is_relative_to(self.folder)})
+
+    def forget_rounds(self) -> None:
+        """Remove all that is kept for a round alone."""
+        for folder in self.folder.glob("round-*"):
+            shutil.rmtree(folder)
+
+    def _keep(self, made: Arrays, path: Path) -> None:
+        # safetensors writes the memory as it lies, and would scramble a view with strides.
+        arrays = {n: np.require(made[n], requirements="C") for n in made}
+        self._place(path, lambda partial: save_file(arrays, partial))
+
+    def _place(self, path: Path, write: Callable[[Path], object]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
+        write(partial)
+        if self._lasting:
+            _sync(partial)
+        with suppress(FileExistsError):
+            os.link(partial, path)  # which never replaces what is there
+        partial.unlink()
+        if self._lasting:
+            self._sync(path)
+
+    def _sync(self, path: Path) -> None:
+        """Sync a file, and the folders down to it that may be new."""
+        above = self.folder.parents[2]
+        for each in (path, *(p for p in path.parents if p.is_relative_to(above))):
+            _sync(each)
+        _synced.add(path)
+
+    def _forget_before(self, round: int) -> None:
+        for old in self.folder.glob("round-*"):
+            if _round_of(old) < round:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+class MemoryStore:
+    """What a client keeps, in memory: for clients that are played, and for encoders tried out.
+
+    Args:
+        kept: what is read where nothing was made here, such as the client's own; it is not changed.
+    """
+
+    def __init__(self, kept: Store | None = None) -> None:
+        self._kept = kept
+        self.made: dict[tuple[str, int | None], Arrays] = {}
+
+    def holds(self, name: str) -> bool:
+        """Return whether arrays are kept as ``name`` for the run."""
+        return (name, None) in self.made or (self._kept is not None and self._kept.holds(name))
+
+    def known(self, name: str, round: int | None = None) -> Arrays | None:
+        """Return the arrays kept as ``name``, if there are any."""
+        found = self.made.get((name, round))
+        if found is None and self._kept is not None:
+            return self._kept.known(name, round)
+        return found
+
+    def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
+        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
+
+        What is kept for a ``round`` goes once something is kept for a later one.
+        """
+        found = self.known(name, round)
+        if found is None:
+            found = self.made[name, round] = make()
+            if round is not None:
+                self.made = {
+                    at: arrays
+                    for at, arrays in self.made.items()
+                    if at[1] is None or at[1] >= round
+                }
+        return found
+
+
+def _round_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("round-"))
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,46 @@
+"""What a client agreed to answer, checked before it looks at an example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedldp.core.bounding import within_largest_weight
+from fedldp.protocol.wire import Layout, Question, Reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One run's terms; a question that is outside of them is refused.
+
+    Attributes:
+        run: the run.
+        rounds: how many it has.
+        exchanges: questions in one round.
+        layout: of the model.
+    """
+
+    run: str
+    rounds: int
+    exchanges: int
+    layout: Layout
+
+    def refuses(self, question: Question) -> Reason | None:
+        """Return why a question is refused, if it is; this depends on nothing private.
+
+        Weights and all that is public with them lie within ``core.bounding.LARGEST_WEIGHT``: a
+        server could choose larger ones, finite but so that training overflows for some examples
+        only.
+        """
+        broadcast = question.broadcast
+        if question.run != self.run:
+            return Reason.UNKNOWN_RUN
+        if not 1 <= broadcast.round <= self.rounds or not 0 <= question.exchange < self.exchanges:
+            return Reason.WRONG_ROUND
+        ranges = broadcast.ranges
+        if broadcast.weights.shape != (self.layout.size,):
+            return Reason.OUT_OF_RANGE
+        if ranges is not None and ranges.sizes != self.layout.sizes:
+            return Reason.OUT_OF_RANGE
+        if not all(map(within_largest_weight, (broadcast.weights, *broadcast.public.values()))):
+            return Reason.OUT_OF_RANGE
+        return None

@@ -1,0 +1,409 @@
+"""The two halves of a system, and what each may know.
+
+    ClientSide    step      (Broadcast, Batch) -> Sensitive        private data stays behind this
+                  encoder   (Sensitive, Broadcast, Senders) -> Reports     and states its own event
+    ServerSide    initial   randomness -> State
+                  publish   State -> Broadcast
+                  aggregate (State, reports, randomness) -> the next State, and metrics
+
+A local update sees examples, and what it returns is sealed. An encoder opens that, and sees no
+example. The server's state is its own: clients see what it publishes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import Event
+from fedldp.core.randomness import Stream
+from fedldp.data.examples import Examples
+from fedldp.protocol.wire import Broadcast, Incoming, Reports, Sensitive, Vector
+
+if TYPE_CHECKING:
+    import torch
+
+
+Arrays = Mapping[str, NDArray[Any]]
+Draw = Callable[[str], Stream]
+"""Gives the stream for a purpose, such as "batches" or "mechanism"."""
+
+Draws = Callable[[int], Draw]
+"""Gives the server's streams of a round; 0 is before the first."""
+
+
+class Store(Protocol):
+    """What a client keeps for the length of a run, on its own side."""
+
+    def holds(self, name: str) -> bool:
+        """Return whether arrays are kept as ``name`` for the run."""
+        ...
+
+    def known(self, name: str, round: int | None = None) -> Arrays | None:
+        """Return the arrays kept as ``name``, if there are any."""
+        ...
+
+    def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
+        """Return the arrays kept as ``name``; where there are none, ``make`` and keep them.
+
+        What is kept for a ``round`` goes once something is kept for a later one.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """One client in one round, as its local update sees it.
+
+    Attributes:
+        index: its number, from 0; public.
+        examples: its private examples.
+        fresh: streams of this round, for noise and for the order of examples.
+        kept: streams that are the same throughout the run, for what is drawn once.
+        store: what it keeps from round to round.
+    """
+
+    index: int
+    examples: Examples = field(repr=False)
+    fresh: Draw
+    kept: Draw
+    store: Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sender:
+    """The same client as its encoder sees it: without an example.
+
+    Attributes:
+        index: its number, from 0; public.
+        num_examples: how many examples it has.
+        fresh: see ``Client``.
+        kept: see ``Client``.
+        store: see ``Client``.
+        exchange: of a round that has several, from 0.
+    """
+
+    index: int
+    num_examples: Sensitive[int]
+    fresh: Draw
+    kept: Draw
+    store: Store
+    exchange: int = 0
+
+
+Rows: TypeAlias = "NDArray[np.float32] | torch.Tensor"
+"""Weights of several clients, float32, shape (n, d): a tensor where they lie on a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Clients as their local update sees them: the only type that holds examples of several.
+
+    Attributes:
+        indices: their numbers, from 0; public.
+        examples: those of all of them, and perhaps of others.
+        rows: for each of them, which examples are its own.
+        fresh: gives for a purpose the stream of each; see ``Client``.
+        kept: likewise.
+        alone: gives one of them by its place, with its store: for what is drawn once, and for what
+            is done for one after the other.
+    """
+
+    indices: Sequence[int]
+    examples: Examples = field(repr=False)
+    rows: Sequence[NDArray[np.int64]] = field(repr=False)
+    fresh: Callable[[str], Sequence[Stream]]
+    kept: Callable[[str], Sequence[Stream]]
+    alone: Callable[[int], Client]
+
+    @classmethod
+    def of_one(cls, client: Client) -> Batch:
+        """Return one client, as at a site."""
+        return cls(
+            indices=[client.index],
+            examples=client.examples,
+            rows=[np.arange(len(client.examples))],
+            fresh=lambda purpose: [client.fresh(purpose)],
+            kept=lambda purpose: [client.kept(purpose)],
+            alone=lambda place: client,
+        )
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __iter__(self) -> Iterator[Client]:
+        return map(self.alone, range(len(self)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Senders:
+    """Clients as their encoder sees them: without an example. One client is the case n = 1.
+
+    Attributes:
+        indices: their numbers, from 0; public.
+        num_examples: how many examples each has, shape (n,).
+        fresh: gives for a purpose the stream of each; see ``Client``.
+        kept: likewise.
+        store: gives what one of them keeps, by its place.
+        exchange: see ``Sender``.
+    """
+
+    indices: Sequence[int]
+    num_examples: Sensitive[NDArray[np.int64]]
+    fresh: Callable[[str], Sequence[Stream]]
+    kept: Callable[[str], Sequence[Stream]]
+    store: Callable[[int], Store]
+    exchange: int = 0
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Update:
+    """What clients computed from their examples; always sealed, see ``Sensitive``.
+
+    Attributes:
+        rows: the weights of each after training, shape (n, d); a row holds NaN where training
+            failed or diverged.
+        aux: whatever else was computed, by name, with n rows each.
+    """
+
+    rows: Rows
+    aux: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of_one(cls, found: Update | Vector | None, size: int) -> Update:
+        """Return what one client computed.
+
+        Args:
+            found: the update itself, or the weights, shape (d,); None where training failed.
+            size: d, of the model.
+        """
+        if isinstance(found, Update):
+            return found
+        weights = np.full(size, np.nan, np.float32) if found is None else found
+        return cls(rows=weights[None])
+
+    def alone(self, place: int) -> Update:
+        """Return what one of the clients computed."""
+        one = slice(place, place + 1)
+        return Update(rows=self.rows[one], aux={name: a[one] for name, a in self.aux.items()})
+
+    def at(self, places: NDArray[np.int64]) -> Update:
+        """Return what some of the clients computed."""
+        rows = self.rows[places]
+        return Update(rows=rows, aux={name: a[places] for name, a in self.aux.items()})
+
+
+class LocalUpdate(Protocol):
+    """Compute clients' sensitive updates from the broadcast and their private examples."""
+
+    def group(self, most_examples: int) -> int:
+        """Return how many clients of a simulation train at once, by configuration alone.
+
+        Args:
+            most_examples: of a client.
+
+        Returns:
+            ``batched_sgd.GROUP`` where training together is faster, else 1.
+        """
+        ...
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return a row for each client.
+
+        Args:
+            broadcast: of the round.
+            batch: the clients; ``group`` of them at most, unless that is 1.
+            group: what the method ``group`` returns; or 1, to train clients one after the other,
+                which agrees with training together to float rounding.
+        """
+        ...
+
+
+class Encoder(Protocol):
+    """Turn sensitive updates into what may leave their clients, and say what that releases.
+
+    Whether an answer comes, and how long it is, may not depend on the update.
+    """
+
+    def event(self, exchange: int = 0) -> Event:
+        """Return what one client's answer releases, whatever the broadcast was: it is charged."""
+        ...
+
+    def __call__(
+        self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
+    ) -> Reports:
+        """Return a report for each row of the update, in their order.
+
+        Each is the one that the client would send on its own, to the last bit.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSide:
+    """A system's half that runs on a client.
+
+    Attributes:
+        step: see ``LocalUpdate``.
+        encoder: see ``Encoder``; it is one client's own.
+        exchanges: questions in one round.
+        reporting: the one of them whose answer is the system's report: its encoder draws in it what
+            it would draw in the only one.
+        trains_in: the one of them in which the client trains.
+        turns: how many rounds what the client sends is protected for, where that is fewer than all.
+        most_examples: of a client, where what its answers release counts so many at most.
+        num_classes: labels are 0 to num_classes - 1.
+    """
+
+    step: LocalUpdate
+    encoder: Encoder
+    exchanges: int = 1
+    reporting: int = 0
+    trains_in: int = 0
+    turns: int | None = None
+    most_examples: int | None = None
+    num_classes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What the server keeps from round to round.
+
+    Attributes:
+        round: the one that comes next, from 1.
+        weights: the global model, float32, shape (d,).
+        arrays: whatever else a system keeps, by name.
+    """
+
+    round: int = 1
+    weights: Vector
+    arrays: Arrays = field(default_factory=dict)
+
+    def next(self, weights: NDArray[np.floating], **arrays: NDArray[Any]) -> State:
+        """Return the state for the next round, with some arrays replaced."""
+        return replace(
+            self,
+            round=self.round + 1,
+            weights=weights.astype(np.float32),
+            arrays={**self.arrays, **arrays},
+        )
+
+
+Metrics = Mapping[str, float]
+"""A system's own figures on a round, by name."""
+
+
+class Initial(Protocol):
+    """Return the state before the first round; ``draw`` is the server's randomness."""
+
+    def __call__(self, draw: Draw) -> State: ...
+
+
+class Aggregate(Protocol):
+    """Compute the next state from a stream of reports, in O(d) memory; ``draw`` is the server's."""
+
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> tuple[State, Metrics]: ...
+
+
+class Ask(Protocol):
+    """Put one exchange's question to clients; yield their reports, in any order, perhaps fewer."""
+
+    def __call__(self, exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming: ...
+
+
+class Dialogue(Protocol):
+    """The server's side of a round that takes several exchanges; returns its outcome."""
+
+    def __call__(
+        self, ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
+    ) -> Incoming: ...
+
+
+def publish_weights(state: State) -> Broadcast:
+    """Return a broadcast of the weights and nothing else, which is all that most systems tell."""
+    return Broadcast(round=state.round, weights=state.weights)
+
+
+def last_weights(state: State) -> Vector:
+    """Return the weights of a state: of most servers the model is what they broadcast last."""
+    return state.weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSide:
+    """A system's half that runs on the server.
+
+    Attributes:
+        initial: see ``Initial``.
+        publish: gives the round's broadcast from the state.
+        aggregate: see ``Aggregate``.
+        dialogue: of a round; one exchange where it is None.
+        downlink: what one broadcast releases of the clients to those who see nothing else and
+            trust the server, where the server itself adds noise.
+        result: gives the weights that are tested, and kept as the run's model.
+        plain: ``aggregate`` without an optimiser, by which one report can be read, where there is
+            one.
+    """
+
+    initial: Initial
+    publish: Callable[[State], Broadcast] = publish_weights
+    aggregate: Aggregate
+    dialogue: Dialogue | None = None
+    downlink: Event | None = None
+    result: Callable[[State], Vector] = last_weights
+    plain: Aggregate | None = None
+
+    def tested(self, state: State) -> Broadcast:
+        """Return what a test is given: the broadcast, with the weights of ``result``."""
+        return replace(self.publish(state), weights=self.result(state))
+
+    def read(self, state: State, reports: Incoming, draw: Draw) -> Vector:
+        """Return the weights that reports lead to where no optimiser comes after their mean.
+
+        It is for those who look at reports one by one, for which a server's own memory of earlier
+        rounds means nothing.
+        """
+        aggregate = self.aggregate if self.plain is None else self.plain
+        return aggregate(state, reports, draw)[0].weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """How a model did on some test examples.
+
+    Attributes:
+        right: how many it classified rightly.
+        loss: its summed cross-entropy.
+        total: how many there were.
+        confusion: how many of each true class (row) were taken for each class (column), shape
+            (classes, classes); None where the test or its classes are not for a record.
+        own_right: how many of them a model of the client's own classified rightly, if it has one
+            that this test may show.
+    """
+
+    right: int
+    loss: float
+    total: int
+    confusion: NDArray[np.int64] | None = field(default=None, compare=False)
+    own_right: int | None = None
+
+
+class Tester(Protocol):
+    """Measure the global model on one simulated client's side; ``test`` is the public test set.
+
+    A measurement of the simulator: its result is no message. Who is shown it learns of whatever it
+    passes through, which is a release if that was trained on private examples: the system's event
+    says so then.
+    """
+
+    def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score: ...

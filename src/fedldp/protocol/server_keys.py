@@ -1,0 +1,23 @@
+"""The server's randomness: first weights, who takes part, its own noise, its secret selections.
+
+It is never part of the public configuration: whoever knew it could take the server's noise off. A
+simulation derives it from the seed, a real server from a secret of its own, so that a round that is
+begun again after a crash draws the same.
+"""
+
+from __future__ import annotations
+
+from fedldp.core.randomness import SERVER, Stream
+from fedldp.protocol.roles import Draws
+
+
+def draws_of_seed(seed: int) -> Draws:
+    """Return the randomness of a simulation's server."""
+    return lambda round: (
+        lambda purpose: Stream.simulation(seed=seed, round=round, client=SERVER, purpose=purpose)
+    )
+
+
+def draws_of_secret(secret: bytes, run: str) -> Draws:
+    """Return the randomness of a real server in one run, from its secret of 32 bytes."""
+    return lambda round: lambda purpose: Stream.derived(secret, "server", run, str(round), purpose)

@@ -1,0 +1,306 @@
+"""The one round loop: who takes part, question, answers, next state, record.
+
+    state -> publish -> Broadcast -> transport: answers in any order, some refused, some missing
+          -> aggregate -> next state -> evaluator -> recorder, observer
+
+How clients are reached, how a model is tested and what is written are arguments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
+from fedldp.core.errors import Diverged, RunError
+from fedldp.protocol.roles import Draws, Metrics, ServerSide, State
+from fedldp.protocol.transport import Content, Delivery, Transport
+from fedldp.protocol.wire import (
+    Broadcast,
+    Counted,
+    Incoming,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Reports,
+    Shuffled,
+)
+
+_REASONS = tuple(Reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """What one round gave.
+
+    Attributes:
+        round: counted from 1.
+        clients: how many took part: sent a report.
+        accuracy: of the new global model, 0 to 1, on what ``RunConfig.tested_on`` says; None
+            where it was not tested.
+        loss: its mean cross-entropy there.
+        uplink_bits_per_client: mean bits that a client sent, position labels included.
+        seconds: wall-clock time.
+        arrivals: for shuffled rounds, in seconds: T (delay), T_S (response), the first and last of
+            the clients' T_W (wait) and of all arrivals.
+        metrics: a system's own figures, by name.
+        refused: how many clients refused, by reason.
+        radii: of the ranges that clients were told, the smallest and the largest of all tensors;
+            None where there were none.
+    """
+
+    round: int
+    clients: int
+    accuracy: float | None
+    loss: float | None
+    uplink_bits_per_client: float
+    seconds: float
+    arrivals: dict[str, float] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    radii: list[float] | None = None
+
+
+class Evaluation(NamedTuple):
+    """What a test said of a broadcast's weights.
+
+    Attributes:
+        accuracy: 0 to 1.
+        loss: mean cross-entropy, in nats.
+        figures: what else it measured, by name.
+    """
+
+    accuracy: float
+    loss: float
+    figures: Metrics = MappingProxyType({})
+
+
+Evaluator = Callable[[Broadcast], Evaluation | None]
+"""Tests a broadcast's weights; None where nothing does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A server's rounds.
+
+    Attributes:
+        run: the run's name, which every question carries.
+        server: the system's half.
+        rounds: how many.
+        participants: gives the clients to ask in a round.
+        transport: reaches them.
+        draws: the server's randomness.
+        evaluate: see ``Evaluator``.
+        quorum: how many clients must take part in a round, at least 1.
+        arrivals: gives the shuffler's times of the last exchange, where there is one.
+    """
+
+    run: str
+    server: ServerSide
+    rounds: int
+    participants: Callable[[int], Sequence[int]]
+    transport: Transport
+    draws: Draws
+    evaluate: Evaluator
+    quorum: int = 1
+    arrivals: Callable[[], dict[str, float] | None] = lambda: None
+
+    def go(self, state: State, record: Callable[[State, Round], None]) -> State:
+        """Go on from ``state`` to the last round, and return the last state.
+
+        Args:
+            state: the first, or what ``record`` was given last.
+            record: is given the new state and the record of every complete round.
+
+        Raises:
+            RunError: too few clients took part in a round, or (Diverged) it gave no usable weights.
+                What was recorded stays valid, and a run can be continued from there.
+        """
+        while state.round <= self.rounds:
+            state, round = self._one_round(state)
+            record(state, round)
+        return state
+
+    def _one_round(self, state: State) -> tuple[State, Round]:
+        started = time.monotonic()
+        tally = _Tally(state.round, self.participants(state.round))
+        following, metrics = self._aggregated(state, tally)
+        weights = following.weights
+        if not np.isfinite(weights).all():
+            raise Diverged(
+                f"round {state.round}: the new weights hold NaN or infinity; lower learning_rate"
+            )
+        broadcast = self.server.publish(following)
+        if not all(map(within_largest_weight, (weights, *broadcast.public.values()))):
+            raise Diverged(
+                f"round {state.round}: a number to publish is beyond {LARGEST_WEIGHT:g}, which no "
+                "client answers; lower learning_rate"
+            )
+        tested = self.evaluate(replace(broadcast, weights=self.server.result(following)))
+        if tested is not None and not np.isfinite(tested.loss):
+            raise Diverged(f"round {state.round}: the loss is {tested.loss}; lower learning_rate")
+        return following, Round(
+            round=state.round,
+            clients=tally.took_part,
+            accuracy=tested.accuracy if tested else None,
+            loss=tested.loss if tested else None,
+            uplink_bits_per_client=tally.bits / tally.took_part,
+            seconds=time.monotonic() - started,
+            arrivals=self.arrivals(),
+            metrics={**metrics, **(tested.figures if tested else {})},
+            refused=tally.refused(),
+            radii=tally.radii,
+        )
+
+    def _aggregated(self, state: State, tally: _Tally) -> tuple[State, Metrics]:
+        broadcast, draw = self.server.publish(state), self.draws(state.round)
+        if broadcast.ranges is not None:
+            radii = broadcast.ranges.radii
+            tally.radii = [float(radii.min()), float(radii.max())]
+
+        def ask(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming:
+            if tally.asks_others(clients):
+                tally.broken = True
+                raise RunError(
+                    f"round {state.round}: a client was asked that does not take part; ask those "
+                    "who do"
+                )
+            question = Question(run=self.run, exchange=exchange, broadcast=broadcast)
+            return tally.passing(self.transport, question, clients)
+
+        try:
+            incoming = (
+                ask(0, broadcast, tally.clients)
+                if self.server.dialogue is None
+                else self.server.dialogue(ask, broadcast, tally.clients, draw)
+            )
+            outcome = self.server.aggregate(state, incoming, draw)
+        except RunError as error:
+            if not tally.broken and tally.took_part < self.quorum:
+                raise tally.too_few(self.quorum) from error
+            raise
+        if tally.took_part < self.quorum:
+            raise tally.too_few(self.quorum)
+        return outcome
+
+
+class _Tally:
+    """Counts what passes on its way to the server step, without holding it.
+
+    A client is a place among those asked: a byte each, whatever they are.
+    """
+
+    def __init__(self, round: int, clients: Sequence[int]) -> None:
+        self.round = round
+        self.clients = clients
+        self.bits = 0
+        self.radii: list[float] | None = None
+        self.broken = False
+        """Whether the transport or the server itself failed, which has a reason of its own."""
+        self._asked = np.sort(_numbers(clients))
+        self._took_part = np.zeros(self._asked.size, np.bool_)
+        self._refused = np.zeros(self._asked.size, np.uint8)  # 0, or a reason's number, from 1
+
+    @property
+    def took_part(self) -> int:
+        """How many sent a report and refused nothing."""
+        return int(self._took_part.sum())
+
+    def refused(self) -> dict[str, int]:
+        """Return how many refused, by reason."""
+        counts = np.bincount(self._refused, minlength=len(_REASONS) + 1)[1:]
+        return {reason: int(n) for reason, n in zip(_REASONS, counts, strict=True) if n}
+
+    def asks_others(self, clients: Sequence[int]) -> bool:
+        """Return whether some of ``clients`` do not take part in the round."""
+        return clients is not self.clients and bool((self._places(clients) < 0).any())
+
+    def passing(
+        self, transport: Transport, question: Question, clients: Sequence[int]
+    ) -> Iterator[Report | Reports | Shuffled | Counted]:
+        """Yield what the server step may read: of each client asked one report at most."""
+        waiting = np.full(self._asked.size, clients is self.clients)
+        if clients is not self.clients:
+            waiting[self._places(clients)] = True
+        for sender, content in self._delivered(transport, question, clients):
+            if not self._is_of_round(content):
+                continue  # late
+            if sender is not None:
+                if isinstance(content, Report) and content.client not in (None, sender):
+                    continue  # in another's name
+                places = self._places(sender)
+                expected = (places >= 0) & waiting[places] & _first(places)  # not unasked or twice
+                if isinstance(content, Reports) and content.client is not None:
+                    expected &= content.client == _numbers(sender)  # nor in another's name
+                waiting[places[expected]] = False
+                if not expected.any():
+                    continue
+                if isinstance(content, Reports) and not expected.all():
+                    content = content.chosen(expected)
+                if isinstance(content, Refusal):
+                    self._refused[places] = 1 + _REASONS.index(content.reason)
+                    self._took_part[places] = False  # of a dialogue it may have answered a part
+                    continue
+                self._took_part[places[expected]] = True
+            if content is not None and not isinstance(content, Refusal):
+                self.bits += content.uplink_bits
+                yield content
+
+    def _places(self, clients: int | Sequence[int]) -> NDArray[np.intp]:
+        """Return where clients stand among those asked, shape (n,); -1 for one who was not."""
+        if not self._asked.size:
+            return np.full(np.size(clients), -1)
+        given = _numbers(clients)
+        near = np.minimum(np.searchsorted(self._asked, given), self._asked.size - 1)
+        return np.where(self._asked[near] == given, near, -1)
+
+    def _is_of_round(self, content: Content) -> bool:
+        # Who cannot read a question refuses in round 0.
+        unread = isinstance(content, Refusal) and content.round == 0
+        return content is None or unread or content.round == self.round
+
+    def _delivered(
+        self, transport: Transport, question: Question, clients: Sequence[int]
+    ) -> Iterator[Delivery]:
+        try:
+            yield from transport.exchange(question, clients)
+        except RunError:
+            self.broken = True
+            raise
+
+    def too_few(self, quorum: int) -> RunError:
+        """Return the error of a round in which fewer than ``quorum`` clients took part."""
+        refused = self.refused()
+        silent = self._asked.size - self.took_part - sum(refused.values())
+        why = [f"{count} refused: {reason}" for reason, count in sorted(refused.items())]
+        why += [f"{silent} did not answer"] if silent else []
+        return RunError(
+            f"round {self.round}: {self.took_part} of {self._asked.size} clients took part, "
+            f"and {quorum} must ({'; '.join(why)}); what was complete is kept, and can be resumed"
+        )
+
+
+def _first(places: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return which of some places stand there for the first time."""
+    first = np.zeros(places.size, np.bool_)
+    first[np.unique(places, return_index=True)[1]] = True
+    return first
+
+
+def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
+    if isinstance(clients, range):
+        return np.arange(clients.start, clients.stop, clients.step)
+    return np.atleast_1d(np.asarray(clients, np.int64))
+
+
+def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:
+    """Return the means over ``rounds`` of the system's own figures, by name."""
+    names = dict.fromkeys(name for one in rounds for name in one.metrics)
+    return {name: sum(r.metrics.get(name, 0.0) for r in rounds) / len(rounds) for name in names}

@@ -1,0 +1,176 @@
+"""Named arrays to bytes and back: the body of a question, and of a run's checkpoint.
+
+All numbers are little-endian, and everything starts at a multiple of 8 bytes:
+
+    frame, 16 bytes (see ``frame``)
+    the number of arrays, 8 bytes
+    each array, by its name in UTF-8, ascending:
+        length of its name, 2 bytes; its type, 1; its number of axes, 1; zeros, 4
+        the name, and zeros up to a multiple of 8
+        the length of each axis, 8 bytes
+        the elements in C order, and zeros up to a multiple of 8
+
+One set of arrays has one encoding, and no other is read: two messages with the same content are the
+same bytes, so that a client that kept the digest of a question knows it again.
+
+safetensors, which the model's file uses, cannot serve here. Its header is JSON, so that spaces, the
+order of fields and repeated names (of which the last one counts) give one content many encodings;
+its reader accepts a shape of (0, 2^62), copies every array, and needs thirty times the size of a
+message that holds nothing but names (0.8.0); and its errors are of several kinds.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.protocol.wire.frame import (
+    FRAME,
+    LONGEST_NAME,
+    Kind,
+    Reader,
+    cannot_pack,
+    check_kind,
+    frame,
+    is_name,
+    malformed,
+    padding,
+    to_text,
+)
+
+Arrays = dict[str, NDArray[Any]]
+
+MOST_AXES = 32
+
+# By their numbers in a message: add at the end only. Types that need no other library to be read.
+_TYPES = tuple(
+    np.dtype(name)
+    for name in ("?", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")
+)
+_NUMBERS = {dtype: number for number, dtype in enumerate(_TYPES)}
+
+_COUNT = struct.Struct("<Q")
+_ENTRY = struct.Struct("<HBBI")
+
+
+def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return ``arrays`` as bytes; the order of the mapping does not matter.
+
+    Args:
+        arrays: by name, 1 to 255 printable characters; of booleans, integers, float32 or float64.
+            An array may have no axis, but without an element it has one axis.
+
+    Raises:
+        WireError: an array is of another type or shape, or a name is not printable.
+    """
+    parts = array_parts(arrays)
+    return b"".join([frame(Kind.ARRAYS, FRAME.size + total(parts)), *parts])
+
+
+def read_arrays(message: bytes) -> Arrays:
+    """Return the arrays of ``pack_arrays``, by name, ascending.
+
+    They are read-only views of ``message``. This needs memory for their headers alone: at most ten
+    times the size of a message of nothing but headers, and next to nothing beside a model.
+
+    Raises:
+        WireError: ``message`` is malformed, or of another version.
+    """
+    check_kind(message, Kind.ARRAYS)
+    return arrays_at(Reader(message, FRAME.size))
+
+
+def array_parts(arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
+    """Return what ``arrays_at`` reads, in pieces: bytes, and arrays whose memory is as it is sent.
+
+    Raises:
+        WireError: see ``pack_arrays``.
+    """
+    for name in arrays:
+        if not is_name(name, LONGEST_NAME):
+            raise cannot_pack(
+                f"the name {name!a}: give 1 to {LONGEST_NAME} printable characters to an array"
+            )
+    parts: list[Any] = [_COUNT.pack(len(arrays))]
+    for raw, name in sorted((name.encode(), name) for name in arrays):
+        array = _as_sent(name, arrays[name])
+        parts += (
+            _ENTRY.pack(len(raw), _NUMBERS[array.dtype], array.ndim, 0),
+            raw + bytes(padding(len(raw))),
+            struct.pack(f"<{array.ndim}Q", *array.shape),
+            array,
+            bytes(padding(array.nbytes)),
+        )
+    return parts
+
+
+def total(parts: list[Any]) -> int:
+    """Return the bytes that ``parts`` have together."""
+    return sum(part.nbytes if isinstance(part, np.ndarray) else len(part) for part in parts)
+
+
+def _as_sent(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Return ``array`` as it lies in a message; a copy only where it does not lie so."""
+    # No subclass: a masked array would send what its mask hides.
+    if type(array) is not np.ndarray:
+        raise cannot_pack(f"{name!a} is a {type(array).__name__}: give a numpy array")
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in _NUMBERS:
+        raise cannot_pack(
+            f"{name!a} has the type {array.dtype}: give booleans, integers, float32 or float64"
+        )
+    if array.ndim > MOST_AXES or (array.size == 0 and array.ndim != 1):
+        raise cannot_pack(
+            f"{name!a} has the shape {array.shape}: give at most {MOST_AXES} axes, and one axis to "
+            "an array without elements"
+        )
+    sent = np.require(array, dtype, "C")
+    if not _sound(sent):
+        raise cannot_pack(f"{name!a} has booleans that are neither 0 nor 1: make it anew")
+    return sent
+
+
+def _sound(array: NDArray[Any]) -> bool:
+    # A byte that is neither 0 nor 1 is True to one part of numpy and not to another.
+    return array.dtype != np.bool_ or array.size == 0 or array.view(np.uint8).max() <= 1
+
+
+def arrays_at(reader: Reader) -> Arrays:
+    """Return the arrays that fill what is left of a message.
+
+    Raises:
+        WireError: see ``read_arrays``.
+    """
+    (count,) = reader.numbers(_COUNT)
+    arrays: Arrays = {}
+    last = b""
+    while len(arrays) < count:
+        length, number, axes, zero = reader.numbers(_ENTRY)
+        if number >= len(_TYPES) or axes > MOST_AXES or zero:
+            raise malformed("the header of an array is damaged")
+        raw = reader.padded(length)
+        if raw <= last:
+            raise malformed("its arrays are not in the order of their names")
+        last = raw
+        shape = reader.numbers(struct.Struct(f"<{axes}Q"))
+        arrays[to_text(raw, LONGEST_NAME)] = _next_array(reader, _TYPES[number], shape)
+    reader.finish()
+    return arrays
+
+
+def _next_array(reader: Reader, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    count = math.prod(shape)
+    # Such a shape may hold any number and no element: whoever sums over it would need that memory.
+    if count == 0 and len(shape) != 1:
+        raise malformed("an array without elements has several axes")
+    place = reader.take(count * dtype.itemsize)
+    reader.padding(count * dtype.itemsize)
+    found: NDArray[Any] = np.ndarray(shape, dtype, reader.message, place)
+    if not _sound(found):
+        raise malformed("a boolean is neither 0 nor 1")
+    return found

@@ -1,0 +1,346 @@
+"""Questions and answers to bytes and back.
+
+Every message is read as if an attacker had written it: what is not exactly as ``pack_question`` and
+``pack_answer`` write it is a WireError, before it costs more memory than a small multiple of its
+own size. One value has one encoding: what is read packs to the same bytes. Nothing is pickled.
+
+All numbers are little-endian. Every message begins with
+
+    the frame, 16 bytes (see ``frame``)
+    a number, 2 bytes; the length of the run's name, 2; the exchange, 4; the round, 8
+    the run's name in UTF-8
+
+A question's number is 0. It goes on with
+
+    zeros up to a multiple of 8 bytes
+    the broadcast's arrays (see ``arrays``): weights; ranges/centers, ranges/radii and ranges/sizes
+        where it has ranges; public/NAME for each public array
+
+A refusal's number is that of its reason, and it ends there. A report's number says what it has: 1
+for a weight, 2 for an epsilon, 4 for a client, added up. It goes on with
+
+    size, 8 bytes; chunk, 8; weight, epsilon and client, 8 each where it has them
+    the payload, to the end
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import ConfigError, WireError
+from fedldp.protocol.wire.arrays import Arrays, array_parts, arrays_at, total
+from fedldp.protocol.wire.frame import (
+    FRAME,
+    LONGEST_RUN,
+    Kind,
+    Reader,
+    cannot_pack,
+    check_kind,
+    frame,
+    is_name,
+    kind_of,
+    malformed,
+    padding,
+    to_text,
+)
+from fedldp.protocol.wire.types import Answer, Broadcast, Question, Reason, Refusal, Report, Reports
+
+REPORT_HEADER = 48
+"""Bytes of a report's message besides the run's name, weight, epsilon, client and payload."""
+
+_HEAD = struct.Struct("<HHIq")
+# By a report's number: with or without a weight, an epsilon, a client.
+_REPORTS = [
+    struct.Struct("<qq" + "d" * (number & 1) + "d" * (number >> 1 & 1) + "q" * (number >> 2))
+    for number in range(8)
+]
+_REASONS = tuple(Reason)
+
+_WEIGHTS, _PUBLIC = "weights", "public/"
+_RANGES = ("ranges/centers", "ranges/radii", "ranges/sizes")
+
+
+def pack_question(question: Question) -> bytes:
+    """Return ``question`` as bytes.
+
+    Raises:
+        WireError: a part of it is of the wrong type, out of range, or not finite.
+    """
+    broadcast = question.broadcast
+    arrays = {_PUBLIC + name: array for name, array in broadcast.public.items()}
+    arrays[_WEIGHTS] = broadcast.weights
+    if broadcast.ranges is not None:
+        ranges = broadcast.ranges
+        sizes = np.array(ranges.sizes, np.int64)
+        arrays |= zip(_RANGES, (ranges.centers, ranges.radii, sizes), strict=True)
+    body = array_parts(arrays)
+    wrong = _wrong_place(question.run, broadcast.round) or _wrong_arrays(arrays)
+    if wrong:
+        raise cannot_pack(wrong)
+    raw = question.run.encode()
+    try:
+        head = _HEAD.pack(0, len(raw), question.exchange, broadcast.round)
+    except struct.error as error:
+        raise cannot_pack(f"its round or its exchange is out of range ({error})") from error
+    parts = [head, raw + bytes(padding(len(raw))), *body]
+    return b"".join([frame(Kind.QUESTION, FRAME.size + total(parts)), *parts])
+
+
+def read_question(message: bytes) -> Question:
+    """Return the question that ``message`` holds.
+
+    Its arrays are read-only views of ``message``. Weights are finite, and ranges are sound, and for
+    these weights. What public arrays should be, only the system that reads them knows.
+
+    Raises:
+        WireError: ``message`` is malformed, or of another version.
+    """
+    check_kind(message, Kind.QUESTION)
+    reader = Reader(message, FRAME.size)
+    number, length, exchange, round = reader.numbers(_HEAD)
+    if number:
+        raise malformed("bytes that must be zero are not")
+    run = to_text(reader.padded(length), LONGEST_RUN)
+    arrays = arrays_at(reader)
+    wrong = _wrong_place(run, round) or _wrong_arrays(arrays)
+    if wrong:
+        raise malformed(wrong)
+    ranges = None
+    if _RANGES[0] in arrays:
+        centers, radii, sizes = (arrays.pop(name) for name in _RANGES)
+        try:
+            ranges = Ranges(centers, radii, tuple(sizes.tolist()))
+        except ConfigError as error:
+            raise malformed(f"its ranges are refused ({error})") from error
+    broadcast = Broadcast(
+        round=round,
+        weights=arrays.pop(_WEIGHTS),
+        ranges=ranges,
+        public={name.removeprefix(_PUBLIC): array for name, array in arrays.items()},
+    )
+    return Question(run=run, exchange=exchange, broadcast=broadcast)
+
+
+def _wrong_place(run: str, round: int) -> str:
+    if not is_name(run, LONGEST_RUN):
+        return f"its run is not 1 to {LONGEST_RUN} printable characters"
+    return "" if round >= 1 else f"its round is {round}, not 1 or more"
+
+
+def _wrong_arrays(arrays: Arrays) -> str:
+    """Return what is wrong with a broadcast's arrays; nothing where nothing is."""
+    own = {name for name in arrays if not name.startswith(_PUBLIC)}
+    if own not in ({_WEIGHTS}, {_WEIGHTS, *_RANGES}) or _PUBLIC in arrays:
+        return "its arrays are not those of a broadcast"
+    weights = arrays[_WEIGHTS]
+    if weights.dtype != np.float32 or weights.ndim != 1 or weights.size == 0:
+        return (
+            f"its weights are of type {weights.dtype} and shape {weights.shape}, not float32 (d,)"
+        )
+    if not np.isfinite(weights).all():
+        return "its weights contain NaN or infinity"
+    if _RANGES[0] not in own:
+        return ""
+    found = [arrays[name] for name in _RANGES]
+    one_each = [array.shape for array in found] == [(found[0].size,)] * 3
+    if not one_each or [array.dtype for array in found] != [np.float64, np.float64, np.int64]:
+        return "its ranges are not a float64 centre, a float64 radius and a size for each tensor"
+    sizes = found[2].tolist()
+    # As integers of Python: a sum of int64 could come round to d again.
+    if min(sizes, default=0) < 1 or sum(sizes) != weights.size:
+        return f"its ranges are not for the {weights.size} weights that it has"
+    return ""
+
+
+def pack_answer(answer: Answer, *, run: str, exchange: int) -> bytes:
+    """Return the bytes of ``answer`` to the question of this run and exchange, and of its round.
+
+    Of a question that cannot be read, nothing is known: the answer to it is a refusal because it is
+    malformed, of round 0, the run "" and exchange 0.
+
+    Raises:
+        WireError: a part of it is of the wrong type, out of range, or not finite.
+    """
+    wrong = _wrong_answer(answer, run, exchange)
+    if wrong:
+        raise cannot_pack(wrong)
+    raw = run.encode()
+    try:
+        if isinstance(answer, Refusal):
+            number = _REASONS.index(answer.reason)
+            head = _HEAD.pack(number, len(raw), exchange, answer.round)
+            return b"".join((frame(Kind.REFUSAL, FRAME.size + len(head + raw)), head, raw))
+        optional = (answer.weight, answer.epsilon, answer.client)
+        number = sum(1 << place for place, value in enumerate(optional) if value is not None)
+        head = _HEAD.pack(number, len(raw), exchange, answer.round)
+        given = [value for value in optional if value is not None]
+        more = _REPORTS[number].pack(answer.size, answer.chunk, *given)
+    except (struct.error, OverflowError) as error:
+        raise cannot_pack(f"a number of an answer is out of range ({error})") from error
+    length = FRAME.size + len(head) + len(raw) + len(more) + len(answer.payload)
+    return b"".join((frame(Kind.REPORT, length), head, raw, more, answer.payload))
+
+
+def read_answer(message: bytes) -> tuple[str, int, Answer]:
+    """Return the run, the exchange and the answer that ``message`` holds.
+
+    A server uses ``read_answer_to``, which checks them.
+
+    Raises:
+        WireError: ``message`` is malformed, or of another version.
+    """
+    kind = kind_of(message)
+    is_report = kind == Kind.REPORT
+    if not is_report and kind != Kind.REFUSAL:
+        raise malformed(f"it is of kind {kind}, and no answer")
+    reader = Reader(message, FRAME.size)
+    number, length, exchange, round = reader.numbers(_HEAD)
+    raw = reader.raw(length)
+    run = to_text(raw, LONGEST_RUN) if raw else ""
+    if number >= len(_REPORTS if is_report else _REASONS):
+        raise malformed(f"its number is {number}")
+    answer: Answer
+    if is_report:
+        size, chunk, *given = reader.numbers(_REPORTS[number])
+        answer = Report(
+            round=round,
+            size=size,
+            payload=reader.rest(),
+            chunk=chunk,
+            weight=given.pop(0) if number & 1 else None,
+            epsilon=given.pop(0) if number & 2 else None,
+            client=given.pop(0) if number & 4 else None,
+        )
+    else:
+        answer = Refusal(round, _REASONS[number])
+        reader.finish()
+    wrong = _wrong_answer(answer, run, exchange)
+    if wrong:
+        raise malformed(wrong)
+    return run, exchange, answer
+
+
+def read_answer_to(question: Question, message: bytes) -> Answer:
+    """Return the answer to ``question`` that ``message`` holds.
+
+    A refusal of a client that could not read the question names none, and answers any.
+
+    Raises:
+        WireError: ``message`` is malformed, of another version, or answers another question.
+    """
+    run, exchange, answer = read_answer(message)
+    if not run:
+        return answer
+    asked = question.broadcast.round
+    if (run, answer.round, exchange) != (question.run, asked, question.exchange):
+        raise WireError(
+            f"an answer to round {answer.round}, exchange {exchange} of the run {run!a}: "
+            f"asked was round {asked}, exchange {question.exchange} of {question.run!a}"
+        )
+    return answer
+
+
+def pack_reports(reports: Reports, *, run: str, exchange: int) -> NDArray[np.uint8]:
+    """Return the bytes that ``pack_answer`` gives for each of ``reports``, as rows of one array.
+
+    Raises:
+        WireError: as ``pack_answer``; or there is no report.
+    """
+    first = next(iter(reports), None)
+    if first is None:
+        raise cannot_pack("there is no report")
+    packed = np.frombuffer(pack_answer(first, run=run, exchange=exchange), np.uint8)
+    rows = np.empty((len(reports), packed.size), np.uint8)
+    rows[:] = packed
+    head = packed.size - len(first.payload)
+    rows[:, head:] = reports.payloads
+    wrong = _wrong_columns(reports)
+    if wrong:
+        raise cannot_pack(wrong)
+    for name, dtype, place in _places(head, first.weight, first.epsilon, first.client):
+        column = np.ascontiguousarray(getattr(reports, name), dtype)
+        rows[:, place] = column[:, None].view(np.uint8)
+    return rows
+
+
+def read_reports_to(question: Question, rows: NDArray[np.uint8]) -> Reports:
+    """Return the answers to ``question`` that the rows of an array hold; see ``pack_reports``.
+
+    Raises:
+        WireError: as ``read_answer_to``; or they differ in more than their payloads, weights and
+            senders.
+    """
+    first = read_answer_to(question, rows[0].tobytes())
+    if not isinstance(first, Report):
+        raise malformed("it is one of several answers, and no report that is like the others")
+    head = rows.shape[1] - len(first.payload)
+    alike = np.ones(head, np.bool_)
+    found: dict[str, NDArray[Any]] = {}
+    for name, dtype, place in _places(head, first.weight, first.epsilon, first.client):
+        alike[place] = False
+        found[name] = np.ascontiguousarray(rows[:, place]).view(dtype)[:, 0]
+    if (rows[:, :head] != rows[0, :head])[:, alike].any():
+        raise malformed("it is one of several answers, which differ in more than their payloads")
+    reports = Reports(
+        round=first.round,
+        size=first.size,
+        payloads=rows[:, head:],
+        chunk=first.chunk,
+        weight=found.get("weight"),
+        epsilon=first.epsilon,
+        client=found.get("client"),
+    )
+    wrong = _wrong_columns(reports)
+    if wrong:
+        raise malformed(wrong)
+    return reports
+
+
+def _places(
+    head: int, weight: object, epsilon: object, client: object
+) -> Iterator[tuple[str, str, slice]]:
+    """Yield name, type and place of the columns in answers whose payloads begin at ``head``."""
+    if client is not None:
+        head -= 8
+        yield "client", "<i8", slice(head, head + 8)
+    if epsilon is not None:
+        head -= 8
+    if weight is not None:
+        yield "weight", "<f8", slice(head - 8, head)
+
+
+def _wrong_columns(reports: Reports) -> str:
+    """Return what is wrong with the columns of reports; nothing where nothing is."""
+    weight, client = reports.weight, reports.client
+    if weight is not None and not (np.isfinite(weight) & (weight >= 0)).all():
+        return "a weight is not a finite number of at least 0"
+    if client is not None and not (client >= 0).all():
+        return "a client is not 0 or more"
+    return ""
+
+
+def _wrong_answer(answer: Answer, run: str, exchange: int) -> str:
+    """Return what is wrong with an answer; nothing where nothing is."""
+    if isinstance(answer, Refusal):
+        if answer.reason not in _REASONS:
+            return "its reason is not one of the list"
+        if not run and answer == Refusal(0, Reason.MALFORMED) and exchange == 0:
+            return ""
+        return _wrong_place(run, answer.round)
+    if type(answer.payload) is not bytes:
+        return f"its payload is a {type(answer.payload).__name__}, not bytes"
+    if not 1 <= answer.chunk <= answer.size:
+        return f"its chunk is {answer.chunk}, not 1 to its size of {answer.size}"
+    for name, value in (("weight", answer.weight), ("epsilon", answer.epsilon)):
+        if value is not None and not 0 <= value < math.inf:
+            return f"its {name} is {value}, not a finite number of at least 0"
+    if answer.client is not None and answer.client < 0:
+        return f"its client is {answer.client}, not 0 or more"
+    return _wrong_place(run, answer.round)

@@ -1,1 +1,0 @@
-"""What runs on a server: the one round loop, whoever the clients are."""

@@ -1,0 +1,107 @@
+"""A shuffler whose order nobody asks for: it counts, for order changes no count.
+
+What the server step computes from messages in any order are the ones at each coordinate and the
+number of reports. So the bits of each report are added up as it comes, in O(d) memory whatever the
+number of clients, and the round's times are drawn by themselves: T, T_S and the waits T_W are those
+of ``shuffler`` to the last bit; the first and the last arrival have the same distribution, for the
+times of single messages are not drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from fedldp.algorithms.settings import Delays
+from fedldp.core.randomness import SERVER, Stream
+from fedldp.mechanisms import Counts
+from fedldp.protocol.transport import Delivery, Transport
+from fedldp.protocol.wire import Counted, Question, Refusal, Report, Reports
+from fedldp.simulation.schedule import delay_of_run, draw_extremes, draw_schedule, times
+from fedldp.simulation.shuffler import unnamed
+
+
+class Counting:
+    """A transport that takes another's reports and puts out how many ones each coordinate had.
+
+    Args:
+        inner: where the reports come from.
+        delays: the time model.
+        clients: of the run: all of them agree on T, at once and for all rounds.
+        stream: gives the stream for (round, client, purpose).
+    """
+
+    def __init__(
+        self,
+        inner: Transport,
+        delays: Delays,
+        clients: int,
+        stream: Callable[[int, int, str], Stream],
+    ) -> None:
+        self._inner = inner
+        self._delays = delays
+        self._delay = delay_of_run(delays, clients, stream)
+        self._stream = stream
+        self._arrivals: dict[str, float] | None = None
+
+    def arrivals(self) -> dict[str, float] | None:
+        """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
+        return self._arrivals
+
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Yield who takes part, then the counts, each budget apart."""
+        found: dict[float | None, _Sum] = {}
+        for sender, content in self._inner.exchange(question, clients):
+            if isinstance(content, Refusal):
+                yield sender, content
+                continue
+            reports = unnamed(sender, content)
+            if reports.epsilon not in found:
+                found[reports.epsilon] = _Sum(reports)
+            found[reports.epsilon].add(reports)
+            yield sender, None
+        if found:
+            counted = [each.counted() for _, each in sorted(found.items(), key=_budget)]
+            self._arrivals = self._times(counted)
+            yield from ((None, each) for each in counted)
+
+    def _times(self, counted: Sequence[Counted]) -> dict[str, float]:
+        first = counted[0]
+        latency, arrivals = (
+            self._stream(first.round, SERVER, purpose).generator()
+            for purpose in ("latency", "arrivals")
+        )
+        reports = sum(each.reports for each in counted)
+        schedule = draw_schedule(self._delays, reports, self._delay, latency)
+        return times(schedule, *draw_extremes(schedule, first.num_messages, arrivals))
+
+
+def _budget(item: tuple[float | None, object]) -> float:
+    return item[0] or 0.0
+
+
+class _Sum:
+    """The counts of one budget."""
+
+    def __init__(self, first: Report | Reports) -> None:
+        self._counts = Counts(first.size, scale=1.0)
+        self._first = first
+        self._reports = 0
+
+    def add(self, reports: Report | Reports) -> None:
+        if isinstance(reports, Reports):
+            self._counts.add_many(reports.payloads)
+            self._reports += len(reports)
+        else:
+            self._counts.add(reports.payload)
+            self._reports += 1
+
+    def counted(self) -> Counted:
+        first = self._first
+        return Counted(
+            round=first.round,
+            size=first.size,
+            chunk=first.chunk,
+            ones=self._counts.ones(),
+            reports=self._reports,
+            epsilon=first.epsilon,
+        )

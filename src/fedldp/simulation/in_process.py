@@ -1,0 +1,40 @@
+"""Clients on this machine, reached by a function call: bytes in, bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.errors import RunError
+from fedldp.protocol.transport import Delivery
+from fedldp.protocol.wire import Question, pack_question, read_answer_to, read_reports_to
+
+Packed = Sequence[bytes] | NDArray[np.uint8]
+"""Packed answers of several clients; as rows of one array where they differ in payloads alone."""
+
+Answers = Callable[[bytes, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
+"""Puts a packed question to clients, and yields the answers of some at a time."""
+
+
+class InProcess:
+    """The transport to whoever answers a call.
+
+    Args:
+        answers: see ``Answers``.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Yield every client's answer; see ``Transport``."""
+        for some, packed in self._answers(pack_question(question), clients):
+            if len(packed) != len(some):
+                raise RunError(f"{len(packed)} answers of {len(some)} clients")
+            if isinstance(packed, np.ndarray):
+                yield some, read_reports_to(question, packed)
+                continue
+            for client, answer in zip(some, packed, strict=True):
+                yield client, read_answer_to(question, answer)

@@ -1,0 +1,146 @@
+"""Parameter shuffling as a discrete-event simulation of arrivals: no sleeping.
+
+It holds and sorts n d bits with their times, for whoever wants to see them (``record_arrivals``).
+No server step reads the order: where nobody asks for it, ``counting`` gives the same counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.algorithms.settings import Delays
+from fedldp.core.errors import RunError
+from fedldp.core.randomness import SERVER, Stream
+from fedldp.protocol.transport import Content, Delivery, Transport, one_by_one
+from fedldp.protocol.wire import Question, Refusal, Report, Reports, Shuffled
+from fedldp.simulation.schedule import Schedule, delay_of_run, draw_schedule, times
+
+# Messages put in order at a time; a block covers all clients at some positions.
+_BLOCK = 1 << 22
+
+
+class Shuffler:
+    """A transport that takes another's reports and puts their messages out without senders.
+
+    Args:
+        inner: where the reports come from.
+        delays: the time model.
+        clients: of the run: all of them agree on T, at once and for all rounds.
+        stream: gives the stream for (round, client, purpose): each client draws its own delays.
+        record: is shown every block of messages that comes out, with its number in the round.
+    """
+
+    def __init__(
+        self,
+        inner: Transport,
+        delays: Delays,
+        clients: int,
+        stream: Callable[[int, int, str], Stream],
+        record: Callable[[int, Shuffled], None] = lambda block, messages: None,
+    ) -> None:
+        self._inner = inner
+        self._delays = delays
+        self._delay = delay_of_run(delays, clients, stream)
+        self._stream = stream
+        self._record = record
+        self._arrivals: dict[str, float] | None = None
+
+    def arrivals(self) -> dict[str, float] | None:
+        """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
+        return self._arrivals
+
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Yield who takes part, then the messages, each budget apart, in blocks by arrival.
+
+        A shuffler can only start when all reports are there: it holds n d bits.
+        """
+        reports: list[tuple[int, Report]] = []
+        for client, content in one_by_one(self._inner.exchange(question, clients)):
+            if isinstance(content, Refusal):
+                yield client, content
+                continue
+            report = unnamed(client, content)
+            assert client is not None
+            assert isinstance(report, Report)
+            reports.append((client, report))
+            yield client, None
+        if not reports:
+            return
+        round = question.broadcast.round
+        latency = self._stream(round, SERVER, "latency").generator()
+        schedule = draw_schedule(self._delays, len(reports), self._delay, latency)
+        first, last, block = math.inf, -math.inf, 0
+        numbered = sorted(enumerate(reports), key=lambda item: item[1][1].epsilon or 0.0)
+        for _, group in groupby(numbered, key=lambda item: item[1][1].epsilon):
+            for messages in self._shuffle(list(group), schedule):
+                block += 1
+                first = min(first, float(messages.arrival_seconds[0]))
+                last = max(last, float(messages.arrival_seconds[-1]))
+                self._record(block, messages)
+                yield None, messages
+        self._arrivals = times(schedule, first, last)
+
+    def _shuffle(
+        self, group: list[tuple[int, tuple[int, Report]]], schedule: Schedule
+    ) -> Iterator[Shuffled]:
+        first = group[0][1][1]
+        labels = first.num_messages
+        delays = [
+            self._stream(first.round, client, "delays").generator() for _, (client, _) in group
+        ]
+        ties = self._stream(first.round, SERVER, f"ties {first.epsilon}").generator()
+        offsets = schedule.offsets[[place for place, _ in group]]
+        payloads = np.stack([np.frombuffer(report.payload, np.uint8) for _, (_, report) in group])
+        step = max(1, _BLOCK // (len(group) * first.chunk))
+        for start in range(0, labels, step):
+            positions = np.arange(start, min(start + step, labels))
+            arrivals = np.stack(
+                [
+                    offset + generator.uniform(0.0, schedule.delay, len(positions))
+                    for offset, generator in zip(offsets, delays, strict=True)
+                ]
+            ).reshape(-1)
+            # Equal times come in random order: that of the clients would link their messages.
+            order = np.lexsort((ties.permutation(len(arrivals)), arrivals))
+            bits = _message_bits(payloads, first, positions)
+            yield Shuffled(
+                round=first.round,
+                size=first.size,
+                chunk=first.chunk,
+                positions=np.tile(positions, len(group))[order],
+                bits=bits.reshape(-1, first.chunk)[order],
+                arrival_seconds=arrivals[order],
+                epsilon=first.epsilon,
+            )
+
+
+def unnamed(sender: object, content: Content) -> Report | Reports:
+    """Return reports that may be shuffled.
+
+    Raises:
+        RunError: they are no whole reports of clients that are known here, or themselves tell whose
+            they are.
+    """
+    if sender is None or not isinstance(content, Report | Reports):
+        raise RunError("a shuffler needs whole reports, not ones that are shuffled already")
+    if content.client is not None or content.weight is not None:
+        raise RunError("a shuffler passes no report on that names or tells its sender")
+    return content
+
+
+def _message_bits(
+    payloads: NDArray[np.uint8], report: Report, positions: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Return the bits of messages ``positions`` of all reports, shape (n, messages, chunk)."""
+    first = int(positions[0]) * report.chunk
+    last = min((int(positions[-1]) + 1) * report.chunk, report.size)
+    part = payloads[:, first // 8 : -(-last // 8)]
+    bits = np.unpackbits(part, axis=1)[:, first % 8 : first % 8 + last - first]
+    padded = np.zeros((len(payloads), len(positions) * report.chunk), np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    return padded.reshape(len(payloads), len(positions), report.chunk)

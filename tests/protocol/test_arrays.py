@@ -1,0 +1,220 @@
+"""Named arrays to bytes and back: exactly, in one way only, and at no more cost than their size."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire_values import DTYPES, INTEGERS, arrays, peak_bytes, refused_or_same, same_arrays
+
+from fedldp.core.errors import WireError
+from fedldp.protocol.wire import pack_arrays, read_arrays
+
+SAMPLE = {
+    "b": np.array([[1.5, -2.0]], np.float32),
+    "a": np.array([True, False]),
+    "none": np.zeros(0, np.int64),
+    "one": np.array(7, np.uint16),
+}
+
+
+@given(arrays)
+def test_what_is_packed_is_read(values: dict[str, np.ndarray[Any, Any]]) -> None:
+    message = pack_arrays(values)
+    found = read_arrays(message)
+    assert same_arrays(found, values)
+    assert list(found) == sorted(values, key=str.encode)
+    assert pack_arrays(found) == message
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_keeps_its_ends(dtype: str) -> None:
+    if dtype == "bool":
+        raw = np.array([False, True])
+    elif dtype in INTEGERS:
+        raw = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
+    else:
+        raw = np.array([np.nan, -np.inf, -0.0, np.finfo(dtype).smallest_subnormal], dtype)
+    assert same_arrays(read_arrays(pack_arrays({"x": raw})), {"x": raw})
+
+
+def test_how_an_array_lies_in_memory_does_not_matter() -> None:
+    plain = np.arange(12, dtype=np.int32).reshape(3, 4)
+    wanted = pack_arrays({"x": plain, "y": plain[0]})
+    for other in (np.asfortranarray(plain), plain.astype(">i4"), plain[::-1][::-1], plain.T.T):
+        assert pack_arrays({"y": other[0], "x": other}) == wanted
+    strided = np.repeat(plain, 2, axis=1)[:, ::2]
+    assert pack_arrays({"x": strided, "y": strided[0]}) == wanted
+
+
+def test_what_is_read_is_a_view_that_cannot_be_written() -> None:
+    message = pack_arrays({"x": np.arange(5.0), "odd": np.zeros(3, np.uint8)})
+    for found in read_arrays(message).values():
+        assert np.shares_memory(found, np.frombuffer(message, np.uint8))
+        assert found.flags.aligned
+        with pytest.raises(ValueError, match="read-only"):
+            found[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (np.array(["text"]), "has the type"),
+        (np.array([None]), "has the type"),
+        (np.zeros(1, np.float16), "has the type"),
+        (np.zeros(1, np.complex64), "has the type"),
+        (np.zeros(1, [("a", "f4")]), "has the type"),
+        (np.zeros(1, "datetime64[s]"), "has the type"),
+        (np.zeros((0, 3)), "one axis to an array without elements"),
+        (np.zeros((1,) * 33), "at most 32 axes"),
+        (np.frombuffer(b"\2", np.bool_), "neither 0 nor 1"),
+        (np.ma.masked_array([1.0], [True]), "is a MaskedArray"),
+        ([1.0], "is a list"),
+        (np.float64(1), "is a float64"),
+    ],
+)
+def test_what_cannot_be_packed(value: Any, complaint: str) -> None:
+    with pytest.raises(WireError, match=complaint):
+        pack_arrays({"x": value})
+
+
+@pytest.mark.parametrize("name", ["", "a\n", "\ud800", "x" * 256, "\x00"])
+def test_names_that_cannot_be_packed(name: str) -> None:
+    with pytest.raises(WireError, match="printable characters"):
+        pack_arrays({name: np.zeros(1)})
+
+
+# Damaged messages
+
+
+def check(message: bytes) -> bool:
+    return refused_or_same(read_arrays, pack_arrays, message)
+
+
+def test_every_changed_byte() -> None:
+    message = pack_arrays(SAMPLE)
+    for place in range(len(message)):
+        for value in range(256):
+            check(message[:place] + bytes([value]) + message[place + 1 :])
+
+
+def test_cut_and_extended() -> None:
+    message = pack_arrays(SAMPLE)
+    assert all(check(message[:end]) for end in range(len(message)))
+    assert all(check(message + bytes(more)) for more in range(1, 20))
+    assert all(check(bytes(more) + message) for more in range(1, 20))
+    assert check(message + message)
+
+
+@given(st.binary(max_size=200))
+def test_noise(noise: bytes) -> None:
+    assert check(noise)
+    assert check(framed(noise))
+
+
+@given(st.data(), arrays, arrays)
+def test_spliced(data: st.DataObject, one: Any, other: Any) -> None:
+    first, second = pack_arrays(one)[16:], pack_arrays(other)[16:]
+    start, end = data.draw(st.integers(0, len(first))), data.draw(st.integers(0, len(second)))
+    check(framed(first[:start] + second[end:]))
+
+
+def framed(body: bytes) -> bytes:
+    """Return ``body`` behind a frame that says its length truly."""
+    return b"fedldp\x01\x01" + struct.pack("<Q", 16 + len(body)) + body
+
+
+def entry(name: bytes, number: int, shape: tuple[int, ...], content: bytes, zero: int = 0) -> bytes:
+    return (
+        struct.pack("<HBBI", len(name), number, len(shape), zero)
+        + name + bytes(-len(name) % 8)
+        + struct.pack(f"<{len(shape)}Q", *shape)
+        + content + bytes(-len(content) % 8)
+    )  # fmt: skip
+
+
+def listed(*entries: bytes, count: int | None = None) -> bytes:
+    number = len(entries) if count is None else count
+    return framed(struct.pack("<Q", number) + b"".join(entries))
+
+
+U1 = 2  # the number of uint8
+SOUND = entry(b"a", U1, (2,), b"xy")
+
+
+def test_the_encoding_by_hand() -> None:
+    message = listed(SOUND, entry("é".encode(), 9, (1, 1), struct.pack("<f", 0.5)))
+    wanted = {"a": np.frombuffer(b"xy", np.uint8), "é": np.float32([[0.5]])}
+    assert same_arrays(read_arrays(message), wanted)
+    assert pack_arrays(wanted) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (listed(entry(b"a", U1, (0, 2**62), b"")), "without elements has several axes"),
+        (listed(entry(b"a", U1, (2**62,), b"")), "ends before"),
+        (listed(entry(b"a", U1, (2**32, 2**32), b"")), "ends before"),  # 0 modulo 2^64
+        (listed(entry(b"a", 10, (2**61,), b"")), "ends before"),  # 0 bytes modulo 2^64
+        (listed(entry(b"a", U1, (2**63,), b"")), "ends before"),
+        (listed(entry(b"a", U1, (2**64 - 1,) * 32, b"")), "ends before"),
+        (listed(entry(b"a", U1, (1,) * 33, b"x")), "header of an array"),
+        (listed(entry(b"a", 11, (1,), b"x")), "header of an array"),
+        (listed(entry(b"a", 255, (1,), b"x")), "header of an array"),
+        (listed(entry(b"a", U1, (1,), b"x", zero=1)), "header of an array"),
+        (listed(entry(b"a", 0, (1,), b"\2")), "boolean"),
+        (listed(entry(b"", U1, (1,), b"x")), "order of their names"),
+        (listed(entry(b"\n", U1, (1,), b"x")), "a name is not"),
+        (listed(entry(b"\xff", U1, (1,), b"x")), "a name is not"),
+        (listed(entry(b"\xc1\x81", U1, (1,), b"x")), "a name is not"),  # "A", in two bytes
+        (listed(entry(b"x" * 256, U1, (1,), b"x")), "a name is not"),
+        (listed(SOUND, SOUND), "order of their names"),
+        (listed(entry(b"b", U1, (1,), b"x"), SOUND), "order of their names"),
+        (listed(SOUND, count=2), "ends before"),
+        (listed(SOUND, count=2**64 - 1), "ends before"),
+        (listed(SOUND, count=0), "bytes follow"),
+        (listed(SOUND[:-1] + b"\1"), "must be zero"),
+        (listed(SOUND[:-1]), "ends before"),
+        (listed(SOUND + bytes(8), count=1), "bytes follow"),
+        (framed(b""), "ends before"),
+        (b"", "fewer than any message"),
+        (b"PK\x03\x04" + bytes(20), "does not begin"),
+        (b"fedldp\x02" + bytes(20), "version 2, and this is version 1"),
+        (b"fedldp\x01\x02" + struct.pack("<Q", 16), "kind 2, not 1"),
+        (b"fedldp\x01\x01" + struct.pack("<Q", 17), "says 17"),
+    ],
+)
+def test_crafted_messages(message: bytes, complaint: str) -> None:
+    with pytest.raises(WireError, match=complaint):
+        read_arrays(message)
+    assert peak_bytes(read_arrays, message) < 1 << 14
+
+
+@pytest.mark.parametrize("message", [bytearray(listed(SOUND)), memoryview(listed(SOUND)), "text"])
+def test_only_bytes_are_read(message: Any) -> None:
+    with pytest.raises(WireError, match="not bytes"):
+        read_arrays(message)
+
+
+# Memory
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (1,) * 32])
+def test_many_arrays_need_ten_times_their_message_at_most(shape: tuple[int, ...]) -> None:
+    value = np.zeros(shape, np.uint8)
+    message = pack_arrays({f"{number:x}": value for number in range(5000)})
+    assert peak_bytes(read_arrays, message) < 10 * len(message)
+
+
+def test_large_arrays_need_next_to_nothing() -> None:
+    message = pack_arrays({"a": np.zeros(1 << 20, np.bool_), "x": np.zeros((512, 512))})
+    assert peak_bytes(read_arrays, message) < len(message) // 100
+
+
+def test_packing_copies_once() -> None:
+    big = np.zeros(1 << 20)
+    assert peak_bytes(lambda _: pack_arrays({"x": big}), b"") < 1.01 * big.nbytes

@@ -1,0 +1,427 @@
+"""Questions and answers to bytes and back; and whatever else arrives is refused in one line."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire_values import (
+    names,
+    peak_bytes,
+    questions,
+    refusals,
+    refused_or_same,
+    reports,
+    same_broadcast,
+)
+
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import WireError
+from fedldp.protocol.wire import (
+    REPORT_HEADER,
+    Answer,
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Sensitive,
+    pack_answer,
+    pack_arrays,
+    pack_question,
+    read_answer,
+    read_answer_to,
+    read_arrays,
+    read_question,
+)
+
+exchanges = st.integers(0, 2**32 - 1)
+
+BROADCAST = Broadcast(
+    round=3,
+    weights=np.float32([1.5, -2.0, 0.0]),
+    ranges=Ranges.fixed(0.0, [0.1, 0.2], (2, 1)),
+    public={"codes": np.array([1, 2], np.uint8)},
+)
+QUESTION = Question(run="run 1", exchange=2, broadcast=BROADCAST)
+REPORT = Report(
+    round=3, size=9, payload=b"ab", chunk=2, weight=2.0, epsilon=0.5, client=7
+)  # fmt: skip
+PLAIN = Report(round=3, size=8, payload=b"a", chunk=8)
+REFUSAL = Refusal(3, Reason.POLICY)
+UNREADABLE = Refusal(0, Reason.MALFORMED)
+
+
+def packed(answer: Answer) -> bytes:
+    return pack_answer(answer, run="run 1", exchange=2)
+
+
+def pack_again(read: tuple[str, int, Answer]) -> bytes:
+    run, exchange, answer = read
+    return pack_answer(answer, run=run, exchange=exchange)
+
+
+def check_question(message: bytes) -> bool:
+    return refused_or_same(read_question, pack_question, message)
+
+
+def check_answer(message: bytes) -> bool:
+    return refused_or_same(read_answer, pack_again, message)
+
+
+MESSAGES = [
+    (pack_question(QUESTION), check_question),
+    (pack_question(replace(QUESTION, broadcast=replace(BROADCAST, ranges=None))), check_question),
+    (packed(REPORT), check_answer),
+    (packed(PLAIN), check_answer),
+    (packed(REFUSAL), check_answer),
+    (pack_answer(UNREADABLE, run="", exchange=0), check_answer),
+]
+every_message = pytest.mark.parametrize(
+    ("message", "check"),
+    MESSAGES,
+    ids=["question", "no ranges", "report", "plain report", "refusal", "unreadable"],
+)
+
+# There and back
+
+
+@given(questions)
+def test_questions(question: Question) -> None:
+    message = pack_question(question)
+    found = read_question(message)
+    assert (found.run, found.exchange) == (question.run, question.exchange)
+    assert same_broadcast(found.broadcast, question.broadcast)
+    assert pack_question(found) == message
+
+
+@given(reports() | refusals, names, exchanges)
+def test_answers(answer: Answer, run: str, exchange: int) -> None:
+    message = pack_answer(answer, run=run, exchange=exchange)
+    assert read_answer(message) == (run, exchange, answer)
+    assert pack_again(read_answer(message)) == message
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason(reason: Reason) -> None:
+    assert read_answer(packed(Refusal(3, reason)))[2] == Refusal(3, reason)
+
+
+@given(reports(), names, exchanges)
+def test_how_uplink_bits_differ_from_the_message(report: Report, run: str, exchange: int) -> None:
+    message = pack_answer(report, run=run, exchange=exchange)
+    more = 8 * (report.epsilon is not None) + 8 * (report.client is not None)
+    envelope = REPORT_HEADER + len(run.encode()) + more
+    assert 8 * len(message) == report.uplink_bits - report.label_bits + 8 * envelope
+
+
+def test_the_largest_report_is_all_payload() -> None:
+    message = packed(replace(PLAIN, payload=bytes(10**6)))
+    assert len(message) == 10**6 + REPORT_HEADER + len("run 1")
+
+
+def test_weights_are_views_that_cannot_be_written() -> None:
+    message = pack_question(QUESTION)
+    weights = read_question(message).broadcast.weights
+    assert np.shares_memory(weights, np.frombuffer(message, np.uint8))
+    assert weights.flags.aligned
+    assert not weights.flags.writeable
+
+
+# The bytes themselves: who changes these changes VERSION.
+
+
+def test_the_bytes_of_a_report() -> None:
+    assert packed(REPORT) == (
+        b"fedldp\x01\x03" + struct.pack("<Q", 48 + 5 + 24 + 2)
+        + struct.pack("<HHIq", 7, 5, 2, 3) + b"run 1"
+        + struct.pack("<qqddq", 9, 2, 2.0, 0.5, 7) + b"ab"
+    )  # fmt: skip
+
+
+def test_the_bytes_of_a_refusal() -> None:
+    head = b"fedldp\x01\x04" + struct.pack("<Q", 37)
+    assert packed(REFUSAL) == head + struct.pack("<HHIq", 8, 5, 2, 3) + b"run 1"
+    reasons = "malformed unknown-run wrong-round out-of-range asked-otherwise over-budget"
+    assert list(Reason) == [*reasons.split(), "not-kept", "ledger", "policy"]
+
+
+def test_the_bytes_of_a_question() -> None:
+    arrays = pack_arrays(
+        {
+            "public/codes": BROADCAST.public["codes"],
+            "ranges/centers": np.zeros(2),
+            "ranges/radii": np.array([0.1, 0.2]),
+            "ranges/sizes": np.array([2, 1]),
+            "weights": BROADCAST.weights,
+        }
+    )
+    rest = struct.pack("<HHIq", 0, 5, 2, 3) + b"run 1\0\0\0" + arrays[16:]
+    assert pack_question(QUESTION) == question_of(rest)
+
+
+def question_of(rest: bytes) -> bytes:
+    return b"fedldp\x01\x02" + struct.pack("<Q", 16 + len(rest)) + rest
+
+
+# What an answer answers
+
+
+def test_a_server_reads_the_answer_to_what_it_asked() -> None:
+    for answer in (REPORT, PLAIN, REFUSAL):
+        assert read_answer_to(QUESTION, packed(answer)) == answer
+
+
+@pytest.mark.parametrize("answer", [REPORT, REFUSAL])
+def test_an_answer_to_another_question_is_refused(answer: Any) -> None:
+    for message in (
+        packed(replace(answer, round=2)),
+        pack_answer(answer, run="run 2", exchange=2),
+        pack_answer(answer, run="run 1", exchange=1),
+    ):
+        with pytest.raises(WireError, match=r"asked was round 3, exchange 2 of 'run 1'"):
+            read_answer_to(QUESTION, message)
+
+
+def test_a_client_that_could_not_read_the_question_can_say_so() -> None:
+    message = pack_answer(UNREADABLE, run="", exchange=0)
+    assert read_answer_to(QUESTION, message) == UNREADABLE
+    for other, exchange in ((UNREADABLE, 1), (Refusal(1, Reason.MALFORMED), 0), (PLAIN, 0),
+                            (Refusal(0, Reason.POLICY), 0)):  # fmt: skip
+        with pytest.raises(WireError, match="run"):
+            pack_answer(other, run="", exchange=exchange)
+    with pytest.raises(WireError, match="round is 0"):
+        packed(UNREADABLE)
+
+
+# What cannot be packed
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"round": 0}, "round is 0"),
+        ({"round": 2**63}, "out of range"),
+        ({"round": 1.5}, "out of range"),
+        ({"size": 0, "chunk": 0}, "chunk is 0"),
+        ({"size": 2**63}, "out of range"),
+        ({"chunk": 10}, "chunk is 10, not 1 to its size of 9"),
+        ({"chunk": 0}, "chunk is 0"),
+        ({"weight": float("nan")}, "weight is nan"),
+        ({"weight": float("inf")}, "weight is inf"),
+        ({"weight": -1.0}, "weight is -1.0"),
+        ({"weight": 10**400}, "out of range"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"epsilon": -0.5}, "epsilon is -0.5"),
+        ({"client": -1}, "client is -1"),
+        ({"client": 2**63}, "out of range"),
+        ({"payload": "text"}, "payload is a str"),
+        ({"payload": Sensitive(b"secret")}, "payload is a Sensitive"),
+        ({"payload": bytearray(2)}, "payload is a bytearray"),
+    ],
+)
+def test_reports_that_cannot_be_packed(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(WireError, match=complaint):
+        packed(replace(REPORT, **change))
+
+
+@pytest.mark.parametrize("run", ["", "a\nb", "x" * 201, "\ud800"])
+@pytest.mark.parametrize("answer", [REPORT, REFUSAL])
+def test_runs_that_cannot_be_packed(run: str, answer: Answer) -> None:
+    with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
+        pack_answer(answer, run=run, exchange=0)
+    with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
+        pack_question(replace(QUESTION, run=run))
+
+
+@pytest.mark.parametrize("exchange", [-1, 2**32, 0.5])
+def test_exchanges_that_cannot_be_packed(exchange: Any) -> None:
+    for answer in (REPORT, REFUSAL):
+        with pytest.raises(WireError, match="out of range"):
+            pack_answer(answer, run="run 1", exchange=exchange)
+    with pytest.raises(WireError, match="out of range"):
+        pack_question(replace(QUESTION, exchange=exchange))
+
+
+def test_a_reason_of_ones_own_cannot_be_packed() -> None:
+    with pytest.raises(WireError, match="reason is not one of the list"):
+        packed(Refusal(3, "loss was 0.3"))  # type: ignore[arg-type]
+
+
+def ranges_of(**arrays: Any) -> Ranges:
+    """Return ranges whose arrays were changed after they were checked."""
+    ranges = Ranges.fixed(0.0, [0.1, 0.2], (2, 1))
+    for name, value in arrays.items():
+        object.__setattr__(ranges, name, value)
+    return ranges
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"round": 0}, "round is 0"),
+        ({"round": 2**63}, "out of range"),
+        ({"weights": np.zeros(3)}, "type float64"),
+        ({"weights": np.zeros(3, ">f4")}, "type >f4"),
+        ({"weights": np.zeros((3, 1), np.float32)}, "shape"),
+        ({"weights": np.zeros(0, np.float32), "ranges": None}, "shape"),
+        ({"weights": np.float32([0, np.nan, 0])}, "NaN or infinity"),
+        ({"weights": np.float32([0, 0, -np.inf])}, "NaN or infinity"),
+        ({"weights": Sensitive(np.zeros(3, np.float32))}, "is a Sensitive"),
+        ({"weights": np.zeros(4, np.float32)}, "not for the 4 weights"),
+        ({"ranges": Ranges.fixed(0.0, 1.0, (3, 0))}, "not for the 3 weights"),
+        ({"ranges": Ranges.fixed(0.0, 1.0, (4, -1))}, "not for the 3 weights"),
+        ({"ranges": ranges_of(centers=np.zeros(2, np.float32))}, "ranges are not a float64"),
+        ({"ranges": ranges_of(radii=np.ones(3))}, "ranges are not a float64"),
+        ({"ranges": ranges_of(radii=np.ones((2, 1)))}, "ranges are not a float64"),
+        ({"public": {"": np.zeros(1)}}, "not those of a broadcast"),
+        ({"public": {"x" * 249: np.zeros(1)}}, "printable characters"),
+    ],
+)
+def test_broadcasts_that_cannot_be_packed(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(WireError, match=complaint):
+        pack_question(replace(QUESTION, broadcast=replace(BROADCAST, **change)))
+
+
+# What must not be read
+
+
+def arrays_of(message: bytes) -> dict[str, Any]:
+    rest = message[40:]
+    return read_arrays(b"fedldp\x01\x01" + struct.pack("<Q", 16 + len(rest)) + rest)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"weights": None}, "not those of a broadcast"),
+        ({"ranges/sizes": None}, "not those of a broadcast"),
+        ({"ranges/centers": None}, "not those of a broadcast"),
+        ({"other": np.zeros(1)}, "not those of a broadcast"),
+        ({"public/": np.zeros(1)}, "not those of a broadcast"),
+        ({"weights": np.float32([np.nan] * 3)}, "NaN or infinity"),
+        ({"weights": np.float32([np.inf] * 3)}, "NaN or infinity"),
+        ({"weights": np.zeros(3)}, "type float64"),
+        ({"weights": np.zeros((1, 3), np.float32)}, "shape"),
+        ({"ranges/radii": np.array([0.1, np.nan])}, "ranges are refused.*finite"),
+        ({"ranges/radii": np.array([0.1, 0.0])}, "ranges are refused.*at least"),
+        ({"ranges/radii": np.array([0.1, 1e7])}, "ranges are refused"),
+        ({"ranges/centers": np.zeros(2, np.float32)}, "ranges are not a float64"),
+        ({"ranges/centers": np.zeros(1)}, "ranges are not a float64"),
+        ({"ranges/sizes": np.array([2, 1], np.uint64)}, "ranges are not a float64"),
+        ({"ranges/sizes": np.array([2, 2])}, "not for the 3 weights"),
+        ({"ranges/sizes": np.array([3, 0])}, "not for the 3 weights"),
+        ({"ranges/sizes": np.array([-(2**63), 3])}, "not for the 3 weights"),
+    ],
+)
+def test_questions_that_are_not_read(change: dict[str, Any], complaint: str) -> None:
+    message = pack_question(QUESTION)
+    arrays = {k: v for k, v in (arrays_of(message) | change).items() if v is not None}
+    with pytest.raises(WireError, match=complaint):
+        read_question(question_of(message[16:40] + pack_arrays(arrays)[16:]))
+
+
+def test_sizes_that_come_round_to_d_are_not_read() -> None:
+    five = Ranges.fixed(0.0, 1.0, (1, 1, 1, 1, 1))
+    question = replace(
+        QUESTION, broadcast=Broadcast(round=1, weights=np.zeros(5, np.float32), ranges=five)
+    )
+    message = pack_question(question)
+    arrays = arrays_of(message) | {"ranges/sizes": np.array([2**62] * 3 + [2**62 - 1, 6])}
+    with pytest.raises(WireError, match="not for the 5 weights"):
+        read_question(question_of(message[16:40] + pack_arrays(arrays)[16:]))
+
+
+@pytest.mark.parametrize("read", [read_question, read_answer, read_arrays])
+def test_messages_of_another_kind_are_not_read(read: Callable[[bytes], Any]) -> None:
+    kinds = [pack_question(QUESTION), packed(REPORT), packed(REFUSAL), pack_arrays({})]
+    refused = 0
+    for message in kinds:
+        try:
+            read(message)
+        except WireError as error:
+            refused += "of kind" in str(error)
+    assert refused == (2 if read is read_answer else 3)
+
+
+def test_another_version_is_not_read() -> None:
+    for message, read in ((pack_question(QUESTION), read_question), (packed(PLAIN), read_answer)):
+        newer = message[:6] + b"\x02" + message[7:]
+        with pytest.raises(WireError, match="version 2, and this is version 1: install the same"):
+            read(newer)  # type: ignore[operator]
+
+
+# Damage
+
+
+@pytest.mark.sampled(2)
+@every_message
+def test_every_changed_byte(message: bytes, check: Callable[[bytes], bool]) -> None:
+    assert not check(message)
+    for place in range(len(message)):
+        for value in range(256):
+            check(message[:place] + bytes([value]) + message[place + 1 :])
+
+
+@every_message
+def test_cut_and_extended(message: bytes, check: Callable[[bytes], bool]) -> None:
+    assert all(check(message[:end]) for end in range(len(message)))
+    assert all(check(message + bytes(more)) for more in range(1, 20))
+    assert all(check(bytes(more) + message) for more in range(1, 20))
+
+
+@pytest.mark.sampled(2)
+@every_message
+@given(data=st.data())
+def test_spliced(message: bytes, check: Callable[[bytes], bool], data: st.DataObject) -> None:
+    """A piece of one message in the place of a piece of another; its length said truly."""
+    other = data.draw(st.sampled_from([known for known, _ in MESSAGES]) | st.binary(max_size=60))
+    places = st.integers(16, len(message))
+    start, end = sorted((data.draw(places), data.draw(places)))
+    first, last = sorted(data.draw(st.integers(0, len(other))) for _ in range(2))
+    body = message[16:start] + other[first:last] + message[end:]
+    check(message[:8] + struct.pack("<Q", 16 + len(body)) + body)
+
+
+@given(st.binary(max_size=200))
+def test_noise(noise: bytes) -> None:
+    for kind in range(6):
+        message = b"fedldp\x01" + bytes([kind]) + struct.pack("<Q", 16 + len(noise)) + noise
+        for check in (check_question, check_answer):
+            assert check(noise)
+            check(message)
+
+
+# Memory
+
+
+@every_message
+def test_huge_numbers_take_no_memory(message: bytes, check: Callable[[bytes], bool]) -> None:
+    read = read_question if check is check_question else read_answer
+    for place in range(16, len(message) - 8):
+        for number in (2**62, 2**32 - 1, 2**40):
+            huge = message[:place] + struct.pack("<Q", number) + message[place + 8 :]
+            assert peak_bytes(read, huge) < 1 << 14  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_reading_takes_no_more_than_the_message_allows() -> None:
+    size = 1 << 16
+    each = Ranges.fixed(0.0, 1.0, (1,) * size)
+    whole = Ranges.fixed(0.0, 1.0, (size,))
+    weights = np.zeros(size, np.float32)
+    for ranges, factor in ((each, 4.0), (whole, 0.5)):
+        broadcast = Broadcast(round=1, weights=weights, ranges=ranges)
+        message = pack_question(replace(QUESTION, broadcast=broadcast))
+        assert peak_bytes(read_question, message) < factor * len(message)
+    many = {f"{number:x}": np.zeros(0) for number in range(5000)}
+    message = pack_question(replace(QUESTION, broadcast=replace(BROADCAST, public=many)))
+    assert peak_bytes(read_question, message) < 12 * len(message)
+    message = packed(replace(PLAIN, payload=bytes(size)))
+    assert peak_bytes(read_answer, message) < 1.1 * len(message)

@@ -1,0 +1,464 @@
+"""The round loop: answers that come late, twice, in another's name, or not at all."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp.protocol
+from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_plain
+from fedldp.core.bounding import LARGEST_WEIGHT
+from fedldp.core.errors import RunError
+from fedldp.protocol.roles import Ask, Draw, ServerSide, State
+from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
+from fedldp.protocol.server_loop import Evaluation, Loop, Round, mean_metrics
+from fedldp.protocol.transport import Delivery
+from fedldp.protocol.wire import (
+    Broadcast,
+    Incoming,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Reports,
+    Shuffled,
+)
+
+SIZE = 2
+FIRST = State(weights=np.zeros(SIZE, np.float32))
+
+
+def report(round: int, value: float, **fields: Any) -> Report:
+    payload = np.full(SIZE, value, "<f4").tobytes()
+    return Report(round=round, size=SIZE, payload=payload, chunk=SIZE, **fields)
+
+
+@dataclass
+class Script:
+    """A transport that delivers what it is told to, whatever is asked.
+
+    Attributes:
+        deliveries: by round and exchange; else every client's number as its report.
+        asked: the questions, and whom they were put to.
+    """
+
+    deliveries: dict[tuple[int, int], Iterable[Delivery]] = field(default_factory=dict)
+    asked: list[tuple[Question, list[int]]] = field(default_factory=list)
+
+    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+        self.asked.append((question, list(clients)))
+        round = question.broadcast.round
+        default = [(client, report(round, client)) for client in clients]
+        yield from self.deliveries.get((round, question.exchange), default)
+
+
+def averaging(**parts: Any) -> ServerSide:
+    mean = ServerUpdate(estimate=Weighted(read=read_plain, gives="weights"))
+    return ServerSide(**{"initial": lambda draw: FIRST, "aggregate": mean, **parts})
+
+
+def loop_of(transport: Any, **parts: Any) -> Loop:
+    given: dict[str, Any] = {
+        "run": "run",
+        "server": averaging(),
+        "rounds": 1,
+        "participants": lambda round: range(4),
+        "transport": transport,
+        "draws": draws_of_seed(0),
+        "evaluate": lambda broadcast: Evaluation(0.5, float(broadcast.weights.sum())),
+    }
+    return Loop(**{**given, **parts})
+
+
+@dataclass
+class Records:
+    """What a loop's recorder was given."""
+
+    states: list[State] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+
+    def __call__(self, state: State, round: Round) -> None:
+        self.states.append(state)
+        self.rounds.append(round)
+
+
+def one_round(deliveries: Iterable[Delivery], **parts: Any) -> tuple[State, Round]:
+    records = Records()
+    loop = loop_of(Script({(1, 0): deliveries}), **parts)
+    state = loop.go(FIRST, records)
+    return state, records.rounds[0]
+
+
+def refused_line(loop: Loop, state: State = FIRST) -> str:
+    """Return the line that the loop ends with."""
+    with pytest.raises(RunError) as ended:
+        loop.go(state, Records())
+    line = str(ended.value)
+    assert line
+    assert "\n" not in line
+    return line
+
+
+# Rounds
+
+
+def test_it_asks_who_takes_part_and_tells_each_round_what_the_last_one_gave() -> None:
+    script, records = Script(), Records()
+    loop = loop_of(script, rounds=3, participants=lambda round: [round, round + 4])
+    last = loop.go(FIRST, records)
+    assert [clients for _, clients in script.asked] == [[1, 5], [2, 6], [3, 7]]
+    for place, (question, _) in enumerate(script.asked):
+        assert (question.run, question.exchange) == ("run", 0)
+        assert question.broadcast.round == place + 1
+        told = (FIRST, *records.states)[place]
+        np.testing.assert_array_equal(question.broadcast.weights, told.weights)
+    assert [state.round for state in records.states] == [2, 3, 4]
+    assert last is records.states[-1]
+    assert [float(state.weights[0]) for state in records.states] == [3, 4, 5]
+
+
+def test_a_record_has_what_came_in_and_what_the_evaluator_found() -> None:
+    calls: list[Broadcast] = []
+
+    def evaluate(broadcast: Broadcast) -> Evaluation:
+        calls.append(broadcast)
+        return Evaluation(0.25, 1.5, {"of a test": 0.75})
+
+    state, record = one_round(
+        [(0, report(1, 2.0, weight=3.0)), (2, report(1, 6.0, weight=1.0))],
+        evaluate=evaluate,
+        arrivals=lambda: {"delay": 2.0},
+    )
+    np.testing.assert_array_equal(state.weights, np.full(SIZE, 3, np.float32))
+    assert (record.round, record.clients) == (1, 2)
+    assert (record.accuracy, record.loss) == (0.25, 1.5)
+    assert record.uplink_bits_per_client == 32 * SIZE + 64
+    assert record.seconds >= 0
+    assert record.arrivals == {"delay": 2.0}
+    assert (record.metrics, record.refused) == ({"of a test": 0.75}, {})
+    np.testing.assert_array_equal(calls[0].weights, state.weights)
+
+
+def test_a_system_has_metrics_and_arrays_of_its_own_and_publishes_what_it_wants() -> None:
+    def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
+        count = len(list(reports))
+        arrays = {"secret": state.arrays["secret"] + 1, "public": np.array([count])}
+        return state.next(state.weights, **arrays), {"count": float(count)}
+
+    def publish(state: State) -> Broadcast:
+        return Broadcast(
+            round=state.round, weights=state.weights, public={"public": state.arrays["public"]}
+        )
+
+    script, records = Script(), Records()
+    first = replace(FIRST, arrays={"secret": np.zeros(1), "public": np.zeros(1)})
+    server = averaging(publish=publish, aggregate=aggregate)
+    last = loop_of(script, server=server, rounds=2).go(first, records)
+    assert [record.metrics for record in records.rounds] == [{"count": 4.0}] * 2
+    assert last.arrays["secret"] == 2
+    for question, _ in script.asked:
+        assert set(question.broadcast.public) == {"public"}
+    assert mean_metrics(records.rounds) == {"count": 4.0}
+    assert mean_metrics([replace(records.rounds[0], metrics={}), *records.rounds[1:]]) == {
+        "count": 2.0
+    }
+
+
+def test_the_servers_randomness_is_an_argument_and_differs_by_round() -> None:
+    drawn: list[bytes] = []
+
+    def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
+        list(reports)
+        drawn.append(draw("noise").bytes(16).tobytes())
+        drawn.append(draw("selection").bytes(16).tobytes())
+        return state.next(state.weights), {}
+
+    for draws in (draws_of_seed(0), draws_of_seed(1), draws_of_secret(bytes(32), "run")) * 2:
+        loop = loop_of(Script(), server=averaging(aggregate=aggregate), rounds=2, draws=draws)
+        loop.go(FIRST, Records())
+    assert drawn[:12] == drawn[12:]
+    assert len(set(drawn)) == 12
+
+
+# What comes in
+
+
+def test_in_whatever_order_answers_come_the_round_is_the_same() -> None:
+    deliveries = [(client, report(1, 2.0**client)) for client in range(4)]
+    found = {
+        (state.weights.tobytes(), record.clients, record.uplink_bits_per_client)
+        for state, record in map(one_round, itertools.permutations(deliveries))
+    }
+    assert len(found) == 1
+
+
+def test_some_answers_may_be_missing_and_some_refused() -> None:
+    state, record = one_round(
+        [
+            (3, Refusal(1, Reason.OVER_BUDGET)),
+            (0, report(1, 1.0)),
+            (1, Refusal(0, Reason.MALFORMED)),
+        ]
+    )
+    assert record.clients == 1
+    assert record.refused == {"over-budget": 1, "malformed": 1}
+    np.testing.assert_array_equal(state.weights, np.ones(SIZE, np.float32))
+    assert record.uplink_bits_per_client == 32 * SIZE
+
+
+UNUSED = {
+    "a second report": [(0, report(1, 1.0)), (0, report(1, 100.0))],
+    "the same report again": [(0, report(1, 1.0)), (0, report(1, 1.0))],
+    "a report after a refusal": [
+        (1, Refusal(1, Reason.LEDGER)), (1, report(1, 100.0)), (0, report(1, 1.0))
+    ],
+    "a refusal after a report": [(0, report(1, 1.0)), (0, Refusal(1, Reason.LEDGER))],
+    "a report of a client that was not asked": [(7, report(1, 100.0)), (0, report(1, 1.0))],
+    "a refusal of a client that was not asked": [
+        (7, Refusal(1, Reason.LEDGER)), (0, report(1, 1.0))
+    ],
+    "a report in another's name": [(1, report(1, 100.0, client=2)), (0, report(1, 1.0, client=0))],
+    "reports in others' names": [
+        ([0, 1], Reports.of([report(1, 1.0, client=0), report(1, 100.0, client=2)]))
+    ],
+    "a report of an earlier round": [(1, report(0, 100.0)), (0, report(1, 1.0))],
+    "a report of a later round": [(1, report(2, 100.0)), (0, report(1, 1.0))],
+    "an earlier report before the right one": [(0, report(0, 100.0)), (0, report(1, 1.0))],
+    "an earlier refusal before the right report": [
+        (0, Refusal(7, Reason.OVER_BUDGET)), (0, report(1, 1.0))
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deliveries", UNUSED.values(), ids=UNUSED.keys())
+def test_what_is_not_an_answer_to_this_round_is_not_read(deliveries: list[Delivery]) -> None:
+    state, record = one_round(deliveries)
+    np.testing.assert_array_equal(state.weights, np.ones(SIZE, np.float32))
+    assert record.clients == 1
+    assert record.uplink_bits_per_client == 32 * SIZE
+    refused = 1 if isinstance(deliveries[0][1], Refusal) and deliveries[0][0] == 1 else 0
+    assert sum(record.refused.values()) == refused
+    assert 0 not in record.refused.values()
+
+
+def test_a_forged_name_does_not_keep_the_client_from_answering() -> None:
+    """Client 1 says it was client 2, whose own report comes later."""
+    state, record = one_round([(1, report(1, 9.0, client=2)), (2, report(1, 4.0, client=2))])
+    assert record.clients == 1
+    np.testing.assert_array_equal(state.weights, np.full(SIZE, 4, np.float32))
+
+
+def test_messages_without_a_sender_are_read_and_their_senders_counted_apart() -> None:
+    def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
+        return state.next(state.weights), {"messages": float(sum(1 for _ in reports))}
+
+    messages = Shuffled(
+        round=1,
+        size=SIZE,
+        chunk=1,
+        positions=np.array([0, 1]),
+        bits=np.ones((2, 1), np.uint8),
+        arrival_seconds=np.zeros(2),
+    )
+    _, record = one_round(
+        [(0, None), (1, None), (2, Refusal(1, Reason.LEDGER)), (None, messages)],
+        server=averaging(aggregate=aggregate),
+    )
+    assert (record.clients, record.metrics) == (2, {"messages": 1.0})
+    assert record.refused == {"ledger": 1}
+    assert record.uplink_bits_per_client == messages.uplink_bits / 2
+
+
+def test_reports_are_read_as_they_come() -> None:
+    """A server step may hold one at a time: the loop keeps none."""
+    passed: list[int] = []
+
+    def deliver() -> Iterator[Delivery]:
+        for client in range(4):
+            passed.append(client)
+            yield client, report(1, 1.0)
+
+    def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
+        for place, _ in enumerate(reports):
+            assert len(passed) == place + 1
+        return state.next(state.weights), {}
+
+    one_round(deliver(), server=averaging(aggregate=aggregate))
+    assert passed == [0, 1, 2, 3]
+
+
+# Too few
+
+
+@pytest.mark.parametrize("quorum", [1, 2, 3])
+def test_too_few_end_the_round_in_one_line(quorum: int) -> None:
+    came: list[Delivery] = [(client, report(1, 1.0)) for client in range(quorum - 1)]
+    refusals: list[Delivery] = [(3, Refusal(1, Reason.OVER_BUDGET))]
+    line = refused_line(loop_of(Script({(1, 0): came + refusals}), quorum=quorum))
+    assert f"round 1: {quorum - 1} of 4 clients took part, and {quorum} must" in line
+    assert "1 refused: over-budget" in line
+    assert f"{4 - quorum} did not answer" in line
+    one_round([*came, (2, report(1, 1.0)), *refusals], quorum=quorum)
+
+
+def test_a_round_that_everyone_refuses_names_the_reasons() -> None:
+    reasons = [Reason.OVER_BUDGET, Reason.OVER_BUDGET, Reason.LEDGER, Reason.NOT_KEPT]
+    refusals = [(client, Refusal(1, reason)) for client, reason in enumerate(reasons)]
+    line = refused_line(loop_of(Script({(1, 0): refusals})))
+    assert "2 refused: over-budget" in line
+    assert "1 refused: ledger" in line
+    assert "1 refused: not-kept" in line
+    assert "did not answer" not in line
+
+
+def test_only_answers_to_this_round_make_a_quorum() -> None:
+    late: list[Delivery] = [(client, report(9, 1.0)) for client in range(3)]
+    line = refused_line(loop_of(Script({(1, 0): [*late, (3, report(1, 1.0))]}), quorum=2))
+    assert "1 of 4 clients took part, and 2 must" in line
+
+
+def test_a_round_that_ended_can_be_continued_from_what_was_recorded() -> None:
+    records = Records()
+    with pytest.raises(RunError, match="round 3: 0 of 4 clients took part"):
+        loop_of(Script({(3, 0): []}), rounds=4).go(FIRST, records)
+    assert [record.round for record in records.rounds] == [1, 2]
+    script, later = Script(), Records()
+    last = loop_of(script, rounds=4).go(records.states[-1], later)
+    assert [question.broadcast.round for question, _ in script.asked] == [3, 4]
+    whole = Records()
+    np.testing.assert_array_equal(
+        last.weights, loop_of(Script(), rounds=4).go(FIRST, whole).weights
+    )
+    assert [r.round for r in (*records.rounds, *later.rounds)] == [r.round for r in whole.rounds]
+
+
+def test_a_run_that_is_complete_asks_nobody() -> None:
+    script = Script()
+    state = replace(FIRST, round=2)
+    assert loop_of(script, rounds=1).go(state, Records()) is state
+    assert not script.asked
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 2 * LARGEST_WEIGHT, -2 * LARGEST_WEIGHT])
+def test_weights_that_no_client_would_answer_end_the_round(value: float) -> None:
+    line = refused_line(loop_of(Script({(1, 0): [(0, report(1, value))]})))
+    assert "round 1: " in line
+    assert "lower learning_rate" in line
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf])
+def test_a_loss_that_is_no_number_ends_the_round(loss: float) -> None:
+    records = Records()
+    with pytest.raises(RunError, match="round 1: the loss is"):
+        loop_of(Script(), evaluate=lambda broadcast: Evaluation(0.5, loss)).go(FIRST, records)
+    assert not records.rounds
+
+
+def test_an_error_of_the_server_step_is_passed_on_where_enough_took_part() -> None:
+    def aggregate(state: State, reports: Incoming, draw: Draw) -> tuple[State, dict[str, float]]:
+        list(reports)
+        raise RunError("round 1: the reports do not fit together")
+
+    loop = loop_of(Script(), server=averaging(aggregate=aggregate))
+    assert refused_line(loop) == "round 1: the reports do not fit together"
+
+
+# Dialogues
+
+
+def two_exchanges(ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw) -> Incoming:
+    """Ask everyone, then those who answered, with another broadcast."""
+    there = [int(np.frombuffer(one.payload, "<f4")[0]) for one in ask(0, broadcast, clients)]
+    told = replace(broadcast, public={"there": np.array(there)})
+    yield from ask(1, told, there)
+
+
+TALKING = averaging(dialogue=two_exchanges)
+
+
+def test_a_dialogue_asks_several_questions_of_one_round() -> None:
+    script, records = Script({(1, 0): [(c, report(1, c)) for c in (3, 1, 0)]}), Records()
+    state = loop_of(script, server=TALKING).go(FIRST, records)
+    assert [(q.exchange, clients) for q, clients in script.asked] == [
+        (0, [0, 1, 2, 3]),
+        (1, [3, 1, 0]),
+    ]
+    assert {question.broadcast.round for question, _ in script.asked} == {1}
+    assert script.asked[1][0].broadcast.public["there"].tolist() == [3, 1, 0]
+    assert records.rounds[0].clients == 3
+    assert records.rounds[0].uplink_bits_per_client == 2 * 32 * SIZE
+    np.testing.assert_allclose(state.weights, 4 / 3, rtol=1e-6)
+
+
+def test_an_exchange_is_held_to_those_who_were_asked_in_it() -> None:
+    first = [(client, report(1, client)) for client in (0, 1)]
+    second = [(2, report(1, 100.0)), (0, report(1, 0.0)), (1, report(1, 2.0))]
+    script, records = Script({(1, 0): first, (1, 1): second}), Records()
+    state = loop_of(script, server=TALKING).go(FIRST, records)
+    np.testing.assert_array_equal(state.weights, np.ones(SIZE, np.float32))
+
+
+def test_a_dialogue_cannot_ask_who_does_not_take_part() -> None:
+    def elsewhere(ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw) -> Incoming:
+        yield from ask(0, broadcast, [*clients, 9])
+
+    script = Script()
+    line = refused_line(loop_of(script, server=averaging(dialogue=elsewhere), quorum=1))
+    assert line
+    assert not script.asked
+
+
+def test_the_line_of_a_dialogue_that_ends_counts_every_client_once() -> None:
+    """Two answered at first, and refused later; one refused both times; one never answered."""
+    first = [(0, report(1, 0.0)), (1, report(1, 1.0)), (2, Refusal(1, Reason.LEDGER))]
+    second = [(c, Refusal(1, Reason.OVER_BUDGET)) for c in (0, 1)]
+    loop = loop_of(Script({(1, 0): first, (1, 1): second}), server=TALKING, quorum=3)
+    line = refused_line(loop)
+    took_part, asked = map(int, re.findall(r"(\d+) of (\d+) clients took part", line)[0])
+    others = [int(n) for n in re.findall(r"(-?\d+) (?:refused|did not answer)", line)]
+    assert took_part + sum(others) == asked == 4, line
+    assert min(others) > 0, line
+
+
+# What a server knows
+
+SOURCES = sorted(Path(inspect.getfile(fedldp.protocol)).parent.glob("server_*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=[path.stem for path in SOURCES])
+def test_a_server_names_no_client_no_simulation_and_no_page(path: Path) -> None:
+    named: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            named |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            named.add(str(node.module))
+    parts = {name.split(".")[1] for name in named if name.startswith("fedldp.")}
+    assert not parts & {"client", "simulation", "data", "models", "reporting", "recipes", "cli"}
+    assert not any(name.startswith("fedldp.protocol.client") for name in named)
+    assert not named & {"torch", "fedldp"}
+
+
+def test_a_server_starts_without_a_client_and_without_torch() -> None:
+    """Nor does anything that it imports bring them along."""
+    program = (
+        "import sys, fedldp.protocol.server_loop, fedldp.protocol.server_keys; print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    found = {".".join(name.split(".")[:2]) for name in loaded}
+    assert "fedldp.protocol" in found
+    assert not found & {"fedldp.client", "fedldp.simulation", "fedldp.reporting", "torch"}
+    assert not any(name.startswith("fedldp.protocol.client") for name in loaded)

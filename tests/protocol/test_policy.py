@@ -1,0 +1,112 @@
+"""What a client answers: its own run, its rounds, its model, and numbers that training bears."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
+from fedldp.protocol.policy import Policy
+from fedldp.protocol.wire import Broadcast, Layout, Question, Reason
+
+LAYOUT = Layout(("first", "second"), ((2, 3), (4,)))
+POLICY = Policy(run="run", rounds=5, exchanges=2, layout=LAYOUT)
+ABOVE = float(np.nextafter(np.float32(LARGEST_WEIGHT), np.float32(np.inf)))
+
+
+def asked(run: str = "run", exchange: int = 0, round: int = 1, **parts: Any) -> Question:
+    given = {"weights": np.full(10, 0.5, np.float32), **parts}
+    return Question(run=run, exchange=exchange, broadcast=Broadcast(round=round, **given))
+
+
+def with_weight(value: float) -> NDArray[np.float32]:
+    weights = np.zeros(10, np.float32)
+    weights[7] = value
+    return weights
+
+
+def ranges(sizes: tuple[int, ...] = LAYOUT.sizes) -> Ranges:
+    return Ranges.fixed(0.0, 1.0, sizes)
+
+
+@pytest.mark.parametrize("round", [1, 2, 5])
+@pytest.mark.parametrize("exchange", [0, 1])
+def test_what_a_client_agreed_to_is_let_pass(round: int, exchange: int) -> None:
+    assert POLICY.refuses(asked(round=round, exchange=exchange)) is None
+
+
+def test_another_run_is_refused_before_all_else() -> None:
+    assert POLICY.refuses(asked("another")) is Reason.UNKNOWN_RUN
+    assert POLICY.refuses(asked("another", round=9, weights=with_weight(1e30))) is (
+        Reason.UNKNOWN_RUN
+    )
+
+
+@pytest.mark.parametrize("round", [-1, 0, 6, 2**62])
+def test_rounds_that_the_run_does_not_have_are_refused(round: int) -> None:
+    assert POLICY.refuses(asked(round=round)) is Reason.WRONG_ROUND
+
+
+@pytest.mark.parametrize("exchange", [-1, 2, 2**31])
+def test_exchanges_that_a_round_does_not_have_are_refused(exchange: int) -> None:
+    assert POLICY.refuses(asked(exchange=exchange)) is Reason.WRONG_ROUND
+
+
+@pytest.mark.parametrize("shape", [(9,), (11,), (0,), (2, 5), (10, 1)])
+def test_weights_of_another_model_are_refused(shape: tuple[int, ...]) -> None:
+    told = asked(weights=np.zeros(shape, np.float32))
+    assert POLICY.refuses(told) is Reason.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("value", [ABOVE, -ABOVE, 3e38, -3e38, np.inf, -np.inf, np.nan])
+def test_weights_beyond_the_limit_are_refused(value: float) -> None:
+    assert POLICY.refuses(asked(weights=with_weight(value))) is Reason.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("value", [LARGEST_WEIGHT, -LARGEST_WEIGHT, 0.0, -0.0, 1e-45])
+def test_weights_up_to_the_limit_are_let_pass(value: float) -> None:
+    assert POLICY.refuses(asked(weights=with_weight(value))) is None
+
+
+def test_ranges_of_another_model_are_refused() -> None:
+    assert POLICY.refuses(asked(ranges=ranges())) is None
+    for sizes in ((4, 6), (10,), (6, 3, 1)):
+        assert POLICY.refuses(asked(ranges=ranges(sizes))) is Reason.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [ABOVE, -ABOVE, 3e38, np.inf, -np.inf, np.nan])
+def test_public_arrays_are_held_to_the_same_limit(value: float, dtype: type[np.floating]) -> None:
+    for place in ((0, 0), (1, 2)):
+        array = np.zeros((2, 3), dtype)
+        array[place] = value
+        for public in ({"encoder": array}, {"fine": np.ones(2), "encoder": array}):
+            assert POLICY.refuses(asked(public=public)) is Reason.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.full(3, LARGEST_WEIGHT),
+        np.full(3, -LARGEST_WEIGHT, np.float32),
+        np.zeros(0),
+        np.array(5.0),
+        np.array([10**9, -(10**9)]),
+        np.array([True, False]),
+        np.full(3, 255, np.uint8),
+    ],
+)
+def test_other_public_arrays_are_let_pass(array: NDArray[Any]) -> None:
+    assert POLICY.refuses(asked(public={"encoder": array})) is None
+
+
+def test_a_policy_is_known_by_what_it_says() -> None:
+    """The runtimes of a simulation read a question once, by the policy that they share."""
+    same = Policy(run="run", rounds=5, exchanges=2, layout=Layout(LAYOUT.names, LAYOUT.shapes))
+    assert hash(same) == hash(POLICY)
+    assert same == POLICY
+    assert replace(POLICY, rounds=6) != POLICY

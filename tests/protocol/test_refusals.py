@@ -1,0 +1,173 @@
+"""What a client refuses, before it looks at an example; and whatever it is sent, it answers."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from runtimes import (
+    LAYOUT,
+    MeanStep,
+    Site,
+    answer_of,
+    examples_of,
+    question,
+    refusal_of,
+)
+from samples import some
+
+from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
+from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.wire import (
+    Reason,
+    Refusal,
+    Report,
+    pack_arrays,
+    read_answer,
+    read_answer_to,
+    read_question,
+)
+
+
+def with_nan(message: bytes) -> bytes:
+    """Return a question whose last weight is NaN, which ``pack_question`` would not pack."""
+    return message[:-4] + np.float32(np.nan).tobytes()
+
+
+OUT_OF_RANGE = {
+    "weights beyond the limit": question(weights=3e38),
+    "one weight just beyond it": question(weights=np.nextafter(np.float32(LARGEST_WEIGHT), np.inf)),
+    "too few weights": question(weights=np.zeros(39, np.float32)),
+    "too many weights": question(weights=np.zeros(41, np.float32)),
+    "ranges of another model": question(ranges=Ranges.fixed(0.0, 1.0, (20, 20))),
+    "a public array beyond the limit": question(public={"more": np.full(3, 1e10)}),
+    "a public array with NaN": question(public={"more": np.full(3, np.nan)}),
+    "a public array with infinity": question(public={"more": np.full(3, -np.inf, np.float32)}),
+}
+WRONG_ROUND = {
+    "a round beyond the last": question(6),
+    "an exchange beyond the last": question(1, 1),
+    "a round far beyond it": question(2**62),
+}
+MALFORMED = {
+    "nothing": b"",
+    "no message": b"hello",
+    "a message cut short": question()[:-1],
+    "a message with more": question() + b"\0",
+    "NaN among the weights": with_nan(question()),
+    "another kind of message": pack_arrays({"weights": np.zeros(40, np.float32)}),
+}
+REFUSED = (
+    {name: (message, Reason.OUT_OF_RANGE) for name, message in OUT_OF_RANGE.items()}
+    | {name: (message, Reason.WRONG_ROUND) for name, message in WRONG_ROUND.items()}
+    | {name: (message, Reason.MALFORMED) for name, message in MALFORMED.items()}
+    | {"another run": (question(run="another"), Reason.UNKNOWN_RUN)}
+)
+refused_questions = pytest.mark.parametrize(
+    ("message", "reason"), REFUSED.values(), ids=REFUSED.keys()
+)
+real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real", "simulated"])
+
+
+@refused_questions
+@real_and_simulated
+def test_what_is_not_agreed_is_refused_before_training(
+    real: bool, message: bytes, reason: Reason, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, real)
+    runtime = site.start()
+    refusal = refusal_of(runtime.answer(message))
+    assert refusal.reason is reason
+    assert site.step.calls == 0
+    assert not site.entries() if real else site.memory.spent(0) == 0
+    assert isinstance(answer_of(runtime.answer(question())), Report), "it goes on"
+
+
+@refused_questions
+def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_path: Path) -> None:
+    """Nor on the client, its keys, or what it was asked before."""
+    sites = [
+        Site(tmp_path / "a", examples=examples_of(0.1)),
+        Site(tmp_path / "b", examples=examples_of(3e38, 1)),
+        Site(tmp_path / "c", False, examples=examples_of(-7.0, 50)),
+        Site(tmp_path / "d", releases=1),
+    ]
+    for site in sites:
+        site.folder.mkdir()
+    assert isinstance(answer_of(sites[-1].ask(question(5))), Report)
+    assert len({site.ask(message) for site in sites}) == 1
+
+
+def test_a_refusal_names_the_question_as_far_as_it_could_be_read(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    for message, (reason, _) in ((m, (r, n)) for n, (m, r) in REFUSED.items()):
+        run, exchange, refusal = read_answer(site.ask(message))
+        if reason is Reason.MALFORMED:
+            assert (run, exchange, refusal) == ("", 0, Refusal(0, reason))
+            continue
+        asked = read_question(message)
+        assert isinstance(refusal, Refusal)
+        assert (refusal.round, exchange) == (asked.broadcast.round, asked.exchange)
+        assert run == asked.run
+
+
+def test_a_question_of_another_run_is_answered_so_that_its_server_can_read_it(
+    tmp_path: Path,
+) -> None:
+    message = question(run="another")
+    answer = Site(tmp_path).ask(message)
+    assert read_answer_to(read_question(message), answer) == Refusal(1, Reason.UNKNOWN_RUN)
+
+
+valid = question(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, LAYOUT.sizes))
+
+
+@settings(
+    max_examples=some(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_no_bytes_make_it_raise(data: st.DataObject, tmp_path: Path) -> None:
+    """Whole messages, cut ones, changed ones and noise: always one whole answer."""
+    message = bytearray(valid if data.draw(st.booleans()) else data.draw(st.binary(max_size=200)))
+    for _ in range(data.draw(st.integers(0, 4))):
+        if message:
+            place = data.draw(st.integers(0, len(message) - 1))
+            message[place] = data.draw(st.integers(0, 255))
+    cut = bytes(message[: data.draw(st.integers(0, len(message)))])
+    site = Site(tmp_path, real=False)
+    answer = site.start().answer(cut)
+    found = answer_of(answer)
+    assert isinstance(found, Report | Refusal)
+    assert isinstance(found, Report) or site.step.calls == 0
+
+
+@pytest.mark.parametrize("trouble", ["a directory", "no ledger", "locked"])
+def test_a_ledger_that_cannot_be_used_lets_nothing_out(trouble: str, tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    runtime = site.start()
+    path = tmp_path / "ledger"
+    if trouble == "locked":
+        runtime = replace(runtime, ledgers=SqliteLedger(path, timeout_seconds=0.0))
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+    else:
+        path.unlink()
+        path.mkdir() if trouble == "a directory" else path.write_bytes(b"no ledger" * 1000)
+    assert refusal_of(runtime.answer(question())) == Refusal(1, Reason.LEDGER)
+    assert site.step.calls == 0
+    if trouble == "locked":
+        holder.close()
+
+
+def test_a_ledger_that_breaks_while_the_client_trains_lets_nothing_out(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    site = Site(tmp_path, step=MeanStep(lambda *_: path.write_bytes(b"broken" * 2000)))
+    assert refusal_of(site.ask(question())) == Refusal(1, Reason.LEDGER)
+    assert site.step.calls == 1

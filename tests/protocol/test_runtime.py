@@ -1,0 +1,332 @@
+"""One client in one run: what it answers, what that costs, and what its halves are told."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import EachAlone
+from runtimes import (
+    ENCODER,
+    LAYOUT,
+    PRICE,
+    RUN,
+    SECRET,
+    MeanStep,
+    Site,
+    Stating,
+    answer_of,
+    question,
+    refusal_of,
+)
+
+from fedldp.accounting.events import (
+    DrawnOnce,
+    Event,
+    InClear,
+    NoData,
+    PerRecord,
+    PureReport,
+    SampledGaussian,
+)
+from fedldp.core.errors import PrivacyError
+from fedldp.ledgers.protocol import Place
+from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.parts.changes import alone
+from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.roles import Client, Sender
+from fedldp.protocol.wire import (
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Sensitive,
+    pack_question,
+    read_answer,
+    read_answer_to,
+    read_question,
+)
+
+SAMPLED = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.5, steps=1)
+real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real", "simulated"])
+
+
+# Answers
+
+
+@real_and_simulated
+def test_a_question_is_answered_with_a_report_of_its_run_round_and_exchange(
+    real: bool, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, real)
+    message = site.ask(question(2))
+    run, exchange, report = read_answer(message)
+    assert (run, exchange) == (RUN, 0)
+    assert isinstance(report, Report)
+    assert report.round == 2
+    assert report.size == LAYOUT.size
+    assert read_answer_to(read_question(question(2)), message) == report
+    assert site.step.calls == 1
+
+
+@real_and_simulated
+def test_the_same_question_again_is_answered_with_the_same_bytes(
+    real: bool, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, real, releases=1)
+    runtime = site.start()
+    first = runtime.answer(question())
+    assert [runtime.answer(question()) for _ in range(2)] == [first, first]
+    assert site.ask(question()) == first, "after a restart"
+
+
+def test_bytes_that_left_a_disk_ledger_are_not_made_again(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.ask(question())
+    site.ask(question())
+    assert site.step.calls == 1
+    assert len(site.entries()) == 1
+
+
+def test_other_bytes_of_the_same_question_are_another_question(tmp_path: Path) -> None:
+    """The digest is of the bytes: of a broadcast's content there is one encoding."""
+    site = Site(tmp_path)
+    site.ask(question())
+    assert refusal_of(site.ask(question(public={"more": np.zeros(1)}))).reason is (
+        Reason.ASKED_OTHERWISE
+    )
+
+
+@real_and_simulated
+def test_the_same_round_with_another_broadcast_is_refused(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real)
+    first = site.ask(question(weights=0.0))
+    trained = site.step.calls
+    assert refusal_of(site.ask(question(weights=1e-6))) == Refusal(1, Reason.ASKED_OTHERWISE)
+    assert site.step.calls == trained
+    assert site.ask(question(weights=0.0)) == first, "the first one still stands"
+
+
+@real_and_simulated
+def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real)
+    site.ask(question(1))
+    latest = site.ask(question(3))
+    trained = site.step.calls
+    for round in (1, 2):
+        assert refusal_of(site.ask(question(round))) == Refusal(round, Reason.NOT_KEPT)
+    assert site.step.calls == trained
+    assert site.ask(question(3)) == latest
+
+
+@real_and_simulated
+def test_exchanges_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real, exchanges=3)
+    answers = [site.ask(question(1, exchange)) for exchange in range(3)]
+    assert [read_answer(message)[1] for message in answers] == [0, 1, 2]
+    assert [site.ask(question(1, exchange)) for exchange in range(3)] == answers
+    payloads = {answer_of(message).payload for message in answers}  # type: ignore[union-attr]
+    assert len(payloads) == 3, "each draws its own noise"
+
+
+@real_and_simulated
+def test_over_budget_is_refused_before_training(real: bool, tmp_path: Path) -> None:
+    site = Site(tmp_path, real, releases=2)
+    answers = [site.ask(question(round)) for round in (1, 2)]
+    assert all(isinstance(answer_of(message), Report) for message in answers)
+    trained = site.step.calls
+    assert refusal_of(site.ask(question(3))) == Refusal(3, Reason.OVER_BUDGET)
+    assert site.step.calls == trained
+    assert site.ask(question(2)) == answers[1], "what was paid for is still given"
+
+
+def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
+    """Between the look at the budget and the release another run of the client may spend it."""
+    site = Site(tmp_path, releases=1)
+
+    def spend(broadcast: Broadcast, client: Client) -> None:
+        another = Place("another", 1, 0, bytes(32))
+        site.ledger().release(another, ENCODER.event(), [0], lambda: [b"spent"])
+
+    site.step = MeanStep(spend)
+    assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)
+    assert len(site.entries()) == 1
+
+
+def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
+    """Two processes of one client: the first to release decides."""
+    site = Site(tmp_path)
+    other = replace(site, step=MeanStep())
+    inner: list[bytes] = []
+
+    def meanwhile(broadcast: Broadcast, client: Client) -> None:
+        inner.append(other.ask(question(1, weights=0.5)))
+
+    site.step = MeanStep(meanwhile)
+    assert refusal_of(site.ask(question())) == Refusal(1, Reason.ASKED_OTHERWISE)
+    assert isinstance(answer_of(inner[0]), Report)
+    site.step = MeanStep(lambda broadcast, client: inner.append(other.ask(question(2))))
+    assert site.ask(question(2)) == inner[-1], "the same question: the same bytes"
+
+
+# What is released, and what that costs
+
+
+def test_all_that_leaves_is_in_the_ledger_byte_for_byte(tmp_path: Path) -> None:
+    site = Site(tmp_path, exchanges=2)
+    left = [
+        (round, exchange, site.ask(question(round, exchange)))
+        for round in (1, 2)
+        for exchange in (0, 1)
+    ]
+    assert site.entries() == [
+        (round, exchange, ENCODER.event(), hashlib.sha256(message).hexdigest())
+        for round, exchange, message in left
+    ]
+    ledger = site.ledger()
+    assert isinstance(ledger, SqliteLedger)
+    assert ledger.spent() == 4 * PRICE
+
+
+def test_weight_epsilon_and_sender_are_within_what_is_hashed(tmp_path: Path) -> None:
+    def send(broadcast: Broadcast) -> Report:
+        return Report(
+            round=broadcast.round, size=3, payload=b"x", chunk=3, weight=7.0, epsilon=2.0, client=4
+        )
+
+    site = Site(tmp_path, encoder=Stating(PureReport(epsilon=1.0), send))
+    message = site.ask(question())
+    report = answer_of(message)
+    assert isinstance(report, Report)
+    assert (report.weight, report.epsilon, report.client) == (7.0, 2.0, 4)
+    assert site.entries()[0][3] == hashlib.sha256(message).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        PureReport(epsilon=1.0, idealised=True),
+        SAMPLED,
+        DrawnOnce(drawn=PureReport(epsilon=1.0, idealised=True), identity="drawn"),
+        PerRecord(record=SAMPLED, client=InClear(what="weights")),
+        PerRecord(record=DrawnOnce(drawn=SAMPLED, identity="drawn"), client=NoData(what="nothing")),
+    ],
+)
+def test_what_is_private_for_real_numbers_only_is_refused_at_the_start(
+    event: Event, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, encoder=Stating(event))
+    with pytest.raises(PrivacyError, match="it is private for real numbers only") as refused:
+        site.start()
+    assert "\n" not in str(refused.value)
+    simulated = Site(tmp_path, real=False, encoder=Stating(event), releases=1e6)
+    assert simulated.start() is not None
+
+
+def test_an_idealised_event_of_a_later_exchange_is_refused_at_the_start_too(
+    tmp_path: Path,
+) -> None:
+    class Later(Stating):
+        def event(self, exchange: int = 0) -> Event:
+            return SAMPLED if exchange == 1 else NoData(what="keys")
+
+    encoder = Later(NoData(what="keys"))
+    assert Site(tmp_path, encoder=encoder).start() is not None
+    with pytest.raises(PrivacyError, match="real numbers only"):
+        Site(tmp_path, encoder=encoder, exchanges=2).start()
+
+
+def test_what_is_in_clear_is_over_every_budget(tmp_path: Path) -> None:
+    site = Site(tmp_path, encoder=Stating(InClear(what="weights")), releases=1e300)
+    assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)
+    assert site.step.calls == 0
+
+
+# What its halves are told
+
+
+def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Seeing(EachAlone):
+        def event(self, exchange: int = 0) -> Event:
+            return ENCODER.event(exchange)
+
+        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+            seen.append(sender)
+            return alone(ENCODER, update, broadcast, sender)
+
+    site = Site(tmp_path, step=MeanStep(lambda *given: seen.extend(given)), encoder=Seeing())
+    site.ask(question())
+    tried_out, broadcast, client, sender = seen
+    assert not hasattr(tried_out, "examples")
+    assert isinstance(broadcast, Broadcast)
+    assert client.examples is site.examples
+    assert not hasattr(sender, "examples")
+    assert isinstance(sender.num_examples, Sensitive)
+    assert sender.num_examples.open() == len(site.examples)
+    assert (
+        SecretKeys(SECRET, RUN).kept("x").bytes(8).tobytes() == sender.kept("x").bytes(8).tobytes()
+    )
+    assert not sender.fresh("x").simulated
+
+
+def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) -> None:
+    """A question that many simulated clients are asked is read once for all of them."""
+
+    def write(broadcast: Broadcast, client: Client) -> None:
+        broadcast.weights[0] = 1
+
+    with pytest.raises(ValueError, match="read-only"):
+        Site(tmp_path, real=False, step=MeanStep(write)).ask(question())
+
+
+def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
+    """What was read for another client's terms does not count for this one."""
+    asked = Question(
+        run=RUN, exchange=0, broadcast=Broadcast(round=4, weights=np.zeros(40, np.float32))
+    )
+    message = pack_question(asked)
+    short, long = Site(tmp_path, rounds=3), Site(tmp_path, rounds=4)
+    assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
+    assert isinstance(answer_of(long.ask(message)), Report)
+    assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
+
+
+# Questions that no encoder can answer
+
+
+def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> None:
+    trained: list[Any] = []
+
+    class Needing(EachAlone):
+        def event(self, exchange: int = 0) -> Event:
+            return ENCODER.event(exchange)
+
+        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+            if "needed" not in broadcast.public:
+                raise PrivacyError("needed: it is not there")
+            return alone(ENCODER, update, broadcast, sender)
+
+    step = MeanStep(lambda *given: trained.append(given))
+    site = Site(tmp_path, step=step, encoder=Needing(), failed=lambda error: None)
+    for _ in range(3):
+        assert answer_of(site.ask(question())) == Refusal(1, Reason.POLICY)
+    assert not trained
+    assert not site.entries()
+
+
+def test_after_training_for_one_question_another_is_refused(tmp_path: Path) -> None:
+    """Where the answer to the first fails after training all the same, there is no second one."""
+    inner: list[bytes] = []
+    other = question(weights=np.ones(LAYOUT.size, np.float32))
+    site = Site(tmp_path, step=MeanStep(lambda *_: inner.append(runtime.answer(other))))
+    runtime = site.start()
+    assert isinstance(answer_of(runtime.answer(question())), Report)
+    assert [answer_of(message) for message in inner] == [Refusal(1, Reason.ASKED_OTHERWISE)]
+    assert site.step.calls == 1

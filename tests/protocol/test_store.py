@@ -1,0 +1,300 @@
+"""What a client keeps comes back as it was, is made once, and is on the disk before it is used."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedldp.protocol.client_store import FolderStore
+
+WHOLE = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+Arrays = dict[str, NDArray[np.float32]]
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def ones() -> Arrays:
+    return {"x": np.ones(3, np.float32)}
+
+
+def twos() -> Arrays:
+    return {"x": np.full(3, 2, np.float32)}
+
+
+def never() -> Arrays:
+    raise AssertionError("made, though it was kept")
+
+
+def kept(store: FolderStore, name: str = "kept") -> float:
+    return float(store.arrays(name, never)["x"][0])
+
+
+def files(store: FolderStore) -> list[str]:
+    return sorted(path.name for path in store.folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        WHOLE,
+        WHOLE[1::2],
+        WHOLE[:, ::3],
+        WHOLE.T,
+        np.asfortranarray(WHOLE),
+        WHOLE[:0],
+        np.array(7, np.int64),
+        np.arange(5, dtype=np.uint8)[::-1],
+    ],
+)
+def test_arrays_come_back_however_they_lie_in_memory(
+    tmp_path: Path, value: NDArray[np.generic]
+) -> None:
+    store = FolderStore(tmp_path / "client", "run")
+    for found in (store.arrays("kept", lambda: {"x": value}), store.arrays("kept", dict)):
+        assert found["x"].dtype == value.dtype
+        np.testing.assert_array_equal(found["x"], value)
+        assert found["x"].shape == value.shape
+
+
+def test_what_is_kept_is_made_once_and_under_its_own_name(tmp_path: Path) -> None:
+    store, made = FolderStore(tmp_path, "run"), []
+
+    def make() -> Arrays:
+        made.append(1)
+        return {"x": np.full(3, len(made), np.float32)}
+
+    first, again, other = (store.arrays(name, make)["x"][0] for name in ("a", "a", "b"))
+    assert (first, again, other) == (1, 1, 2)
+    assert files(store) == ["a.safetensors", "b.safetensors"]
+    assert FolderStore(tmp_path, "run").arrays("a", never)["x"][0] == 1, "after a restart, too"
+
+
+def test_one_run_never_sees_what_another_kept(tmp_path: Path) -> None:
+    one, other = FolderStore(tmp_path, "one"), FolderStore(tmp_path, "other")
+    one.arrays("kept", ones)
+    other.arrays("kept", twos)
+    assert (kept(one), kept(other)) == (1, 2)
+
+
+@pytest.mark.parametrize("run", ["..", "../../elsewhere", "/", ".", "a" * 200, "run/1", "\u0101"])
+def test_a_servers_name_of_a_run_is_no_path(run: str, tmp_path: Path) -> None:
+    folder = tmp_path / "client"
+    FolderStore(folder, run).arrays("kept", ones)
+    (made,) = folder.iterdir()
+    assert [path.name for path in made.iterdir()] == ["kept.safetensors"]
+    assert [path.name for path in tmp_path.iterdir()] == ["client"]
+
+
+def test_what_others_may_not_read(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = FolderStore(tmp_path / "client", "run")
+        store.arrays("kept", ones)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+
+
+def test_nothing_is_made_where_nothing_is_kept(tmp_path: Path) -> None:
+    FolderStore(tmp_path / "client", "run")
+    assert not (tmp_path / "client").exists()
+
+
+def test_what_is_kept_for_a_round_goes_once_something_is_kept_for_a_later_one(
+    tmp_path: Path,
+) -> None:
+    store = FolderStore(tmp_path, "run")
+    store.arrays("kept", ones)
+    store.arrays("a", ones, round=9)
+    store.arrays("b", ones, round=9)
+    assert store.arrays("a", never, round=9)["x"][0] == 1
+    store.arrays("b", twos, round=10)
+    assert files(store) == ["b.safetensors", "kept.safetensors"]
+    assert kept(store) == 1, "what is kept for the run stays"
+    assert store.arrays("b", never, round=10)["x"][0] == 2
+    assert store.arrays("a", twos, round=9)["x"][0] == 2
+
+
+def test_what_is_kept_for_a_round_and_for_the_run_have_names_of_their_own(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path, "run")
+    store.arrays("kept", ones, round=1)
+    assert store.arrays("kept", twos)["x"][0] == 2
+    assert store.arrays("kept", never, round=1)["x"][0] == 1
+
+
+def test_one_run_forgets_nothing_of_another(tmp_path: Path) -> None:
+    one, other = FolderStore(tmp_path, "one"), FolderStore(tmp_path, "other")
+    one.arrays("kept", ones, round=1)
+    other.arrays("kept", twos, round=2)
+    assert one.arrays("kept", never, round=1)["x"][0] == 1
+
+
+def test_what_cannot_be_made_for_a_later_round_takes_nothing_of_an_earlier_one(
+    tmp_path: Path,
+) -> None:
+    def fails() -> Arrays:
+        raise RuntimeError
+
+    store = FolderStore(tmp_path, "run")
+    store.arrays("kept", ones, round=1)
+    with pytest.raises(RuntimeError):
+        store.arrays("kept", fails, round=2)
+    assert store.arrays("kept", never, round=1)["x"][0] == 1
+
+
+def test_files_do_not_pile_up_over_rounds(tmp_path: Path) -> None:
+    store, counts = FolderStore(tmp_path, "run"), set()
+    for round in range(1, 13):
+        store.arrays("a", ones, round=round)
+        store.arrays("b", ones, round=round)
+        counts.add(len(list(tmp_path.rglob("*.*"))))
+    assert counts == {2}
+
+
+# Power cuts
+
+
+class Disk:
+    """Sees what reaches the disk: every sync of a file or folder, and every name that is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[tuple[str, int]] = []
+        fsync, link = os.fsync, os.link
+
+        def synced(handle: int) -> None:
+            fsync(handle)
+            self.events.append(("sync", os.fstat(handle).st_ino))
+
+        def linked(source: Path, target: Path) -> None:
+            link(source, target)
+            self.events.append(("link", target.stat().st_ino))
+
+        monkeypatch.setattr(os, "fsync", synced)
+        monkeypatch.setattr(os, "link", linked)
+
+    def place(self, what: str, path: Path) -> int:
+        return self.events.index((what, path.stat().st_ino))
+
+
+def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, store = Disk(monkeypatch), FolderStore(tmp_path, "run")
+    store.arrays("kept", ones)
+    file = store.folder / "kept.safetensors"
+    assert disk.place("sync", file) < disk.place("link", file) < disk.place("sync", store.folder)
+
+
+def test_new_folders_are_synced_in_those_that_hold_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut could take a whole folder, and with it what was drawn once."""
+    disk, store = Disk(monkeypatch), FolderStore(tmp_path / "clients" / "one", "run")
+    store.arrays("kept", ones)
+    for folder in (tmp_path, tmp_path / "clients", tmp_path / "clients" / "one", store.folder):
+        assert ("sync", folder.stat().st_ino) in disk.events, folder
+
+
+def test_what_a_crash_left_without_a_sync_is_synced_before_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a release could follow from it, and a power cut take it: it would be drawn again."""
+    store, fsync = FolderStore(tmp_path, "run"), os.fsync
+
+    def crash_at_a_folder(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode) and (store.folder / "kept.safetensors").exists():
+            raise Crash
+        fsync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", crash_at_a_folder)
+        with pytest.raises(Crash):
+            store.arrays("kept", ones)
+    assert (store.folder / "kept.safetensors").exists()
+    disk = Disk(monkeypatch)
+    assert kept(FolderStore(tmp_path, "run")) == 1
+    assert ("sync", store.folder.stat().st_ino) in disk.events
+
+
+def test_a_folder_that_goes_with_its_process_is_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, store = Disk(monkeypatch), FolderStore(tmp_path, "run", lasting=False)
+    assert store.arrays("kept", ones)["x"][0] == kept(store) == 1
+    assert [what for what, _ in disk.events] == ["link"]
+
+
+@pytest.mark.parametrize("stage", ["fsync", "link"])
+def test_what_was_cut_short_is_made_anew_and_never_read(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise Crash
+
+    store = FolderStore(tmp_path, "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, stage, crash)
+        with pytest.raises(Crash):
+            store.arrays("kept", ones)
+    assert FolderStore(tmp_path, "run").arrays("kept", twos)["x"][0] == 2
+    assert kept(store) == 2
+    assert files(store) == ["kept.safetensors"]
+
+
+def test_an_error_of_what_makes_it_keeps_nothing(tmp_path: Path) -> None:
+    def fails() -> Arrays:
+        raise RuntimeError
+
+    store = FolderStore(tmp_path, "run")
+    with pytest.raises(RuntimeError):
+        store.arrays("kept", fails)
+    assert store.arrays("kept", twos)["x"][0] == 2
+
+
+# Two at once
+
+
+def test_of_two_that_make_the_same_at_once_both_get_what_the_first_one_kept(
+    tmp_path: Path,
+) -> None:
+    def meanwhile() -> Arrays:
+        FolderStore(tmp_path, "run").arrays("kept", ones)
+        return twos()
+
+    store = FolderStore(tmp_path, "run")
+    assert store.arrays("kept", meanwhile)["x"][0] == 1
+    assert kept(store) == 1
+    assert files(store) == ["kept.safetensors"]
+
+
+# What is carried from one machine to another
+
+
+def test_what_is_kept_can_be_carried_elsewhere_and_back(tmp_path: Path) -> None:
+    here, there = (FolderStore(tmp_path / name / "client-0", "run") for name in ("a", "b"))
+    here.arrays("kept", ones)
+    here.arrays("of a round", ones, round=1)
+    there.add(here.files())
+    assert kept(there) == 1
+    assert float(there.arrays("of a round", never, round=1)["x"][0]) == 1
+    there.arrays("of a round", twos, round=2)
+    here.add(there.files())
+    assert here.files() == there.files()
+    assert sorted(here.files()) == ["kept.safetensors", "round-2/of a round.safetensors"]
+
+
+def test_what_is_carried_never_replaces_what_is_kept(tmp_path: Path) -> None:
+    here, there = (FolderStore(tmp_path / name / "client-0", "run") for name in ("a", "b"))
+    here.arrays("kept", ones)
+    there.arrays("kept", twos)
+    here.add(there.files())
+    assert kept(here) == 1
+    assert files(here) == ["kept.safetensors"]

@@ -1,0 +1,239 @@
+"""What goes wrong on a client: training, encoding, or the whole process."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import EachAlone
+from runtimes import (
+    ENCODER,
+    MeanStep,
+    Site,
+    Stating,
+    answer_of,
+    examples_of,
+    question,
+    refusal_of,
+)
+
+import fedldp.client.runtime
+from fedldp.accounting.events import (
+    Event,
+    PureReport,
+)
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.parts.changes import alone
+from fedldp.protocol.roles import Client, Sender
+from fedldp.protocol.wire import (
+    Broadcast,
+    Reason,
+    Refusal,
+    Report,
+    Sensitive,
+)
+
+real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real", "simulated"])
+
+
+class Trouble(RuntimeError):
+    """Any error of training."""
+
+
+def trouble(broadcast: Broadcast, client: Client) -> None:
+    raise Trouble("a private number: 42")
+
+
+@real_and_simulated
+def test_training_that_failed_is_answered_as_training_that_gave_nan(
+    real: bool, tmp_path: Path
+) -> None:
+    """With the broadcast, randomised: whether it failed cannot be told."""
+    seen: list[Exception] = []
+    given: list[Any] = []
+
+    class Seeing(EachAlone):
+        def event(self, exchange: int = 0) -> Event:
+            return ENCODER.event(exchange)
+
+        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+            given.append(np.isnan(update.open().rows).all())
+            return alone(ENCODER, update, broadcast, sender)
+
+    site = Site(tmp_path, real, step=MeanStep(trouble), encoder=Seeing(), failed=seen.append)
+    message = site.ask(question())
+    report = answer_of(message)
+    assert isinstance(report, Report)
+    assert b"42" not in message
+    assert given == [True, True][1 - real :]  # where it is real, the encoder was tried out first
+    assert [type(error) for error in seen] == [Trouble]
+    assert site.ask(question()) == message
+
+
+def test_failed_training_costs_what_training_costs(tmp_path: Path) -> None:
+    site = Site(tmp_path, step=MeanStep(trouble), failed=lambda error: None, releases=1)
+    site.ask(question())
+    assert [entry[2] for entry in site.entries()] == [ENCODER.event()]
+    assert refusal_of(site.ask(question(2))).reason is Reason.OVER_BUDGET
+
+
+def test_a_failed_training_and_one_that_did_not_move_give_the_same_bytes(tmp_path: Path) -> None:
+    """Under the same randomness: both randomise the broadcast itself."""
+    still = Site(tmp_path, real=False, examples=examples_of(0.0))
+    failing = Site(tmp_path, real=False, step=MeanStep(trouble), failed=lambda error: None)
+    nan = Site(tmp_path, real=False, examples=examples_of(np.nan))
+    assert len({site.ask(question(weights=0.25)) for site in (still, failing, nan)}) == 1
+
+
+def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
+    site = Site(tmp_path, real=False, step=MeanStep(trouble))
+    with pytest.raises(Trouble):
+        site.ask(question())
+    assert site.memory.spent(0) == 0
+    site.step = MeanStep()
+    assert isinstance(answer_of(site.ask(question())), Report)
+
+
+def test_a_real_client_whose_training_fails_answers_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether it answers would tell of its examples; its log says what kind of error, no more."""
+    site = Site(tmp_path, real=True, step=MeanStep(trouble))
+    assert isinstance(answer_of(site.ask(question())), Report)
+    assert caplog.messages == ["training or encoding failed: Trouble"]
+
+
+@pytest.mark.parametrize("error", [ConfigError("no"), PrivacyError("no"), KeyError("importance")])
+def test_an_encoder_that_refuses_a_question_is_a_refusal_and_costs_nothing(
+    error: Exception, tmp_path: Path
+) -> None:
+    def refuse(broadcast: Broadcast) -> Report:
+        raise error
+
+    seen: list[Exception] = []
+    encoder = Stating(PureReport(epsilon=1.0), refuse)
+    site = Site(tmp_path, encoder=encoder, failed=seen.append)
+    assert refusal_of(site.ask(question())) == Refusal(1, Reason.POLICY)
+    assert seen == [error]
+    assert not site.entries()
+    silent = replace(site, failed=None)
+    assert refusal_of(silent.ask(question())) == Refusal(1, Reason.POLICY)
+
+
+def test_a_report_that_cannot_be_packed_does_not_leave(tmp_path: Path) -> None:
+    def send(broadcast: Broadcast) -> Report:
+        return Report(round=broadcast.round, size=3, payload=b"x", chunk=3, weight=float("nan"))
+
+    encoder = Stating(PureReport(epsilon=1.0), send)
+    site = Site(tmp_path, encoder=encoder, failed=lambda error: None)
+    assert refusal_of(site.ask(question())).reason is Reason.POLICY
+    assert not site.entries()
+
+
+# Killed
+
+
+FORK = multiprocessing.get_context("fork")
+forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def drawing_once(broadcast: Broadcast, client: Client) -> None:
+    """Keep something that is drawn once: fresh bytes, so that it differs where it is drawn anew."""
+    drawn = client.fresh("once").bytes(32)
+    client.store.arrays(f"once-{broadcast.round}", lambda: {"drawn": drawn})
+
+
+def end_after(name: str, module: Any, when: Callable[..., bool] = lambda *given: True) -> None:
+    """End this process, without a word to anyone, as soon as a function has returned."""
+    original = getattr(module, name)
+
+    def ending(*given: Any, **options: Any) -> None:
+        found = original(*given, **options)
+        if when(*given):
+            os._exit(7)
+        return found
+
+    setattr(module, name, ending)
+
+
+def end_at_commit(after: bool) -> None:
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *given: Any) -> Any:
+            if sql == "COMMIT" and not after:
+                os._exit(7)
+            found = super().execute(sql, *given)
+            if sql == "COMMIT":
+                os._exit(7)
+            return found
+
+    connect = sqlite3.connect
+    sqlite3.connect = lambda *given, **options: connect(  # type: ignore[assignment]
+        *given, **options, factory=Connection
+    )
+
+
+DEATHS: dict[str, Callable[[], None]] = {
+    "once it has kept what it drew": lambda: end_after("link", os),
+    "once its report is made": lambda: end_after("pack_reports", fedldp.client.runtime),
+    "before its ledger commits": lambda: end_at_commit(after=False),
+    "once its ledger has committed": lambda: end_at_commit(after=True),
+}
+
+
+@forks
+@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
+def test_a_process_that_ends_and_is_asked_again_lets_one_string_of_bytes_out(
+    death: Callable[[], None], tmp_path: Path
+) -> None:
+    site = Site(tmp_path, step=MeanStep(drawing_once))
+    site.start()
+    site.ask(question(1))
+
+    def asked() -> None:
+        death()
+        site.ask(question(2))
+
+    process = FORK.Process(target=asked)
+    process.start()
+    process.join()
+    assert process.exitcode == 7
+    charged = site.entries()
+    left = {site.ask(question(2)) for _ in range(2)}
+    assert len(left) == 1
+    entries = site.entries()
+    assert [entry[:2] for entry in entries] == [(1, 0), (2, 0)]
+    assert entries[: len(charged)] == charged
+    assert entries[-1][3] == hashlib.sha256(left.pop()).hexdigest()
+    assert (len(charged) == 2) == (death is DEATHS["once its ledger has committed"])
+    assert refusal_of(site.ask(question(2, weights=0.5))).reason is Reason.ASKED_OTHERWISE
+    ledger = site.ledger()
+    assert isinstance(ledger, SqliteLedger)
+    ledger.verify()
+
+
+@forks
+def test_a_process_that_ended_once_it_had_drawn_draws_nothing_again(tmp_path: Path) -> None:
+    """Nothing was charged, and another question may come: it finds what was drawn before."""
+    site = Site(tmp_path, step=MeanStep(drawing_once))
+    site.start()
+
+    def asked() -> None:
+        end_after("link", os)
+        site.ask(question(1))
+
+    process = FORK.Process(target=asked)
+    process.start()
+    process.join()
+    store = site.start().members.store(0)
+    drawn = store.arrays("once-1", dict)["drawn"].tobytes()
+    site.ask(question(1, weights=0.5))
+    assert store.arrays("once-1", dict)["drawn"].tobytes() == drawn

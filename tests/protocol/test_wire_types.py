@@ -1,0 +1,157 @@
+"""What crosses a client's boundary, and what may not."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedldp.core.bounding import Ranges
+from fedldp.core.errors import PrivacyError
+from fedldp.protocol.wire import Broadcast, Layout, Report, Sensitive, Shuffled
+
+SECRET = 0.123456789
+
+
+def secret() -> Sensitive[Any]:
+    return Sensitive(np.full(3, SECRET))
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_sensitive_value_cannot_be_pickled(protocol: int) -> None:
+    for holder in (secret(), [secret()], {"update": secret()}):
+        with pytest.raises(PrivacyError, match="may not leave"):
+            pickle.dumps(holder, protocol)
+
+
+@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy])
+def test_a_sensitive_value_cannot_be_copied(copier: Callable[[Any], Any]) -> None:
+    with pytest.raises(PrivacyError):
+        copier(secret())
+
+
+def test_a_sensitive_value_shows_nothing() -> None:
+    value = secret()
+    for shown in (repr(value), str(value), f"{value}", f"{value!r}", f"{[value]}", ascii(value)):
+        assert "123456" not in shown
+        assert "array" not in shown
+    with pytest.raises(TypeError):
+        json.dumps(value)
+    with pytest.raises(TypeError):
+        vars(value)
+
+
+def test_a_sensitive_value_is_no_array_by_accident() -> None:
+    value = secret()
+    with pytest.raises((TypeError, ValueError)):
+        np.asarray(value, np.float64)
+    with pytest.raises(TypeError):
+        value + value  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        bytes(value)  # type: ignore[call-overload]
+    with pytest.raises(TypeError):
+        iter(value)  # type: ignore[call-overload]
+
+
+def test_an_encoder_opens_it() -> None:
+    assert secret().open().tolist() == [SECRET] * 3
+
+
+# Broadcast and Report are frozen, and cross processes
+
+
+def test_broadcasts_and_reports_can_be_sent() -> None:
+    broadcast = Broadcast(
+        round=3, weights=np.float32([1.5, -2.0, 0.0]), ranges=Ranges.fixed(0.0, [0.1, 0.2], (2, 1))
+    )
+    received = pickle.loads(pickle.dumps(broadcast))
+    assert received.round == 3
+    assert received.weights.tobytes() == broadcast.weights.tobytes()
+    assert received.ranges.radii.tolist() == [0.1, 0.2]
+    report = Report(round=3, size=9, payload=b"ab", chunk=2, epsilon=1.0)
+    assert pickle.loads(pickle.dumps(report)) == report
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Broadcast(round=1, weights=np.zeros(1, np.float32)),
+     Report(round=1, size=8, payload=b"a", chunk=8)],
+)  # fmt: skip
+def test_they_are_frozen(value: Any) -> None:
+    for field in dataclasses.fields(value):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, field.name, None)
+
+
+# Bits on the wire
+
+
+def one_bit_report(size: int, chunk: int) -> Report:
+    return Report(round=1, size=size, payload=bytes(-(-size // 8)), chunk=chunk)
+
+
+@pytest.mark.parametrize(
+    ("size", "chunk", "messages", "bits"),
+    [
+        (1024, 1024, 1, 1024),  # one message needs no label
+        (1024, 1, 1024, 1024 + 1024 * 10),  # labels 0 to 1023 have 10 bits
+        (1024, 8, 128, 1024 + 128 * 7),
+        (1024, 1000, 2, 1024 + 2 * 1),
+        (1032, 8, 129, 1032 + 129 * 8),  # label 128 needs an eighth bit
+        (8, 3, 3, 8 + 3 * 2),
+        (8, 1, 8, 8 + 8 * 3),
+        (16, 15, 2, 16 + 2),
+    ],
+)
+def test_uplink_bits_count_content_and_labels(
+    size: int, chunk: int, messages: int, bits: int
+) -> None:
+    report = one_bit_report(size, chunk)
+    assert report.num_messages == messages
+    assert report.uplink_bits == bits
+
+
+def test_uplink_bits_of_a_whole_report_are_those_of_its_bytes() -> None:
+    assert Report(round=1, size=5, payload=bytes(20), chunk=5).uplink_bits == 160
+
+
+@given(size=st.integers(1, 400), data=st.data())
+def test_shuffled_messages_cost_what_their_reports_cost(size: int, data: st.DataObject) -> None:
+    chunk = data.draw(st.integers(1, size))
+    report = one_bit_report(size, chunk)
+    positions = np.arange(report.num_messages)
+    shuffled = Shuffled(
+        round=1,
+        size=size,
+        chunk=chunk,
+        positions=positions,
+        bits=np.zeros((len(positions), chunk), np.uint8),
+        arrival_seconds=np.zeros(len(positions)),
+    )
+    # Whole bytes are padded; the messages of a shuffler carry their coordinates alone.
+    padding = 8 * len(report.payload) - size
+    assert 0 <= report.uplink_bits - shuffled.uplink_bits <= padding
+
+
+# Layout
+
+
+def test_a_layout_splits_a_vector_into_views_of_the_right_shape() -> None:
+    layout = Layout(("a", "b", "c"), ((2, 3), (1,), (2, 1, 2)))
+    assert layout.sizes == (6, 1, 4)
+    assert layout.size == 11
+    vector = np.arange(11, dtype=np.float32)
+    pieces = layout.split(vector)
+    assert {name: piece.shape for name, piece in pieces.items()} == {
+        "a": (2, 3), "b": (1,), "c": (2, 1, 2),
+    }  # fmt: skip
+    assert np.concatenate([p.reshape(-1) for p in pieces.values()]).tolist() == vector.tolist()
+    assert all(np.shares_memory(piece, vector) for piece in pieces.values())

@@ -1,0 +1,192 @@
+"""The transport within one machine: bytes to clients, and their answers back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedldp.core.errors import RunError, WireError
+from fedldp.protocol.transport import one_by_one
+from fedldp.protocol.wire import (
+    Broadcast,
+    Question,
+    Reason,
+    Refusal,
+    Report,
+    Reports,
+    pack_answer,
+    pack_question,
+    pack_reports,
+    read_answer_to,
+    read_question,
+)
+from fedldp.simulation.in_process import InProcess
+
+QUESTION = Question(
+    run="run", exchange=1, broadcast=Broadcast(round=3, weights=np.zeros(4, np.float32))
+)
+
+
+def report(round: int = 3) -> Report:
+    return Report(round=round, size=4, payload=b"\x05", chunk=4)
+
+
+def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it() -> None:
+    asked: list[tuple[bytes, Sequence[int]]] = []
+
+    def answers(
+        message: bytes, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+        asked.append((message, clients))
+        yield [7], [pack_answer(report(), run="run", exchange=1)]
+        yield [2], [pack_answer(Refusal(3, Reason.OVER_BUDGET), run="run", exchange=1)]
+
+    delivered = list(InProcess(answers).exchange(QUESTION, [2, 5, 7]))
+    assert delivered == [(7, report()), (2, Refusal(3, Reason.OVER_BUDGET))]
+    ((message, clients),) = asked
+    assert clients == [2, 5, 7]
+    assert message == pack_question(QUESTION)
+    assert pack_question(read_question(message)) == message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        pack_answer(report(), run="another", exchange=1),
+        pack_answer(report(), run="run", exchange=0),
+        pack_answer(report(round=2), run="run", exchange=1),
+    ],
+    ids=["nothing", "another run", "another exchange", "another round"],
+)
+def test_what_is_no_answer_to_the_question_is_refused(answer: bytes) -> None:
+    transport = InProcess(lambda message, clients: iter([([0], [answer])]))
+    with pytest.raises(WireError):
+        list(transport.exchange(QUESTION, [0]))
+
+
+def test_answers_come_one_by_one_and_an_error_passes_as_it_is() -> None:
+    def answers(
+        message: bytes, clients: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+        yield [0], [pack_answer(report(), run="run", exchange=1)]
+        raise RunError("a worker process died")
+
+    delivered = InProcess(answers).exchange(QUESTION, [0, 1])
+    assert next(delivered) == (0, report())
+    with pytest.raises(RunError, match=r"^a worker process died$"):
+        next(delivered)
+
+
+def test_rows_of_answers_are_read_as_reports_that_differ_in_their_payloads() -> None:
+    payloads = np.array([[1], [2], [3]], np.uint8)
+    sent = Reports(round=3, size=4, payloads=payloads, chunk=2, epsilon=0.5)
+    rows = pack_reports(sent, run="run", exchange=1)
+    singles = [pack_answer(each, run="run", exchange=1) for each in sent]
+    assert [row.tobytes() for row in rows] == singles
+    transport = InProcess(lambda message, clients: iter([(clients, rows)]))
+    ((clients, found),) = transport.exchange(QUESTION, [4, 5, 6])
+    assert clients == [4, 5, 6]
+    assert isinstance(found, Reports)
+    assert list(found) == list(sent)
+    assert found.uplink_bits == sum(each.uplink_bits for each in sent)
+    assert list(one_by_one([(clients, found)])) == list(zip([4, 5, 6], sent, strict=True))
+
+
+@pytest.mark.parametrize("byte", [0, 20, 50])
+def test_rows_that_differ_in_more_than_their_payloads_are_refused(byte: int) -> None:
+    sent = Reports(round=3, size=4, payloads=np.zeros((3, 1), np.uint8), chunk=2)
+    rows = pack_reports(sent, run="run", exchange=1)
+    rows[2, byte] ^= 1
+    with pytest.raises(WireError, match="differ in more than"):
+        list(
+            InProcess(lambda message, clients: iter([(clients, rows)])).exchange(
+                QUESTION, [0, 1, 2]
+            )
+        )
+
+
+COLUMNS: list[dict[str, Any]] = [
+    {"weight": np.array([2.0, 0.0, 7.5])},
+    {"client": np.array([4, 5, 6])},
+    {"weight": np.array([2.0, 1.0, 7.5]), "epsilon": 0.5, "client": np.array([6, 4, 5])},
+]
+
+
+def rows_of(**columns: Any) -> NDArray[np.uint8]:
+    payloads = np.array([[1], [2], [3]], np.uint8)
+    sent = Reports(round=3, size=4, payloads=payloads, chunk=2, **columns)
+    rows = pack_reports(sent, run="run", exchange=1)
+    assert [row.tobytes() for row in rows] == [
+        pack_answer(each, run="run", exchange=1) for each in sent
+    ]
+    return rows
+
+
+def read_rows(rows: NDArray[np.uint8]) -> Reports:
+    transport = InProcess(lambda message, clients: iter([(clients, rows)]))
+    ((_, found),) = transport.exchange(QUESTION, range(len(rows)))
+    assert isinstance(found, Reports)
+    return found
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_weights_and_senders_travel_in_columns(columns: dict[str, Any]) -> None:
+    rows = rows_of(**columns)
+    found = read_rows(rows)
+    answers = [read_answer_to(QUESTION, row.tobytes()) for row in rows]
+    assert list(found) == answers
+    assert found.uplink_bits == sum(each.uplink_bits for each in found)
+    assert Reports.of(list(found)).payloads.tolist() == found.payloads.tolist()
+    some = np.array([True, False, True])
+    assert list(found.chosen(some)) == [answers[0], answers[2]]
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0])
+def test_a_weight_that_is_none_is_refused_wherever_it_stands(weight: float) -> None:
+    rows = rows_of(weight=np.array([2.0, 0.0, 7.5]))
+    rows[1, -9:-1] = np.frombuffer(np.array(weight, "<f8").tobytes(), np.uint8)
+    with pytest.raises(WireError, match="weight"):
+        read_rows(rows)
+    with pytest.raises(WireError, match="weight"):
+        rows_of(weight=np.array([2.0, weight, 7.5]))
+
+
+def test_a_sender_below_zero_is_refused() -> None:
+    rows = rows_of(client=np.array([4, 5, 6]))
+    rows[1, -9:-1] = 255
+    with pytest.raises(WireError, match="client"):
+        read_rows(rows)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_rows_with_columns_that_differ_elsewhere_are_refused(columns: dict[str, Any]) -> None:
+    rows = rows_of(**columns)
+    free = 8 * len([name for name in columns if name != "epsilon"])
+    wrong = []
+    for byte in range(rows.shape[1] - 1):
+        changed = rows.copy()
+        changed[2, byte] ^= 1
+        try:
+            read_rows(changed)
+        except WireError:
+            wrong.append(byte)
+    assert len(wrong) >= rows.shape[1] - 1 - free
+
+
+@pytest.mark.parametrize("clients", [[0], [0, 1, 2]])
+def test_answers_are_as_many_as_clients(clients: list[int]) -> None:
+    sent = Reports(round=3, size=4, payloads=np.zeros((2, 1), np.uint8), chunk=2)
+    rows = pack_reports(sent, run="run", exchange=1)
+    with pytest.raises(RunError, match=f"2 answers of {len(clients)} clients"):
+        list(InProcess(lambda message, asked: iter([(clients, rows)])).exchange(QUESTION, [0]))
+
+
+def test_no_reports_are_no_rows() -> None:
+    none = Reports(round=3, size=4, payloads=np.zeros((0, 1), np.uint8), chunk=2)
+    with pytest.raises(WireError, match="there is no report"):
+        pack_reports(none, run="run", exchange=1)
