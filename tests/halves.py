@@ -35,7 +35,6 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import mechanisms
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
@@ -48,6 +47,7 @@ from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.population import Population
 from fedldp.systems import Problem, RunConfig
+from fedldp.training.tensors import one_thread
 
 RUN = "run"
 SEED = 987654321

@@ -20,7 +20,7 @@ LAYERS = [
     {"ledgers"},
     {"protocol"},
     {"mechanisms", "models"},
-    {"secure_sum"},
+    {"secure_sum", "training"},
     {"parts"},
     {"algorithms"},
     {"systems"},

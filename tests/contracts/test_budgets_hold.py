@@ -26,7 +26,6 @@ from fedldp.core.errors import FedldpError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
@@ -46,6 +45,7 @@ from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.systems import Problem, RunConfig, ldpfl_sound
+from fedldp.training.tensors import one_thread
 
 PURE = Budget("pure", 1e9)
 """For whatever has a price in it."""

@@ -29,7 +29,6 @@ from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.mechanisms import Mechanism
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.roles import Batch, LocalUpdate, Update
 from fedldp.protocol.wire import (
     Broadcast,
@@ -40,6 +39,7 @@ from fedldp.protocol.wire import (
     read_question,
 )
 from fedldp.systems import RunConfig
+from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()
 every_config = pytest.mark.parametrize(

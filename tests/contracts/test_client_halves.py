@@ -42,7 +42,6 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers, Place
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.parts.per_client import of_client
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.roles import Encoder, Senders
 from fedldp.protocol.wire import (
     Broadcast,
@@ -55,6 +54,7 @@ from fedldp.protocol.wire import (
 )
 from fedldp.simulation.plan import plan
 from fedldp.systems import RunConfig, systems
+from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()
 every_config = pytest.mark.parametrize(

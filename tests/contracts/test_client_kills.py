@@ -30,7 +30,6 @@ from samples import first_of_each
 from fedldp.accounting.prices import cost
 from fedldp.client.runtime import ClientRuntime
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.roles import ClientSide
 from fedldp.protocol.wire import (
     Refusal,
@@ -40,6 +39,7 @@ from fedldp.protocol.wire import (
     read_question,
 )
 from fedldp.systems import RunConfig
+from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()
 every_config = pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedldp.parts.tensors import one_thread
+from fedldp.training.tensors import one_thread
 
 FOLDER = Path(__file__).parent
 LARGEST = 1 << 20

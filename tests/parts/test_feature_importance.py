@@ -22,7 +22,7 @@ from fedldp.parts.feature_importance import (
     variance_importance,
 )
 from fedldp.parts.ranking_sgd import check_dense_first, sensitivity_importance
-from fedldp.parts.tensors import read_weights
+from fedldp.training.tensors import read_weights
 
 CPU = torch.device("cpu")
 

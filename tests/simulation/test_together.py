@@ -17,7 +17,6 @@ import fedldp
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.batched_sgd import GROUP
 from fedldp.parts.bit_training import TrainOnBits
 from fedldp.parts.changes import rows_of
 from fedldp.protocol.roles import Batch, LocalUpdate, Update
@@ -37,6 +36,7 @@ from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.simulation.population import Population, Watched
 from fedldp.systems import RunConfig
+from fedldp.training.batched_sgd import GROUP
 
 TOGETHER = {
     "quickstart": {"model": "logistic"},

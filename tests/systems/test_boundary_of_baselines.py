@@ -33,10 +33,10 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.parts.nbafl import NbaflNoise
-from fedldp.parts.noisy_sums import NoisySums
-from fedldp.parts.private_sgd import PrivateSgd
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.training.noisy_sums import NoisySums
+from fedldp.training.private_sgd import PrivateSgd
 
 CPU = torch.device("cpu")
 

@@ -22,12 +22,12 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.models import build_model, layout_of_module
-from fedldp.parts.noisy_sums import NoisySums, sampling_rate
-from fedldp.parts.private_sgd import PIECE, PrivateSgd
-from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.systems import RunConfig
+from fedldp.training.noisy_sums import NoisySums, sampling_rate
+from fedldp.training.private_sgd import PIECE, PrivateSgd
+from fedldp.training.tensors import load_weights, read_weights
 
 CPU = torch.device("cpu")
 SUMS = NoisySums(steps=1, sampling_rate=1.0, batch_size=8, clip=0.5, noise_multiplier=1e-9)

@@ -22,11 +22,11 @@ from fedldp.parts.feature_importance import (
 )
 from fedldp.parts.nbafl import NbaflNoise
 from fedldp.parts.ranking_sgd import RankingSgd, sensitivity_importance
-from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
+from fedldp.training.tensors import load_weights, read_weights
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 MNIST = Problem((1, 28, 28), 10, 33_600)

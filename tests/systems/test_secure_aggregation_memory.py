@@ -21,7 +21,6 @@ from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.parts.changes import alone
-from fedldp.parts.local_sgd import LocalSgd
 from fedldp.parts.summed_client import Phase
 from fedldp.protocol.roles import Batch
 from fedldp.protocol.server_keys import draws_of_seed
@@ -36,6 +35,7 @@ from fedldp.protocol.wire import (
 )
 from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
 from fedldp.simulation.plan import problem_of
+from fedldp.training.local_sgd import LocalSgd
 
 N = 4
 NOBODYS = Examples(np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))

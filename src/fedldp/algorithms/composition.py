@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from fedldp.parts.local_sgd import LocalSgd
+    from fedldp.training.local_sgd import LocalSgd
 
 
 class EstimateOf(Protocol):
@@ -303,7 +303,7 @@ class Algorithm:
 
     def sgd(self, device: torch.device, momentum: float = 0.0) -> LocalSgd:
         """Return SGD as a local update."""
-        from fedldp.parts.local_sgd import LocalSgd
+        from fedldp.training.local_sgd import LocalSgd
 
         config = self.config
         # Whatever weights it has: those of a broadcast replace them.
@@ -379,7 +379,7 @@ class Algorithm:
 
     def server(self) -> ServerSide:
         """Return the server's half; see ``release``."""
-        from fedldp.parts.tensors import read_weights
+        from fedldp.training.tensors import read_weights
 
         parts, release = self.parts, self.release(0)
         release.bound.announce_first()

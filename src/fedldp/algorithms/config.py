@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from fedldp.parts.local_sgd import LocalSgd
+    from fedldp.training.local_sgd import LocalSgd
 
 
 class RunConfig(RunSettings):

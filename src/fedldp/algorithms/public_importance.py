@@ -20,7 +20,7 @@ from fedldp.protocol.wire import Broadcast, Incoming
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.parts.local_sgd import LocalSgd
+    from fedldp.training.local_sgd import LocalSgd
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from fedldp.audit.games import LowerBound
 from fedldp.audit.harness import AttackedClient
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
-from fedldp.parts.tensors import one_thread
 from fedldp.systems import whose_word
+from fedldp.training.tensors import one_thread
 
 _RARE = 20
 """Trials of a rare event that a bound takes, about."""

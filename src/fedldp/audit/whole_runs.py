@@ -21,11 +21,11 @@ from fedldp.audit.results import Estimate, Result, note_of, verdict_of
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Question, Report, pack_question, read_answer
 from fedldp.systems import whose_word
+from fedldp.training.tensors import one_thread
 
 Floats = NDArray[np.float64]
 LIGHT = np.float32(100.0)

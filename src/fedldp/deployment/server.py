@@ -40,10 +40,8 @@ from fedldp.deployment.sites import Pipe, Sites
 from fedldp.deployment.statement import stated
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
-from fedldp.parts.local_sgd import PIECE, evaluate
 from fedldp.parts.summed_client import Phase
 from fedldp.parts.summed_server import SumOfRound
-from fedldp.parts.tensors import load_weights, one_thread
 from fedldp.protocol.client_keys import read_secret
 from fedldp.protocol.roles import Draws, State
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
@@ -56,6 +54,8 @@ from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema
 from fedldp.simulation.participation import participants
 from fedldp.simulation.result import config_document
+from fedldp.training.local_sgd import PIECE, evaluate
+from fedldp.training.tensors import load_weights, one_thread
 
 log = logging.getLogger("fedldp.server")
 

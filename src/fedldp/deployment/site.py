@@ -49,12 +49,12 @@ from fedldp.deployment.restored import Restored, open_ledger
 from fedldp.deployment.silenced import Silenced
 from fedldp.deployment.source import open_source
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_secret
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.wire import Reason, Refusal, pack_answer, read_answer, read_question
 from fedldp.simulation.inputs import choose_device
+from fedldp.training.tensors import one_thread
 
 log = logging.getLogger("fedldp.site")
 

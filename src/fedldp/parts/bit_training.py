@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from fedldp.core.randomness import torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
-from fedldp.parts import batched_sgd
-from fedldp.parts.batched_sgd import train_alone
 from fedldp.parts.codes import PIECE, Codes
-from fedldp.parts.local_sgd import batches, evaluate, gradients
-from fedldp.parts.tensors import laid_as, load_weights, read_weights
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
+from fedldp.training import batched_sgd
+from fedldp.training.batched_sgd import train_alone
+from fedldp.training.local_sgd import batches, evaluate, gradients
+from fedldp.training.tensors import laid_as, load_weights, read_weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

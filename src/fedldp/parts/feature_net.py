@@ -21,8 +21,8 @@ from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.parts.architecture import KERNEL, Architecture
-from fedldp.parts.local_sgd import batches
-from fedldp.parts.tensors import as_tensors, to_device
+from fedldp.training.local_sgd import batches
+from fedldp.training.tensors import as_tensors, to_device
 
 LEARNING_RATE = 1e-3
 BATCH_SIZE = 64

@@ -18,7 +18,7 @@ from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedldp.parts.local_sgd import LocalSgd
+    from fedldp.training.local_sgd import LocalSgd
 
 
 def optimal_rate(step: int, alpha: float) -> float:
@@ -106,7 +106,7 @@ class PortionSgd:
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the clients' weights after training, float32, shape (n, d)."""
-        from fedldp.parts.batched_sgd import train_alone
+        from fedldp.training.batched_sgd import train_alone
 
         if group > 1:
             sampled = self.sampled(batch, broadcast.round)

@@ -89,7 +89,7 @@ class PublicEncoder:
         import torch
 
         from fedldp.parts.feature_net import build, train
-        from fedldp.parts.tensors import one_thread
+        from fedldp.training.tensors import one_thread
 
         if self.dataset is None:
             net = build(self.architecture, draw("public encoder weights"))

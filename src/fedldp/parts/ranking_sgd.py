@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from fedldp.data.examples import Examples
 from fedldp.parts.feature_importance import FirstLayer, not_dense, variance_importance
-from fedldp.parts.local_sgd import LocalSgd
-from fedldp.parts.tensors import as_tensors, read_weights
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
+from fedldp.training.local_sgd import LocalSgd
+from fedldp.training.tensors import as_tensors, read_weights
 
 _BLOCK = 2000
 """Activations of the first layer computed at a time, so that they stay in a processor's cache."""

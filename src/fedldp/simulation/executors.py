@@ -29,13 +29,13 @@ import torch
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.data import Dataset, Examples
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.batches import in_order
 from fedldp.simulation.in_process import Packed
 from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.population import Population
+from fedldp.training.tensors import one_thread
 
 _UNGUARDED = 79
 """With which a worker ends that was about to start the run again."""

@@ -18,8 +18,6 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.local_sgd import PIECE, evaluate
-from fedldp.parts.tensors import load_weights
 from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
@@ -35,6 +33,8 @@ from fedldp.protocol.roles import (
     Update,
 )
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
+from fedldp.training.local_sgd import PIECE, evaluate
+from fedldp.training.tensors import load_weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedldp.mechanisms.summing import Summing
-    from fedldp.parts.local_sgd import LocalSgd
+    from fedldp.training.local_sgd import LocalSgd
 
 
 class MeanServerConfig(RunConfig):
@@ -74,7 +74,7 @@ class MeanServerConfig(RunConfig):
         return self.rounds_only_add and self.target is None and self.average == 0
 
     def sgd(self, problem: Problem, device: torch.device, momentum: float = 0.0) -> LocalSgd:
-        from fedldp.parts.local_sgd import LocalSgd
+        from fedldp.training.local_sgd import LocalSgd
 
         model = self.module(problem, Stream(bytes(32), simulated=True))
         epochs, rate = self.local_epochs, self.learning_rate
@@ -88,7 +88,7 @@ class MeanServerConfig(RunConfig):
             return build_model(self.model, self.model_input(problem), problem.num_classes)
 
     def first_weights(self, problem: Problem, draw: Draw) -> Vector:
-        from fedldp.parts.tensors import read_weights
+        from fedldp.training.tensors import read_weights
 
         return read_weights(self.module(problem, draw("weights")))
 

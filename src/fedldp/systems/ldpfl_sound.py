@@ -212,7 +212,7 @@ class RandomisedSgd:
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the clients' weights after this round's examples, float32, shape (n, d)."""
-        from fedldp.parts.batched_sgd import train_alone
+        from fedldp.training.batched_sgd import train_alone
 
         return train_alone(batch, lambda client: self._once(broadcast, client))
 
@@ -253,8 +253,8 @@ class RandomisedSgd:
         """
         import torch
 
-        from fedldp.parts.single_gradients import single_gradients
-        from fedldp.parts.tensors import load_weights
+        from fedldp.training.single_gradients import single_gradients
+        from fedldp.training.tensors import load_weights
 
         load_weights(self.model, layout_of_module(self.model), weights)
         self.model.train()
@@ -283,8 +283,8 @@ class ScoreOnFeatures:
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
         """Return how the broadcast's weights do on this client's part."""
-        from fedldp.parts.local_sgd import evaluate
-        from fedldp.parts.tensors import load_weights
+        from fedldp.training.local_sgd import evaluate
+        from fedldp.training.tensors import load_weights
 
         part = slice(client.index, None, self.config.num_clients)
         kept = client.store.arrays("test", lambda: {"features": self.features(test.features[part])})

@@ -32,12 +32,12 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer
 from fedldp.mechanisms.none import Plain
-from fedldp.parts.noisy_sums import NoisySums, sampling_rate
+from fedldp.training.noisy_sums import NoisySums, sampling_rate
 
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.parts.private_sgd import PrivateSgd
+    from fedldp.training.private_sgd import PrivateSgd
 
 
 @preset(
@@ -91,7 +91,7 @@ class NoisySteps(Local):
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> PrivateSgd:
         """Return the steps."""
-        from fedldp.parts.private_sgd import PrivateSgd
+        from fedldp.training.private_sgd import PrivateSgd
 
         model, rate = algorithm.sgd(device).model, self.settings.learning_rate
         return PrivateSgd(model, self.sums(algorithm.problem), rate, device)

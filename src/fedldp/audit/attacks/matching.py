@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from fedldp.audit.attacks.scenario import Floats
 from fedldp.audit.attacks.scoring import Scoring
-from fedldp.parts.tensors import one_thread
+from fedldp.training.tensors import one_thread
 
 VARIATION = 0.03
 """Weight of the total variation, of pixels over their range."""

@@ -27,7 +27,6 @@ from fedldp.data import Dataset, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.none import Plain
 from fedldp.parts.per_client import of_client
-from fedldp.parts.tensors import one_thread
 from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import ClientSide, ServerSide, State
@@ -45,6 +44,7 @@ from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import check_installed, plan
+from fedldp.training.tensors import one_thread
 
 Floats = NDArray[np.float64]
 

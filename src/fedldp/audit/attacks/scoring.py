@@ -15,10 +15,10 @@ from torch.nn import functional
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.attacks.scenario import AttackScenario, Floats
 from fedldp.core.randomness import Stream
-from fedldp.parts.single_gradients import single_gradients
-from fedldp.parts.tensors import load_weights, one_thread
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.single_gradients import single_gradients
+from fedldp.training.tensors import load_weights, one_thread
 
 MOST_NUMBERS = 50_000_000
 """Of single gradients that are held at once; of larger models there are none."""

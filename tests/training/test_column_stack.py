@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from fedldp.data import Examples
 from fedldp.models import build_model
-from fedldp.parts.column_stack import KEPT, ColumnStack, as_columns, layers_of
-from fedldp.parts.local_sgd import LocalSgd, gradients, read_weights
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.column_stack import KEPT, ColumnStack, as_columns, layers_of
+from fedldp.training.local_sgd import LocalSgd, gradients, read_weights
 
 GREY = (1, 28, 28)
 

@@ -26,10 +26,10 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
-from fedldp.parts.column_stack import is_changed
-from fedldp.parts.tensors import as_tensors, laid_as, writable
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
+from fedldp.training.column_stack import is_changed
+from fedldp.training.tensors import as_tensors, laid_as, writable
 
 GROUP = 64
 """Clients that train at once."""

@@ -16,12 +16,12 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data import Examples
 from fedldp.models import layout_of_module
-from fedldp.parts import batched_sgd
-from fedldp.parts.batched_sgd import train_alone
-from fedldp.parts.column_stack import ColumnStack, as_columns
-from fedldp.parts.tensors import as_tensors, load_weights, read_weights, to_device
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
+from fedldp.training import batched_sgd
+from fedldp.training.batched_sgd import train_alone
+from fedldp.training.column_stack import ColumnStack, as_columns
+from fedldp.training.tensors import as_tensors, load_weights, read_weights, to_device
 
 PIECE = 1000
 """Test examples evaluated at a time; sums over pieces do not depend on who evaluated which."""

@@ -11,12 +11,12 @@ from torch.nn import functional
 
 from fedldp.data import Examples
 from fedldp.models import build_model
-from fedldp.parts.batched_sgd import GROUP
-from fedldp.parts.local_sgd import LocalSgd, batches
-from fedldp.parts.tensors import load_weights, read_weights
 from fedldp.protocol.wire import Broadcast
 from fedldp.recipes import find_recipe
 from fedldp.systems import Problem
+from fedldp.training.batched_sgd import GROUP
+from fedldp.training.local_sgd import LocalSgd, batches
+from fedldp.training.tensors import load_weights, read_weights
 
 CPU = torch.device("cpu")
 SIZES = (14, 9)

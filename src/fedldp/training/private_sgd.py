@@ -19,7 +19,9 @@ from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.core.registry import import_extra
 from fedldp.mechanisms.privunit import check_simulated
 from fedldp.models import layout_of_module
-from fedldp.parts.batched_sgd import (
+from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.wire import Broadcast, Sensitive, Vector
+from fedldp.training.batched_sgd import (
     Gradients,
     Weights,
     copies,
@@ -30,11 +32,9 @@ from fedldp.parts.batched_sgd import (
     train_alone,
     train_together,
 )
-from fedldp.parts.noisy_sums import NoisySums
-from fedldp.parts.single_gradients import single_gradients, single_gradients_of_many
-from fedldp.parts.tensors import as_tensors, load_weights, read_weights
-from fedldp.protocol.roles import Batch, Client, Update
-from fedldp.protocol.wire import Broadcast, Sensitive, Vector
+from fedldp.training.noisy_sums import NoisySums
+from fedldp.training.single_gradients import single_gradients, single_gradients_of_many
+from fedldp.training.tensors import as_tensors, load_weights, read_weights
 
 PIECE = 256
 """Examples differentiated at a time, which bounds the memory."""

@@ -10,10 +10,10 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
-from fedldp.parts.batched_sgd import GROUP, epochs_of, padded
-from fedldp.parts.local_sgd import LocalSgd, batches
-from fedldp.parts.tensors import read_weights
 from fedldp.protocol.wire import Broadcast, Question, pack_question, read_question
+from fedldp.training.batched_sgd import GROUP, epochs_of, padded
+from fedldp.training.local_sgd import LocalSgd, batches
+from fedldp.training.tensors import read_weights
 
 SIZES = (14, 3, 20)
 CPU = torch.device("cpu")

@@ -1,0 +1,1 @@
+"""What clients compute: training by torch, one client or a group at a time."""
