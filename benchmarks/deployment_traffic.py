@@ -43,7 +43,7 @@ from fedldp.deployment.site import Agent
 from fedldp.deployment.sockets import listen
 from fedldp.parts.summed_client import Answer
 from fedldp.protocol.wire import Report, read_answer, read_question
-from fedldp.settings import resolve
+from fedldp.simulation.settings import resolve
 
 WINDOW = 16
 """Bytes: this many of a secret in a row, anywhere, are found."""

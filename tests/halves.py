@@ -42,10 +42,10 @@ from fedldp.protocol.roles import ClientSide
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Question, Report, pack_question, read_answer_to
 from fedldp.recipes import recipes
-from fedldp.settings import from_mapping, to_toml
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.population import Population
+from fedldp.simulation.settings import from_mapping, to_toml
 from fedldp.systems import Problem, RunConfig
 from fedldp.training.tensors import one_thread
 

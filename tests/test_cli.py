@@ -14,7 +14,7 @@ from documents import SHORT, check_run, document, run_folders
 import fedldp
 from fedldp.data.sources import SOURCES
 from fedldp.recipes import recipes
-from fedldp.settings import read_toml, resolve, to_toml
+from fedldp.simulation.settings import read_toml, resolve, to_toml
 from fedldp.systems import systems
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "fedldp"

@@ -18,12 +18,12 @@ from fedldp.cli import run as cli_run
 from fedldp.core.errors import ConfigError, DataMissing, RunError
 from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES
-from fedldp.evaluating import predict
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.progress import RunProgress, duration
 from fedldp.reporting.record import check_replaceable
 from fedldp.reporting.text import run_title
 from fedldp.simulation import engine
+from fedldp.simulation.evaluating import predict
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ import pytest
 import fedldp
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.statement import stated
-from fedldp.settings import read_toml, to_toml
 from fedldp.simulation.plan import plan
-from fedldp.sweeping.one_run import Means, Order, carry_out
+from fedldp.simulation.settings import read_toml, to_toml
+from fedldp.simulation.sweeps.one_run import Means, Order, carry_out
 from fedldp.systems import Problem, systems
 
 CONFIG = """

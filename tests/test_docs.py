@@ -27,7 +27,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import mechanisms
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.recipes import recipes
-from fedldp.settings import resolve
+from fedldp.simulation.settings import resolve
 from fedldp.systems import Problem, RunConfig, systems
 
 ROOT = Path(__file__).parents[1]

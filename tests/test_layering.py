@@ -27,11 +27,7 @@ LAYERS = [
     {"recipes", "client"},
     {"reporting"},
     {"simulation"},
-    {"settings"},
-    {"audit", "reproduction"},
-    {"evaluating", "sweeping"},
-    {"comparing"},
-    {"api"},
+    {"audit", "reproduction", "comparing", "api"},
     {"deployment"},
     {"cli"},
     {"__main__"},
@@ -194,6 +190,10 @@ def loaded_with(modules: set[str]) -> set[str]:
 
 def test_both_halves_and_a_statement_do_without_torch() -> None:
     light = {name for name in NAMES if part(name) in WITHOUT_TORCH}
-    light |= {"fedldp.simulation.plan", "fedldp.simulation.participation", "fedldp.settings"}
+    light |= {
+        "fedldp.simulation.plan",
+        "fedldp.simulation.participation",
+        "fedldp.simulation.settings",
+    }
     assert "torch" not in {name.split(".")[0] for name in loaded_with(light)}
     assert "torch" in loaded_with({"fedldp.simulation.engine"})  # it can be seen

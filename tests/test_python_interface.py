@@ -18,8 +18,8 @@ import fedldp
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.protocol.server_loop import Round
 from fedldp.recipes import find_recipe
-from fedldp.settings import to_toml
 from fedldp.simulation import result as results
+from fedldp.simulation.settings import to_toml
 
 SMALL: dict[str, Any] = {"num_clients": 5, "rounds": 2, "local_epochs": 1}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.data import Dataset
     from fedldp.reporting.statement import Statement
     from fedldp.simulation.engine import Result
-    from fedldp.sweeping import Sweep, sweep
+    from fedldp.simulation.sweeps import Sweep, sweep
 
     __version__: str
 
@@ -46,8 +46,8 @@ _HOMES = {
     "recipe": "fedldp.api",
     "resume": "fedldp.api",
     "run": "fedldp.api",
-    "Sweep": "fedldp.sweeping",
-    "sweep": "fedldp.sweeping",
+    "Sweep": "fedldp.simulation.sweeps",
+    "sweep": "fedldp.simulation.sweeps",
 }
 
 

@@ -16,9 +16,9 @@ from fedldp.data.sources import SOURCES
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, unused
 from fedldp.reporting.statement import Statement
-from fedldp.settings import from_mapping, resolve
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.result import read_result
+from fedldp.simulation.settings import from_mapping, resolve
 from fedldp.systems import RunConfig
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from fedldp.comparing import (
 )
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.data import Dataset, Examples, Shares, load_dataset
-from fedldp.settings import resolve
 from fedldp.simulation import engine
+from fedldp.simulation.settings import resolve
 
 KIND = GuaranteeKind("client-run", "server", 1e-5)
 FIRST: dict[str, Any] = {"rounds": 1, "learning_rate": 0.4, "clip": 1.0}

@@ -29,9 +29,9 @@ from fedldp.protocol.roles import Update
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report, Vector
 from fedldp.recipes import recipes
-from fedldp.settings import from_mapping, read_toml, to_toml
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.simulation.settings import from_mapping, read_toml, to_toml
 from fedldp.systems import RunConfig, systems
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}

@@ -16,7 +16,7 @@ from fedldp.deployment import server
 from fedldp.deployment.agreeing import agree, input_of
 from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.source import open_source
-from fedldp.evaluating import evaluate, predict
+from fedldp.simulation.evaluating import evaluate, predict
 
 AGREED = Columns(
     scaled={"age": (0.0, 100.0)}, categories={"sex": ("f", "m")}, classes=("no", "yes")

@@ -23,8 +23,8 @@ from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_answer, read_question
-from fedldp.settings import resolve
 from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.settings import resolve
 
 Body = bytes | None
 

@@ -26,10 +26,10 @@ from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreeing import agree
 from fedldp.protocol.server_loop import Loop
 from fedldp.protocol.wire import Refusal, read_answer
-from fedldp.settings import resolve
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import resolve
 from fedldp.systems import RunConfig
 from gate import golden
 from gate.golden import FOLDER, as_read, one_core

@@ -19,7 +19,7 @@ from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.html import page
 from fedldp.reporting.runs import FinishedRun, read_run
-from fedldp.settings import resolve
+from fedldp.simulation.settings import resolve
 
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")
 

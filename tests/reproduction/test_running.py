@@ -20,8 +20,8 @@ from fedldp.reproduction.publishing import document, restore, text_of
 from fedldp.reproduction.results import Measured, Store, data_digests, digest
 from fedldp.reproduction.runner import Job, estimate, jobs, run_all
 from fedldp.reproduction.targets import Gain, Target
-from fedldp.settings import resolve
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.settings import resolve
 from fedldp.systems import RunConfig
 
 BASE = find_recipe("fedavg-digits").config.changed(num_clients=4, local_epochs=1)

@@ -15,9 +15,9 @@ from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
-from fedldp.settings import to_toml
 from fedldp.simulation import ray_cluster
 from fedldp.simulation.engine import Result, simulate
+from fedldp.simulation.settings import to_toml
 from fedldp.systems import RunConfig
 
 

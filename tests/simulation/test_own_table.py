@@ -16,10 +16,10 @@ from safetensors.numpy import load_file
 import fedldp
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.core.errors import RunError
-from fedldp.evaluating import evaluate
 from fedldp.protocol.server_loop import Round
 from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_with
 from fedldp.systems import systems
 

@@ -38,7 +38,7 @@ from fedldp.protocol.wire import (
     pack_question,
     read_answer_to,
 )
-from fedldp.settings import from_mapping
+from fedldp.simulation.settings import from_mapping
 from fedldp.systems import Problem
 
 COUNT = 20

@@ -12,8 +12,8 @@ import tomli_w
 
 from fedldp.core.errors import ConfigError
 from fedldp.recipes import recipes
-from fedldp.settings import from_mapping, read_toml, to_toml
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import from_mapping, read_toml, to_toml
 from fedldp.systems import RunConfig
 
 # What can be proven of a system's reports, or of what others see of them.

@@ -365,7 +365,7 @@ def configs_of(name: str) -> list[RunConfig]:
     Raises:
         ConfigError: there is none.
     """
-    from fedldp.settings import named
+    from fedldp.simulation.settings import named
     from fedldp.systems import find_system, systems
 
     if name in systems():

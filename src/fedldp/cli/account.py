@@ -24,8 +24,8 @@ def account(
 
     from fedldp.core.numbers import SMALLEST_DELTA
     from fedldp.reporting import text
-    from fedldp.settings import resolve
     from fedldp.simulation.plan import plan, problem_of
+    from fedldp.simulation.settings import resolve
 
     if delta is not None and delta != 0 and not SMALLEST_DELTA <= delta < 1:
         raise ConfigError(

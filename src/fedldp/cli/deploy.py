@@ -107,7 +107,7 @@ def agree(
 
     from fedldp.deployment.agreeing import agree as agree_on
     from fedldp.deployment.identity import new_file, read_public
-    from fedldp.settings import resolve
+    from fedldp.simulation.settings import resolve
 
     if channel not in ("named", "sum"):
         raise ConfigError(f"channel = {channel}: choose named or sum")
@@ -274,7 +274,7 @@ def demo(
     from fedldp.core.formatting import number
     from fedldp.deployment.demo import ROUNDING, run_demo
     from fedldp.reporting.text import percent, print_statement
-    from fedldp.settings import resolve
+    from fedldp.simulation.settings import resolve
 
     if channel not in ("named", "sum"):
         raise ConfigError(f"channel = {channel}: choose named or sum")

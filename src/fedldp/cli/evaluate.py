@@ -31,7 +31,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Say how good the model of a run is: accuracy, F1, AUC, and each class."""
-    from fedldp.evaluating import evaluate as measure
+    from fedldp.simulation.evaluating import evaluate as measure
 
     found = measure(run_dir, data, data_dir)
     if as_json:

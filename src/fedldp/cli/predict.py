@@ -34,7 +34,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Say the class of each example, by the model of a run."""
-    from fedldp.evaluating import predict as classify
+    from fedldp.simulation.evaluating import predict as classify
 
     rows = classify(run_dir, data, out)
     if as_json:

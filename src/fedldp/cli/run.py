@@ -64,7 +64,7 @@ def run(
     from rich.console import Console
 
     from fedldp.reporting import text
-    from fedldp.settings import to_toml
+    from fedldp.simulation.settings import to_toml
 
     if resume is not None and (
         recipe is not None or set_ or out is not None or (rounds, seed) != (None, None)
@@ -113,7 +113,7 @@ def _configuration(
     recipe: str | None, given: list[str], rounds: int | None, seed: int | None, resume: Path | None
 ) -> tuple[str | None, RunConfig, RunFolder | None]:
     """Return the run's name and configuration, and the folder that it continues in."""
-    from fedldp.settings import from_mapping, resolve
+    from fedldp.simulation.settings import from_mapping, resolve
 
     if resume is not None:
         from fedldp.reporting.record import RunFolder

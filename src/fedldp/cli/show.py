@@ -79,7 +79,7 @@ def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
 
 
 def _of_recipe(name: str) -> dict[str, Any]:
-    from fedldp.settings import epsilon_as_set, resolve
+    from fedldp.simulation.settings import epsilon_as_set, resolve
 
     try:
         config = resolve(name)

@@ -16,8 +16,8 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedldp.sweeping import Sweep
-    from fedldp.sweeping.grid import Design
+    from fedldp.simulation.sweeps import Sweep
+    from fedldp.simulation.sweeps.grid import Design
 
 
 def sweep(
@@ -82,10 +82,10 @@ def sweep(
     from rich.console import Console
 
     from fedldp.reporting.record import check_replaceable, replace_file
-    from fedldp.sweeping.one_run import Means
-    from fedldp.sweeping.progress import SweepProgress
-    from fedldp.sweeping.results import CSV_BEGINS
-    from fedldp.sweeping.sweeps import carry_out_all
+    from fedldp.simulation.sweeps.one_run import Means
+    from fedldp.simulation.sweeps.progress import SweepProgress
+    from fedldp.simulation.sweeps.results import CSV_BEGINS
+    from fedldp.simulation.sweeps.sweeps import carry_out_all
 
     if out is not None and resume is not None:
         raise ConfigError(f"resume = {resume}: the sweep continues there; leave out --out")
@@ -129,10 +129,10 @@ def _design(
     """Return what is to be run: as given, and for the rest as in the folder to continue."""
     from dataclasses import replace
 
-    from fedldp.settings import assignment
-    from fedldp.sweeping.folder import read_design
-    from fedldp.sweeping.grid import Design, read_grid, read_seeds
-    from fedldp.sweeping.sweeps import bases, own_seeds
+    from fedldp.simulation.settings import assignment
+    from fedldp.simulation.sweeps.folder import read_design
+    from fedldp.simulation.sweeps.grid import Design, read_grid, read_seeds
+    from fedldp.simulation.sweeps.sweeps import bases, own_seeds
 
     varied = read_grid(grid)
     if "recipe" in varied:

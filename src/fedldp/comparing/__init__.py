@@ -14,7 +14,7 @@ Two recipes, at epsilon 4 for all that a client sends, with two tries each:
 >>> from pathlib import Path
 >>> from fedldp.comparing import Comparison, Contestant, GuaranteeKind, Results, Task
 >>> from fedldp.data import load_dataset
->>> from fedldp.settings import resolve
+>>> from fedldp.simulation.settings import resolve
 >>> kind = GuaranteeKind("client-run", "server", 1e-5)
 >>> tries = ({"rounds": 1, "clip": 1.0}, {"rounds": 2, "clip": 0.5})
 >>> digits = {"dataset": "digits", "model": "logistic", "local_epochs": 1}
@@ -34,7 +34,7 @@ Two recipes, at epsilon 4 for all that a client sends, with two tries each:
 privunit 2 True
 gaussian 2 True
 
-It may use everything up to ``simulation`` and ``sweeping``. It knows no data set, no list of
+It may use everything up to ``simulation``. It knows no data set, no list of
 systems and no page: those are its user's.
 """
 

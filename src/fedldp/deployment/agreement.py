@@ -33,8 +33,8 @@ from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.wire import Layout
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.settings import from_mapping
 from fedldp.simulation.participation import events_of_round
+from fedldp.simulation.settings import from_mapping
 
 Channel = Literal["named", "sum"]
 """``named``: each report comes with its sender. ``sum``: the server sees a round's sum alone."""

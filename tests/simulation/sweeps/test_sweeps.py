@@ -12,7 +12,7 @@ import pytest
 
 import fedldp
 from fedldp.core.errors import ConfigError, FedldpError, RunError
-from fedldp.sweeping import crew, processes
+from fedldp.simulation.sweeps import crew, processes
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
 

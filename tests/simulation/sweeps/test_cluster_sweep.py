@@ -21,7 +21,7 @@ from fedldp.core.errors import RunError
 from fedldp.data.sources import SOURCES
 from fedldp.simulation import ray_cluster
 from fedldp.simulation.engine import simulate
-from fedldp.sweeping import ray_tasks
+from fedldp.simulation.sweeps import ray_tasks
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
 

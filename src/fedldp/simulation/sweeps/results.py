@@ -18,8 +18,8 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.text import percent
-from fedldp.sweeping.cells import Cell, Stated
-from fedldp.sweeping.chart import draw
+from fedldp.simulation.sweeps.cells import Cell, Stated
+from fedldp.simulation.sweeps.chart import draw
 
 CSV_BEGINS = b"recipe,"
 """With what every table of runs begins, so that no other file is taken for one."""

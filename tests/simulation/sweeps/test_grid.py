@@ -8,8 +8,8 @@ import pytest
 
 import fedldp
 from fedldp.core.errors import ConfigError
-from fedldp.settings import resolve
-from fedldp.sweeping.grid import Design, jobs, read_grid, read_seeds, shown
+from fedldp.simulation.settings import resolve
+from fedldp.simulation.sweeps.grid import Design, jobs, read_grid, read_seeds, shown
 
 
 def design(*recipes: str, grid: dict[str, list[Any]] | None = None, **more: Any) -> Design:

@@ -20,11 +20,11 @@ from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
-from fedldp.sweeping.one_run import Means, Order, carry_out
+from fedldp.simulation.sweeps.one_run import Means, Order, carry_out
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from fedldp.sweeping.processes import serve; serve(int(sys.argv[1]))"
+    "from fedldp.simulation.sweeps.processes import serve; serve(int(sys.argv[1]))"
 )
 _TICK = 0.5
 """Seconds between two looks at how far runs are."""

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import cores
-from fedldp.sweeping.one_run import Means, Order
-from fedldp.sweeping.processes import Processes
+from fedldp.simulation.sweeps.one_run import Means, Order
+from fedldp.simulation.sweeps.processes import Processes
 
 
 class Crew(Protocol):
@@ -53,7 +53,7 @@ def assembled(means: Means, workers: int | None) -> Iterator[Crew]:
         yield Processes(means, min(workers or cores(), cores()))
         return
     from fedldp.simulation.ray_cluster import Cluster  # imports torch
-    from fedldp.sweeping.ray_tasks import RayTasks
+    from fedldp.simulation.sweeps.ray_tasks import RayTasks
 
     with Cluster(means.cluster) as cluster:
         yield RayTasks(cluster, means)

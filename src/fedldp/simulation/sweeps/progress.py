@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedldp.reporting.text import percent
-from fedldp.sweeping.grid import Job
-from fedldp.sweeping.sweeps import Planned, Watcher
+from fedldp.simulation.sweeps.grid import Job
+from fedldp.simulation.sweeps.sweeps import Planned, Watcher
 
 
 class SweepProgress(Watcher):

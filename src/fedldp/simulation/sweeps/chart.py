@@ -9,8 +9,8 @@ from typing import Any
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.registry import import_extra
-from fedldp.sweeping.cells import Cell
-from fedldp.sweeping.grid import in_words
+from fedldp.simulation.sweeps.cells import Cell
+from fedldp.simulation.sweeps.grid import in_words
 
 KINDS = (".svg", ".png", ".pdf")
 BUDGETS = ("epsilon", "target.epsilon")

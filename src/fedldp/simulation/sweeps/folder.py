@@ -19,8 +19,8 @@ from typing import Any
 
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.reporting.record import check_new, replace_file
-from fedldp.settings import from_mapping
-from fedldp.sweeping.grid import Design, shown
+from fedldp.simulation.settings import from_mapping
+from fedldp.simulation.sweeps.grid import Design, shown
 
 VERSION = 1
 NAME = "sweep.json"

@@ -1,6 +1,6 @@
 """Many runs: a grid over settings, seeds and recipes, with one table of what came out."""
 
-from fedldp.sweeping.results import Sweep
-from fedldp.sweeping.sweeps import sweep
+from fedldp.simulation.sweeps.results import Sweep
+from fedldp.simulation.sweeps.sweeps import sweep
 
 __all__ = ["Sweep", "sweep"]

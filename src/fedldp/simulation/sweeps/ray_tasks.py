@@ -35,7 +35,7 @@ from fedldp.simulation.inputs import Inputs, load
 from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.plan import Plan
 from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
-from fedldp.sweeping.one_run import Means, Order, attempt
+from fedldp.simulation.sweeps.one_run import Means, Order, attempt
 from fedldp.systems import RunConfig
 
 SECONDS = 30.0

@@ -16,7 +16,7 @@ from fedldp.data import resolve_data_dir
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
-from fedldp.settings import nested, value_of
+from fedldp.simulation.settings import nested, value_of
 from fedldp.systems import RunConfig
 
 MOST_RUNS = 100_000

@@ -18,7 +18,7 @@ from fedldp.data.sources import SOURCES
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, scores
-from fedldp.settings import from_mapping
+from fedldp.simulation.settings import from_mapping
 from fedldp.systems import Problem, RunConfig
 
 if TYPE_CHECKING:

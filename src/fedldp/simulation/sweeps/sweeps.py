@@ -12,13 +12,13 @@ from typing import Any
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
-from fedldp.settings import named
-from fedldp.sweeping.cells import Cell, Stated
-from fedldp.sweeping.crew import Crew, assembled
-from fedldp.sweeping.folder import check_place, check_plain, held
-from fedldp.sweeping.grid import Design, Job, in_words, jobs
-from fedldp.sweeping.one_run import Means, Order, summary_of
-from fedldp.sweeping.results import Sweep, run_of
+from fedldp.simulation.settings import named
+from fedldp.simulation.sweeps.cells import Cell, Stated
+from fedldp.simulation.sweeps.crew import Crew, assembled
+from fedldp.simulation.sweeps.folder import check_place, check_plain, held
+from fedldp.simulation.sweeps.grid import Design, Job, in_words, jobs
+from fedldp.simulation.sweeps.one_run import Means, Order, summary_of
+from fedldp.simulation.sweeps.results import Sweep, run_of
 from fedldp.systems import RunConfig
 
 

@@ -15,8 +15,8 @@ from folders import cut, metrics
 
 import fedldp
 from fedldp.simulation.engine import simulate
-from fedldp.sweeping import ray_tasks
-from fedldp.sweeping.one_run import Means, Order
+from fedldp.simulation.sweeps import ray_tasks
+from fedldp.simulation.sweeps.one_run import Means, Order
 from fedldp.systems import RunConfig
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}

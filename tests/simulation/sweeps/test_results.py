@@ -13,8 +13,8 @@ import fedldp
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.sweeping.cells import Cell, Stated
-from fedldp.sweeping.results import Sweep
+from fedldp.simulation.sweeps.cells import Cell, Stated
+from fedldp.simulation.sweeps.results import Sweep
 
 
 def line(epsilon: float | None, **more: Any) -> dict[str, Any]:

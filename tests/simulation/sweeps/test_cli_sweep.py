@@ -15,7 +15,7 @@ from folders import assert_same_run
 
 import fedldp
 from fedldp.simulation.engine import simulate
-from fedldp.sweeping import crew
+from fedldp.simulation.sweeps import crew
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "stated_by", "idealised",
