@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -34,6 +35,7 @@ pytest.register_assert_rewrite("documents", "folders")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # while tests are collected: all that is made then stays
     samples.thorough = config.getoption("-m") != "not slow"
 
 
@@ -42,6 +44,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     samples.leave_out(items)
     # The longest file: begun last, it would keep one process at work after all others.
     items.sort(key=lambda item: item.path.name != "test_tutorials.py")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

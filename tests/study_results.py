@@ -32,10 +32,8 @@ def runs() -> dict[Cell, list[Row]]:
 
 @functools.cache
 def current() -> list[Row]:
-    """Return the lines that are of what the study is now."""
-    return [
-        row for row in Results(RESULTS / "2026-11-22-study.jsonl").rows if STUDY.is_current(row)
-    ]
+    """Return the committed lines: ``tests/study`` sees that all are of what the study is now."""
+    return list(Results(RESULTS / "2026-11-22-study.jsonl").rows)
 
 
 def measured(task: str, clients: int, epsilon: float) -> Iterator[str]:

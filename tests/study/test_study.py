@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import samples
 
 from benchmarks.study.contestants import CONTESTANTS, UNPROTECTED, tried
 from benchmarks.study.measuring import STUDY, cells
@@ -201,3 +202,11 @@ def test_the_committed_page_is_made_of_the_committed_results(name: str) -> None:
     rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
     assert updated(page, rows) == page
     assert STUDY.standing(rows)
+
+
+def test_committed_results_are_of_the_study_as_it_is() -> None:
+    """A digest takes a configuration of each line: by default, of an eighth."""
+    rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+    chosen = rows[:: 1 if samples.thorough else 8]
+    assert len(chosen) > 1000
+    assert [row for row in chosen if not STUDY.is_current(row)] == []
