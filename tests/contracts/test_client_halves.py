@@ -84,7 +84,7 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
         yield executor
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @every_config
 def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     config: RunConfig, elsewhere: ProcessPoolExecutor, tmp_path: Path

@@ -166,6 +166,7 @@ def result_of(config: RunConfig, results: dict[str, Any], folder: Path) -> Any:
     return results[key]
 
 
+@pytest.mark.sampled(5)
 @every_digits_recipe
 def test_it_runs_and_its_ledgers_agree_with_its_statement(
     config: RunConfig, results: dict[str, Any], tmp_path: Path

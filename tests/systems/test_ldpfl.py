@@ -282,6 +282,7 @@ def test_test_bits_are_randomised_where_that_is_asked_for(client: Callable[..., 
 # Whole runs
 
 
+@pytest.mark.slow
 def test_it_learns_from_randomised_bits() -> None:
     settings = config(
         num_clients=2, rounds=4, local_epochs=5, encoder_channels=[8, 16], encoder_epochs=8
@@ -289,6 +290,7 @@ def test_it_learns_from_randomised_bits() -> None:
     assert simulate(settings).accuracy > 0.6
 
 
+@pytest.mark.slow
 def test_theorem_1_leaves_nothing_to_learn() -> None:
     # p - q = alpha/(1 + alpha)^2 (1 - e^-x): so small that the bits do not depend on the images.
     settings = config(num_clients=2, rounds=8, local_epochs=5, randomisation="theorem_1")

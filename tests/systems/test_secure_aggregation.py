@@ -285,6 +285,7 @@ def test_weights_beyond_the_clip_are_clipped(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.after.weights, clipped, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_runs_on_the_embedded_data_to_a_good_model() -> None:
     result = fedldp.run(fedldp.recipe("secure-aggregation-digits", rounds=3))
     assert result.accuracy > 0.85
