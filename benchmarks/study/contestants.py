@@ -13,6 +13,8 @@ from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
 from fedldp.algorithms.presets.dp_sgd import dp_sgd
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.algorithms.presets.ldp_fl import ldp_fl
+from fedldp.algorithms.presets.ldpfl import ldpfl
+from fedldp.algorithms.presets.ldpfl_sound import ldpfl_sound
 from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.algorithms.presets.personalized import personalized
 from fedldp.algorithms.presets.personalized_sound import personalized_sound
@@ -22,8 +24,6 @@ from fedldp.algorithms.presets.privunit_fl import privunit_fl
 from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.comparing import Contestant, GuaranteeKind, Try
 from fedldp.systems import RunConfig
-from fedldp.systems.ldpfl import LdpflConfig
-from fedldp.systems.ldpfl_sound import LdpflSoundConfig
 
 Settings = dict[str, Any]
 
@@ -136,7 +136,7 @@ def _personalized_sound(report: Literal["gaussian", "sign"]) -> Any:
 
 def _sound_ldpfl(shared: Settings, reach: float) -> RunConfig:
     own = {**shared, "model": "logistic", "batch_size": 1_000_000}
-    return LdpflSoundConfig(**own, epsilon=1.0)
+    return ldpfl_sound(**own, epsilon=1.0)
 
 
 CONTESTANTS = (
@@ -238,7 +238,7 @@ UNPROTECTED = (
     _system(
         "ldpfl",
         "server",
-        lambda shared, reach: LdpflConfig(**shared, epsilon=1.0, encoder_padding=True),
+        lambda shared, reach: ldpfl(**shared, epsilon=1.0, encoder_padding=True),
         role="stated",
     ),
     _system(

@@ -26,6 +26,7 @@ from fedldp.core.errors import FedldpError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.parts import randomised_sgd
 from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
@@ -44,7 +45,7 @@ from fedldp.protocol.wire import (
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.systems import Problem, RunConfig, ldpfl_sound
+from fedldp.systems import Problem, RunConfig
 from fedldp.training.tensors import one_thread
 
 PURE = Budget("pure", 1e9)
@@ -180,14 +181,14 @@ def examples_like_digits(count: int) -> Examples:
 def used(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """Return how often each example was randomised so far."""
     found: Counter[int] = Counter()
-    original = ldpfl_sound.indices_of_round
+    original = randomised_sgd.indices_of_round
 
     def indices(order: NDArray[np.int64], round: int, rounds: int) -> NDArray[np.int64]:
         chosen = original(order, round, rounds)
         found.update(chosen.tolist())
         return chosen
 
-    monkeypatch.setattr(ldpfl_sound, "indices_of_round", indices)
+    monkeypatch.setattr(randomised_sgd, "indices_of_round", indices)
     return found
 
 

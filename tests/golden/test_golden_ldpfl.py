@@ -16,10 +16,10 @@ import torch
 from clients import Halves, client_of, sender_of
 
 import fedldp
+from fedldp.algorithms.codes import OnBits
 from fedldp.data import Examples
 from fedldp.protocol.wire import Broadcast
 from fedldp.systems import Problem
-from fedldp.systems.ldpfl import LdpflConfig
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 EXAMPLES = Examples(np.zeros((40, 1, 8, 8), np.float32), np.arange(40) % 10)
@@ -72,8 +72,9 @@ def test_the_kept_bits_of_given_features(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = fedldp.recipe(name, **changes)
-    assert isinstance(config, LdpflConfig)
-    codes = config.codes(PROBLEM, torch.device("cpu"))
+    local = config.composition.local
+    assert isinstance(local, OnBits)
+    codes = local.codes(PROBLEM, torch.device("cpu"))
     monkeypatch.setattr(type(codes), "_encoder", lambda *_: GivenFeatures())
     broadcast = Broadcast(round=1, weights=np.zeros(1, np.float32))
     own = client_of(EXAMPLES, folder=tmp_path, seed=config.seed)

@@ -20,6 +20,10 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
 from fedldp.accounting.prices import cost
+from fedldp.algorithms.bits import Bits
+from fedldp.algorithms.codes import OnBits
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.presets.ldpfl import ldpfl as ldpfl_preset
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import load_dataset, partition
@@ -33,12 +37,23 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
 from fedldp.systems import Problem
-from fedldp.systems.ldpfl import LdpflConfig
 
 
-def ldpfl(**changes: Any) -> LdpflConfig:
+def bits_of(settings: RunConfig) -> Bits:
+    found = settings.composition.features
+    assert isinstance(found, Bits)
+    return found
+
+
+def local_of(settings: RunConfig) -> OnBits:
+    found = settings.composition.local
+    assert isinstance(found, OnBits)
+    return found
+
+
+def ldpfl(**changes: Any) -> RunConfig:
     small = {"encoder_channels": [3], "encoder_epochs": 1, "label_epsilon": 1.0}
-    return LdpflConfig(**{**SMALL, **small, **changes})
+    return ldpfl_preset(**{**SMALL, **small, **changes})
 
 
 @pytest.mark.parametrize("encoder", ["own", "public"])
@@ -66,7 +81,7 @@ def test_bits_are_drawn_once_whatever_encoder_a_later_broadcast_carries(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public")
-    codes, first = config.codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
     drawn: list[int] = []
     bits = RandomisedBits.randomise
 
@@ -76,7 +91,7 @@ def test_bits_are_drawn_once_whatever_encoder_a_later_broadcast_carries(
 
     monkeypatch.setattr(RandomisedBits, "randomise", randomise)
     kept = codes.for_training(first, client_of(images(20), folder=tmp_path))
-    net = build(config.architecture(PROBLEM), Stream(bytes(32), simulated=True))
+    net = build(bits_of(config).architecture(PROBLEM), Stream(bytes(32), simulated=True))
     other = Broadcast(round=2, weights=first.weights, public=to_public(net))
     again = codes.for_training(other, client_of(images(20), round=2, folder=tmp_path))
     assert np.array_equal(kept["bits"], again["bits"])
@@ -89,8 +104,8 @@ def test_what_is_drawn_anew_after_a_loss_is_the_same_or_independent(
     what: str, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public", epsilon=1e-6, label_epsilon=1e-3, randomisation="symmetric")
-    codes, first = config.codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
-    net = build(config.architecture(PROBLEM), Stream(bytes(32), simulated=True))
+    codes, first = local_of(config).codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    net = build(bits_of(config).architecture(PROBLEM), Stream(bytes(32), simulated=True))
     other = Broadcast(round=1, weights=first.weights, public=to_public(net))
     keys = SecretKeys(bytes(32), "run")
 
@@ -104,7 +119,7 @@ def test_what_is_drawn_anew_after_a_loss_is_the_same_or_independent(
     other_epsilon = config.changed(epsilon=2e-6, label_epsilon=2e-3)
     others = [
         drawn(first, "three", seed=1),
-        drawn(first, "four", codes=other_epsilon.codes(PROBLEM, torch.device("cpu"))),
+        drawn(first, "four", codes=local_of(other_epsilon).codes(PROBLEM, torch.device("cpu"))),
     ]
     if what == "bits":
         others.append(drawn(other, "five"))
@@ -121,7 +136,7 @@ def test_a_bit_that_comes_out_otherwise_on_another_machine_is_drawn_with_all_oth
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = ldpfl(encoder="public", epsilon=1e-6, randomisation="symmetric")
-    codes, told = config.codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
+    codes, told = local_of(config).codes(PROBLEM, torch.device("cpu")), halves(config).broadcast
     keys, features = SecretKeys(bytes(32), "run"), FeatureNet.features
 
     def drawn(life: str, change: float) -> NDArray[np.uint8]:
@@ -161,7 +176,7 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
         parts = partition(np.zeros(60, np.int64), num_clients, "iid", np.random.default_rng(seed))
         for part in parts:
             trained = num_trained(len(part), config.test_share)
-            assert charged >= trained * (config.num_bits(PROBLEM) + 1)
+            assert charged >= trained * (bits_of(config).num_bits(PROBLEM) + 1)
 
 
 def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_many() -> None:
@@ -175,7 +190,7 @@ def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_man
     trained = num_trained(20, config.test_share)
     assert trained < 20
     assert sum(count for _, count in event.client.drawn.groups) == trained * (
-        config.num_bits(problem) + 1
+        bits_of(config).num_bits(problem) + 1
     )
     price = cost(event.record, "pure") * trained
     privacy = plan(config, problem).privacy
@@ -202,19 +217,19 @@ def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one
     problem = Problem((1, 28, 28), 10, 600)
     common = {"evaluation": "common", "label_epsilon": 2.0}
     settings = {**SMALL, "dataset": "mnist", "num_examples": 600, **common}
-    event = LdpflConfig(**settings, encoder="public").client_encoder(problem, 0).event()
+    event = ldpfl_preset(**settings, encoder="public").client_encoder(problem, 0).event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.record, DrawnOnce)
     assert isinstance(event.record.drawn, PureCoordinates)
     cost = math.fsum(epsilon * count for epsilon, count in event.record.drawn.groups)
     assert cost == pytest.approx(34884.836349495786 + 2, rel=1e-12)
     # Its bits pass through what the others' examples made, and so do the scores.
-    own = LdpflConfig(**settings, encoder="own").client_encoder(problem, 0).event()
+    own = ldpfl_preset(**settings, encoder="own").client_encoder(problem, 0).event()
     assert isinstance(own, PerRecord)
     assert isinstance(own.record, InClear)
     assert own.record == own.client
     assert own.record.what == "scores through an encoder trained on own examples"
-    in_clear = LdpflConfig(**{**settings, "label_epsilon": None}, encoder="public")
+    in_clear = ldpfl_preset(**{**settings, "label_epsilon": None}, encoder="public")
     line = in_clear.client_encoder(problem, 0).event()
     assert isinstance(line, PerRecord)
     assert isinstance(line.record, InClear)

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureReport, Several
 from fedldp.accounting.guarantees import IDEALISED, ONCE
 from fedldp.accounting.prices import cost
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.presets.ldpfl_sound import ldpfl_sound
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
@@ -28,12 +30,11 @@ from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
-from fedldp.systems.ldpfl_sound import LdpflSoundConfig
 
 
-def sound(**changes: Any) -> LdpflSoundConfig:
+def sound(**changes: Any) -> Settings:
     settings = {**SMALL, "model": "linear", "epsilon": 8.0, **changes}
-    return LdpflSoundConfig(**settings)
+    return ldpfl_sound(**settings)
 
 
 class Watched:
@@ -50,7 +51,7 @@ class Watched:
         monkeypatch.setattr(PrivUnit, "encode", encode)
 
 
-def all_rounds(config: LdpflSoundConfig, examples: Examples, folder: Path) -> list[bytes]:
+def all_rounds(config: Settings, examples: Examples, folder: Path) -> list[bytes]:
     both = halves(config)
     first, payloads = both.broadcast, []
     for round in range(1, config.rounds + 1):

@@ -15,6 +15,10 @@ from clients import Halves, client_of, trained
 from torch.nn import functional
 
 from fedldp.accounting.numerics.bits import bits_epsilon
+from fedldp.algorithms.bits import Bits
+from fedldp.algorithms.codes import OnBits
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.presets.ldpfl import ldpfl
 from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
@@ -26,7 +30,6 @@ from fedldp.protocol.wire import Reports
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.systems.ldpfl import LdpflConfig
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -34,21 +37,33 @@ CPU = torch.device("cpu")
 OWN = Examples(DIGITS.train.features[:200], DIGITS.train.labels[:200])
 
 
-def config(**changes: Any) -> LdpflConfig:
+def bits_of(settings: RunConfig) -> Bits:
+    found = settings.composition.features
+    assert isinstance(found, Bits)
+    return found
+
+
+def local_of(settings: RunConfig) -> OnBits:
+    found = settings.composition.local
+    assert isinstance(found, OnBits)
+    return found
+
+
+def config(**changes: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "dataset": "digits", "model": "mlp_64", "num_clients": 4, "rounds": 3, "batch_size": 32,
         "learning_rate": 0.05, "encoder_channels": [4, 6], "encoder_padding": True,
         "encoder_epochs": 1,
     }  # fmt: skip
-    return LdpflConfig(**{**settings, **changes})
+    return ldpfl(**{**settings, **changes})
 
 
-def built(settings: LdpflConfig) -> tuple[Halves, Codes]:
-    return Halves(settings, PROBLEM), settings.codes(PROBLEM, CPU)
+def built(settings: RunConfig) -> tuple[Halves, Codes]:
+    return Halves(settings, PROBLEM), local_of(settings).codes(PROBLEM, CPU)
 
 
-def unpacked(settings: LdpflConfig, packed: np.ndarray) -> np.ndarray:
-    return np.unpackbits(packed, axis=1, count=settings.num_bits(PROBLEM))
+def unpacked(settings: RunConfig, packed: np.ndarray) -> np.ndarray:
+    return np.unpackbits(packed, axis=1, count=bits_of(settings).num_bits(PROBLEM))
 
 
 @pytest.fixture
@@ -71,8 +86,8 @@ def test_bits_are_the_codes_of_the_encoders_features_where_nothing_flips(
     both, codes = built(settings)
     broadcast = both.broadcast
     kept = codes.for_training(broadcast, client())
-    net = from_public(broadcast, settings.architecture(PROBLEM))
-    expected = settings.code.encode(net.features(OWN.features, CPU))
+    net = from_public(broadcast, bits_of(settings).architecture(PROBLEM))
+    expected = bits_of(settings).code.encode(net.features(OWN.features, CPU))
     found = unpacked(settings, kept["bits"])
     assert found.shape == (180, 240)
     places = {row.tobytes(): place for place, row in enumerate(expected)}
@@ -210,7 +225,7 @@ def test_a_report_holds_the_global_networks_weights_and_nothing_else(
 # The tests
 
 
-def scores(settings: LdpflConfig, client: Callable[..., Client]) -> list[Any]:
+def scores(settings: RunConfig, client: Callable[..., Client]) -> list[Any]:
     both, _ = built(settings)
     broadcast = both.broadcast
     tester = settings.tester(PROBLEM, CPU)
@@ -271,9 +286,9 @@ def test_test_bits_are_randomised_where_that_is_asked_for(client: Callable[..., 
     noisy, quiet = config(encoder="public"), config(encoder="public", randomise_tests=False)
     broadcast = built(noisy)[0].broadcast
     one, same = client(0), replace(client(0), store=client(1).store)
-    net = from_public(broadcast, noisy.architecture(PROBLEM))
+    net = from_public(broadcast, bits_of(noisy).architecture(PROBLEM))
     kept = built(quiet)[1].for_test(broadcast, one, DIGITS.test)
-    codes = {row.tobytes() for row in quiet.code.encode(net.features(OWN.features, CPU))}
+    codes = {row.tobytes() for row in bits_of(quiet).code.encode(net.features(OWN.features, CPU))}
     assert {row.tobytes() for row in unpacked(quiet, kept["bits"])} <= codes
     randomised = unpacked(noisy, built(noisy)[1].for_test(broadcast, same, DIGITS.test)["bits"])
     assert not {row.tobytes() for row in randomised} & codes
@@ -369,7 +384,7 @@ PAPER: dict[str, Any] = {
 COMMON: dict[str, Any] = {**PAPER, "evaluation": "common"}
 
 
-def lines(settings: LdpflConfig, problem: Problem = MNIST) -> dict[str, dict[str, Any]]:
+def lines(settings: RunConfig, problem: Problem = MNIST) -> dict[str, dict[str, Any]]:
     found = plan(settings, problem).privacy["guarantees"]
     return {line["unit"]: line for line in found if line["kind"] != "approximate"}
 
@@ -377,7 +392,7 @@ def lines(settings: LdpflConfig, problem: Problem = MNIST) -> dict[str, dict[str
 def test_the_papers_features_cost_a_record_what_they_really_cost() -> None:
     # privacy: Theorem 2 at alpha 10, eps 0.5, 10,240 bits; here with a public encoder.
     settings = config(**COMMON, encoder="public", label_epsilon=1.0)
-    assert settings.num_bits(MNIST) == 10_240
+    assert bits_of(settings).num_bits(MNIST) == 10_240
     record = lines(settings)["record"]
     assert record["epsilon"] == pytest.approx(34884.836349495786 + 1.0, rel=1e-12)
     assert record["epsilon"] >= 34884.836349495786 + 1.0 - 1e-9
@@ -482,11 +497,11 @@ def test_rounds_cost_nothing_more() -> None:
 
 def test_the_events_probabilities_are_those_of_the_mechanism_that_runs() -> None:
     settings = config(alpha=3.0, epsilon=2.0)
-    bits = settings.num_bits(PROBLEM)
-    laws = settings.mechanism.laws(bits)
+    bits = bits_of(settings).num_bits(PROBLEM)
+    laws = local_of(settings).mechanism.laws(bits)
     ones = [laws[i % 2].if_one / 2**64 for i in range(bits)]
     zeros = [laws[i % 2].if_zero / 2**64 for i in range(bits)]
-    whole = math.fsum(e * n for e, n in settings.mechanism.event(bits).groups)
+    whole = math.fsum(e * n for e, n in local_of(settings).mechanism.event(bits).groups)
     assert whole == pytest.approx(bits_epsilon(ones, zeros), rel=1e-9)
 
 
@@ -507,7 +522,7 @@ def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:
         event = settings.client_encoder(problem, 0).event()
         sizes = [len(part) for part in np.array_split(np.arange(total), clients)]
         groups = dict(event.client.drawn.groups)  # type: ignore[attr-defined]
-        label = settings.label_mechanism(10)
+        label = local_of(settings).labels(problem)
         assert label is not None
         ((epsilon, _),) = label.event(1).groups
         assert groups[epsilon] == max(num_trained(size, settings.test_share) for size in sizes)

@@ -15,6 +15,9 @@ from clients import Halves, client_of
 from clients import trained as trained_by
 from torch.nn import functional
 
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.presets.ldpfl_sound import ldpfl_sound
+from fedldp.algorithms.randomised_gradients import RandomisedGradients
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
 from fedldp.mechanisms import mechanisms
@@ -23,7 +26,6 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.systems import Problem
-from fedldp.systems.ldpfl_sound import LdpflSoundConfig
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -33,14 +35,14 @@ ALMOST_NONE = 1e4
 """A budget at which PrivUnit hardly randomises: it sends the gradient, but for 1 %."""
 
 
-def config(**changes: Any) -> LdpflSoundConfig:
+def config(**changes: Any) -> Settings:
     settings: dict[str, Any] = {
         "dataset": "digits", "num_clients": 4, "rounds": 3, "learning_rate": 2.0, "epsilon": 1.0,
     }  # fmt: skip
-    return LdpflSoundConfig(**{**settings, **changes})
+    return ldpfl_sound(**{**settings, **changes})
 
 
-def built(settings: LdpflSoundConfig) -> Halves:
+def built(settings: Settings) -> Halves:
     return Halves(settings, PROBLEM)
 
 
@@ -54,14 +56,20 @@ def client(tmp_path: Path) -> Callable[..., Client]:
     return make
 
 
-def broadcast(settings: LdpflSoundConfig, round: int = 1) -> Broadcast:
+def broadcast(settings: Settings, round: int = 1) -> Broadcast:
     weights = np.random.default_rng(1).normal(size=1280).astype(np.float32)
     assert built(settings).layout.size == 1280
     return Broadcast(round=round, weights=weights)
 
 
-def trained(settings: LdpflSoundConfig, own: Client, *, round: int = 1) -> np.ndarray:
+def trained(settings: Settings, own: Client, *, round: int = 1) -> np.ndarray:
     return trained_by(built(settings).step, broadcast(settings, round), own)
+
+
+def features_of(settings: Settings, examples: Examples) -> np.ndarray:
+    found = settings.public_inputs(PROBLEM, broadcast(settings), examples.features)
+    assert found is not None
+    return found
 
 
 def moved(place: int) -> Examples:
@@ -90,10 +98,12 @@ def test_an_example_matters_in_one_round_alone(client: Callable[..., Client]) ->
 
 @pytest.mark.parametrize("batch_size", [1, 4, 1000])
 def test_every_example_is_randomised_once_in_the_run(
-    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, batch_size: int
+    client: Callable[..., Client], batch_size: int
 ) -> None:
     settings = config(batch_size=batch_size)
-    mechanism, start = settings.randomiser(1280), broadcast(settings)
+    local, start = settings.composition.local, broadcast(settings)
+    assert isinstance(local, RandomisedGradients)
+    mechanism = local.mechanism(1280)
     seen: list[np.ndarray] = []
 
     class Watching:
@@ -104,14 +114,12 @@ def test_every_example_is_randomised_once_in_the_run(
         def aggregate(self, size: int) -> Any:
             return mechanism.aggregate(size)
 
-    step = built(settings).step
-    with monkeypatch.context() as patch:
-        patch.setattr(LdpflSoundConfig, "randomiser", lambda *_: Watching())
-        for round in (1, 2, 3):
-            trained_by(step, replace(start, round=round), client(round=round))
+    step = replace(built(settings).step, mechanism=Watching())
+    for round in (1, 2, 3):
+        trained_by(step, replace(start, round=round), client(round=round))
     assert len(seen) == len(OWN)
     # A gradient is (p - label) x features, so its features say whose it is.
-    rows = settings.features(PROBLEM)(OWN.features)
+    rows = features_of(settings, OWN)
     owners = []
     for values in seen:
         gradient = values.reshape(10, 128)
@@ -142,7 +150,7 @@ def test_what_is_kept_of_a_round_goes_with_the_next(tmp_path: Path) -> None:
 def test_without_noise_it_is_clipped_gradient_descent(client: Callable[..., Client]) -> None:
     settings = config(epsilon=ALMOST_NONE, clip=0.5, rounds=1, batch_size=10)
     found = trained(settings, client())
-    features = torch.from_numpy(settings.features(PROBLEM)(OWN.features))
+    features = torch.from_numpy(features_of(settings, OWN))
     order = client().kept("portions").generator().permutation(len(OWN))
     weights = torch.from_numpy(broadcast(settings).weights.reshape(10, 128).copy())
     for places in torch.from_numpy(order).split(10):
@@ -197,7 +205,7 @@ def test_the_test_set_is_shared_out_among_the_clients(tmp_path: Path) -> None:
         for i in range(4)
     ]
     assert sum(score.total for score in found) == len(DIGITS.test)
-    features = settings.features(PROBLEM)(DIGITS.test.features)
+    features = features_of(settings, DIGITS.test)
     logits = features @ broadcast(settings).weights.reshape(10, 128).T
     assert sum(score.right for score in found) == (logits.argmax(1) == DIGITS.test.labels).sum()
 
@@ -210,7 +218,7 @@ def test_it_learns_at_a_budget_that_holds() -> None:
 # The statement
 
 
-def lines(settings: LdpflSoundConfig, problem: Problem = FMNIST) -> dict[str, dict[str, Any]]:
+def lines(settings: Settings, problem: Problem = FMNIST) -> dict[str, dict[str, Any]]:
     found = plan(settings, problem).privacy["guarantees"]
     return {line["unit"]: line for line in found if line["kind"] != "approximate"}
 
@@ -268,7 +276,7 @@ def test_the_mechanisms_that_it_takes_are_those_that_it_names() -> None:
             return False
         return True
 
-    description = LdpflSoundConfig.model_fields["mechanism"].description or ""
+    description = ldpfl_sound.model_fields["mechanism"].description or ""
     named = set(description.split(": ")[1].replace(" or ", ", ").split(", "))
     assert named == {mechanism for mechanism in mechanisms() if taken(mechanism)}
     with pytest.raises(ConfigError) as refused:

@@ -73,6 +73,15 @@ class EstimateOf(Protocol):
     def __call__(self, release: Release) -> Estimate: ...
 
 
+FirstArrays = Callable[[Draw], Arrays]
+"""Gives what the server keeps, before the first round, from its randomness."""
+
+
+def no_arrays(release: Release, problem: Problem) -> FirstArrays:
+    """Return that the server keeps nothing else."""
+    return lambda draw: {}
+
+
 Finish = Callable[[Values, State], Values]
 """The last operation on the next weights; see ``ServerUpdate``."""
 
@@ -251,7 +260,7 @@ class Composition:
     participation: Participation = field(default_factory=All)
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
     downlink: Callable[[int], Event] | None = None
-    arrays: Callable[[Release, Problem, Draw], Arrays] | None = None
+    arrays: Callable[[Release, Problem], FirstArrays] = no_arrays
     publish: Callable[[State], Broadcast] | None = None
     finish: Callable[[Release], Finish] | None = None
     claim: Claim | Callable[[], Claim] | None = None
@@ -400,9 +409,10 @@ class Algorithm:
             ranges = release.bound.announce(state.weights)
             return Broadcast(round=state.round, weights=state.weights, ranges=ranges)
 
+        arrays = parts.arrays(release, self.problem)
+
         def first(draw: Draw) -> State:
-            arrays = {} if parts.arrays is None else parts.arrays(release, self.problem, draw)
-            return State(weights=read_weights(self.module(draw("weights"))), arrays=arrays)
+            return State(weights=read_weights(self.module(draw("weights"))), arrays=arrays(draw))
 
         found = update.side(
             first,

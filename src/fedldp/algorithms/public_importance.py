@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedldp.algorithms.composition import Algorithm, Local, WeightedMean
+from fedldp.algorithms.composition import Algorithm, FirstArrays, Local, WeightedMean
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
@@ -40,11 +38,11 @@ class DenseFirst(Local):
         return training
 
 
-def unknown(release: Release, problem: Problem, draw: Draw) -> Mapping[str, NDArray[np.float64]]:
+def unknown(release: Release, problem: Problem) -> FirstArrays:
     """Return what the server knows of features before the first round."""
     assert isinstance(release, UnevenRelease)
     nothing = np.zeros(release.noisier.first_layer.num_features)
-    return {"importance": nothing, "precision": nothing}
+    return lambda draw: {"importance": nothing, "precision": nothing}
 
 
 def publish_importance(state: State) -> Broadcast:

@@ -1,0 +1,65 @@
+"""Features as bits: what an encoder makes of an image, in fixed point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.algorithms.features import Features
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.problem import Problem
+from fedldp.parts.architecture import Architecture
+from fedldp.parts.fixed_point import FixedPoint
+from fedldp.parts.images import check_images
+from fedldp.parts.public_encoder import from_public
+from fedldp.protocol.wire import Broadcast
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bits(Features):
+    """An encoder's features of an image, as bits.
+
+    Attributes:
+        settings: of the preset.
+        code: how a feature becomes bits.
+    """
+
+    settings: Settings
+    code: FixedPoint
+
+    def architecture(self, problem: Problem) -> Architecture:
+        """Return the encoders' network.
+
+        Raises:
+            ConfigError: the examples are no images that fit it.
+        """
+        settings = self.settings
+        check_images(problem.input_shape, settings.dataset)
+        return Architecture(
+            problem.input_shape,
+            problem.num_classes,
+            tuple(settings.encoder_channels),
+            settings.encoder_padding,
+            settings.encoder_layers,
+        )
+
+    def num_bits(self, problem: Problem) -> int:
+        """Return the length of one example's vector of bits, r_f l."""
+        return self.architecture(problem).num_features * self.code.length
+
+    def shape(self, problem: Problem) -> tuple[int, ...]:
+        """Return the shape of one example's vector of bits."""
+        return (self.num_bits(problem),)
+
+    def __call__(
+        self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
+    ) -> NDArray[np.float32] | None:
+        """Return the bits by the broadcast's public encoder; None where clients have their own."""
+        import torch
+
+        if self.settings.encoder == "own":
+            return None
+        net = from_public(broadcast, self.architecture(problem))
+        return self.code.encode(net.features(examples, torch.device("cpu"))).astype(np.float32)

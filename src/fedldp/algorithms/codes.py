@@ -1,0 +1,157 @@
+"""Training on bits: features of every example, randomised once and kept on the client's disk."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
+from fedldp.algorithms.bits import Bits
+from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.mechanisms.randomised_bits import RandomisedBits
+from fedldp.parts.codes import Codes, num_trained
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.bit_training import ScoreOnBits, TrainOnBits
+
+_SCORES: dict[tuple[str, str], list[str]] = {
+    ("common", "public"): [],
+    ("common", "own"): ["scores through an encoder trained on own examples"],
+    ("clients", "public"): ["scores on own test examples"],
+    ("clients", "own"): ["scores on own test examples, through an encoder trained on the others"],
+}
+"""What scores tell of private examples, by ``evaluation`` and ``encoder``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnBits(Local):
+    """SGD or Adam on randomised bits and labels, drawn once.
+
+    Attributes:
+        settings: of the preset.
+        bits: of an example.
+        mechanism: what randomises the bits of one example.
+    """
+
+    settings: Settings
+    bits: Bits
+    mechanism: RandomisedBits
+
+    def labels(self, problem: Problem) -> KRR | None:
+        """Return what randomises labels, if anything does."""
+        epsilon = self.settings.label_epsilon
+        return None if epsilon is None else KRR(epsilon, problem.num_classes)
+
+    def codes(self, problem: Problem, device: torch.device) -> Codes:
+        """Return how a client makes bits of its examples."""
+        settings = self.settings
+        return Codes(
+            architecture=self.bits.architecture(problem),
+            code=self.bits.code,
+            mechanism=self.mechanism,
+            labels=self.labels(problem),
+            epochs=settings.encoder_epochs if settings.encoder == "own" else None,
+            test_share=settings.test_share,
+            num_clients=settings.num_clients if settings.evaluation == "common" else None,
+            randomise_tests=settings.randomise_tests,
+            device=device,
+        )
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> TrainOnBits:
+        """Return the training on bits."""
+        from fedldp.parts.bit_training import TrainOnBits
+
+        settings = self.settings
+        return TrainOnBits(
+            codes=self.codes(algorithm.problem, device),
+            model=algorithm.sgd(device).model,
+            local_epochs=settings.local_epochs,
+            batch_size=settings.batch_size,
+            optimizer=settings.optimizer,
+            learning_rate=settings.learning_rate,
+            device=device,
+        )
+
+    def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnBits:
+        """Return the test on bits."""
+        from fedldp.parts.bit_training import ScoreOnBits
+
+        return ScoreOnBits(
+            self.codes(algorithm.problem, device), algorithm.sgd(device).model, device
+        )
+
+    def event(self, algorithm: Algorithm, size: int) -> PerRecord:
+        """Return what all reports of a client follow from: its examples' bits and labels.
+
+        They are drawn once. Where the encoder is public, one record changes its own alone. Scores
+        are a release too, where they are of a client's own test examples, or pass through an
+        encoder that its training examples made: then nothing randomises what they show.
+
+        Raises:
+            ConfigError: no client can keep an example for its test.
+        """
+        settings, problem = self.settings, algorithm.problem
+        examples = problem.num_examples
+        if examples <= settings.num_clients and settings.evaluation == "clients":
+            raise ConfigError(
+                f"num_clients = {settings.num_clients}: with {examples} examples no client "
+                "can keep one for its test; give fewer, or set evaluation = common"
+            )
+        bits = self.mechanism.event(self.bits.num_bits(problem))
+        labels = self.labels(problem)
+        alone = math.ceil(1000 * math.fsum(e * n for e, n in bits.groups)) / 1000
+        clear = _SCORES[settings.evaluation, settings.encoder]
+        if labels is None:
+            what = (
+                f"labels (one example's bits alone, of a public encoder: pure epsilon {alone:,.3f})"
+            )
+            clear = [what, *clear]
+        if labels is None or clear:
+            event = InClear(what=" and ".join(clear))
+            return PerRecord(record=event, client=event)
+        label = labels.event(1)
+        most = self.most_examples(algorithm)
+        if most is None:
+            client: DrawnOnce | InClear = InClear(what="number of examples")
+        else:
+            client = _drawn(num_trained(most, settings.test_share), bits, label)
+        return PerRecord(record=_drawn(1, bits, label), client=client)
+
+    def most_examples(self, algorithm: Algorithm) -> int | None:
+        """Return an equal share, where that is public, and nothing of a client goes in clear."""
+        settings = self.settings
+        if settings.label_epsilon is None or _SCORES[settings.evaluation, settings.encoder]:
+            return None
+        return algorithm.config.equal_share(algorithm.problem, settings.num_clients)
+
+    def work_before_training(self, algorithm: Algorithm) -> int:
+        """Return what training the clients' own encoders takes."""
+        settings, problem = self.settings, algorithm.problem
+        if settings.encoder == "public":
+            return 0
+        trained = num_trained(problem.num_examples, settings.test_share)
+        visits: int = settings.encoder_epochs * trained
+        return visits * self.bits.architecture(problem).multiplications
+
+    @property
+    def data_may_refuse(self) -> bool:
+        """Whether the data may refuse a run: the public data set may not be there."""
+        return self.settings.public_dataset is not None
+
+
+def _drawn(examples: int, *events: PureCoordinates) -> DrawnOnce:
+    """Return the event of all ``events`` for each of so many examples, drawn once."""
+    groups: Counter[float] = Counter()
+    for event in events:
+        for epsilon, count in event.groups:
+            groups[epsilon] += examples * count
+    drawn = PureCoordinates(groups=tuple(groups.items()))
+    return DrawnOnce(drawn=drawn, identity="features and labels")

@@ -1,0 +1,189 @@
+"""LDPFL: features of every example as bits, randomised once, and a federated network over them.
+
+    Broadcast: weights of the global network; a public encoder, where `encoder` is public
+        |
+        v
+    client_step   once in the run, kept on the client's disk:
+        |           own CNN, trained on the client's examples           (Algorithm 1, lines 2-4)
+        |           features -> fixed-point bits, joined to one vector  (line 8, eq. 10)
+        |           every bit randomised, as one report of r_f l bits   (lines 9-10, eq. 13)
+        |           label randomised too, where `label_epsilon` is set
+        |         each round: training of the global network on these bits   (line 19)
+        |         Sensitive weights
+        v
+    encoder       float32 weights as they are (line 20): post-processing of the bits and labels
+        |         Report: 32 d bits
+        v
+    server_step   uniform mean over the participants -> weights of the next Broadcast (line 21)
+        |
+        v
+    tester        the client's CNN and bits for test examples, then the global network
+                  beside it, with evaluation = clients: how the client's whole CNN does on them
+                  (the metric local_accuracy; Figs. 2, 4, 6a, 8)
+
+Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
+Differential Privacy for Federated Learning", 2022. Its global network's hidden layers and its image
+augmentation are not described: the first is the setting `model`, and there is none of the second.
+
+What leaves besides the bits: labels, in clear in the paper; nothing of the CNN, of its batch norms
+or of the tests; no number of examples, although how far a client trains depends on it. A bit of any
+example depends on all of the client's, through the CNN, unless the encoder is public; so does the
+score of any test, which nothing randomises.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fedldp.accounting.statement import Claim
+from fedldp.algorithms.bits import Bits
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.codes import OnBits
+from fedldp.algorithms.composition import Composition, FirstArrays, WeightedMean, no_arrays
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.settings import Count, Offer, Positive
+from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
+from fedldp.mechanisms.none import Plain
+from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
+from fedldp.parts.architecture import Layers
+from fedldp.parts.fixed_point import FixedPoint
+from fedldp.parts.public_encoder import PublicEncoder, check_is_public, public_among, to_public
+from fedldp.protocol.wire import Broadcast
+
+LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
+Channels = Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)]
+
+_THEOREMS = {
+    "theorem_2": "Theorem 2 (eq. 13)",
+    "theorem_1": "Theorem 1",
+    "symmetric": "eq. 11",
+}
+
+
+@preset(
+    Offer("epsilon", Positive, "the paper's budget of one example's features", 0.5),
+    Offer(
+        "randomisation",
+        Variant,
+        "theorem_2 (the paper), theorem_1, or symmetric: eq. 11",
+        "theorem_2",
+    ),
+    Offer("alpha", Positive, "the privacy budget coefficient of both theorems", 10.0),
+    Offer(
+        "whole_bits", Annotated[int, Field(ge=0)], "binary digits of a feature before the point", 4
+    ),
+    Offer(
+        "fraction_bits",
+        Annotated[int, Field(ge=0)],
+        "binary digits of a feature after the point",
+        5,
+    ),
+    Offer(
+        "label_epsilon",
+        LabelEpsilon | None,
+        "budget of one label; labels are in clear where it is not set (the paper)",
+        None,
+    ),
+    Offer(
+        "encoder",
+        Literal["own", "public"],
+        "own: every client trains its own (the paper); public: one for all",
+        "own",
+    ),
+    Offer(
+        "public_dataset",
+        str | None,
+        "what a public encoder is trained on; it stays random where it is not set",
+        None,
+    ),
+    Offer(
+        "encoder_channels",
+        Channels,
+        "channels of the encoder's blocks of two convolutions",
+        [32, 64],
+    ),
+    Offer(
+        "encoder_padding", bool, "whether the encoder's convolutions keep an image's size", False
+    ),
+    Offer(
+        "encoder_layers",
+        Layers,
+        "where the encoder's batch norms stand: deep (the paper's network for CIFAR-10, "
+        "Fashion-MNIST, SVHN): after every convolution; mnist (its other one): after the first "
+        "convolution of a block and after its pool",
+        "deep",
+    ),
+    Offer(
+        "encoder_epochs",
+        Annotated[Count, Field(le=100_000)],
+        "passes that an encoder is trained for",
+        50,
+    ),
+    Offer(
+        "test_share",
+        Annotated[float, Field(gt=0, lt=1)],
+        "share of a client's examples that it keeps for its own test",
+        0.1,
+    ),
+    Offer(
+        "evaluation",
+        Literal["clients", "common"],
+        "clients: on every client's own test examples (the paper), without a guarantee for them; "
+        "common: on the test set, of which every client encodes a part",
+        "clients",
+    ),
+    Offer(
+        "randomise_tests",
+        bool,
+        "whether test examples are randomised like those for training",
+        True,
+        simulated=True,
+    ),
+    Offer(
+        "optimizer",
+        Literal["sgd", "adam"],
+        "of the global network, on the clients; adam starts afresh every round",
+        "sgd",
+    ),
+)
+def ldpfl(settings: Settings) -> Composition:
+    """LDPFL; the paper's claim is for one example."""
+    code = FixedPoint(settings.whole_bits, settings.fraction_bits)
+    mechanism = RandomisedBits(settings.epsilon, settings.randomisation, settings.alpha)
+    if settings.public_dataset is not None:
+        check_is_public(settings.public_dataset, settings.dataset)
+    bits, unused = Bits(settings=settings, code=code), {}
+    if settings.encoder == "own":
+        unused["public_dataset"] = "with encoder = own every client trains its own encoder"
+    if settings.randomisation == "symmetric":
+        unused["alpha"] = "with randomisation = symmetric no probability depends on it"
+
+    def public(release: Release, problem: Problem) -> FirstArrays:
+        network, epochs = bits.architecture(problem), settings.encoder_epochs
+        encoder = PublicEncoder(network, settings.public_dataset, epochs, problem.data_dir)
+        return lambda draw: to_public(encoder.build(draw))
+
+    tested_on = "the test set, of which every client encodes a part"
+    if settings.evaluation == "clients":
+        tested_on = "the clients' own held-out examples, each through its client's encoder"
+    return Composition(
+        features=bits,
+        local=OnBits(settings=settings, bits=bits, mechanism=mechanism, tested_on=tested_on),
+        calibration=Fixed(every=Plain(), meaning=EpsilonMeaning("record", "claimed")),
+        estimate=WeightedMean(),
+        arrays=public if settings.encoder == "public" else no_arrays,
+        publish=lambda state: Broadcast(
+            round=state.round, weights=state.weights, public=public_among(state.arrays)
+        ),
+        unused=unused,
+        claim=Claim(
+            epsilon=settings.epsilon,
+            delta=0.0,
+            unit="record",
+            source=f"Chamikara et al. 2022, {_THEOREMS[settings.randomisation]} and Section 3.3",
+        ),
+    )

@@ -1,0 +1,87 @@
+"""LDPFL with a budget per example that holds: every example is randomised once, label included.
+
+    Broadcast: weights W
+        |
+        v
+    client_step   the examples of this round, which no other round uses:
+        |           features of a public encoder: histograms of oriented gradients, norm 1
+        |           each example's gradient at the weights reached, in one vector with its label,
+        |           clipped to norm `clip` and randomised: pure epsilon
+        |           a step along the mean of a batch of these
+        |         Sensitive weights
+        v
+    encoder       float32 weights as they are: post-processing of the randomised gradients
+        |         Report: 32 d bits
+        v
+    server_step   uniform mean over the participants -> weights of the next Broadcast
+        |
+        v
+    tester        features of the test set, as they are
+
+What is proven: pure epsilon for one example (x, y), label included, in the whole run, whatever the
+number of rounds. The encoder is fixed, the choice of round and batch looks at no example, and given
+the weights at which it is taken the randomised gradient follows from (x, y) alone; all that is sent
+later follows from that. docs/privacy.md, "LDPFL: claim and truth", has the proof. A client keeps
+what it made of a round's examples, so that a round that is asked for again draws nothing again.
+
+It differs from LDPFL in four ways, each for a reason. The encoder is public: one that is trained on
+the client's examples makes the features of one depend on all others. The label is inside. The
+mechanism is calibrated to the whole vector, not bit by bit. And what is randomised is the gradient,
+not the features: noise of this size makes features useless as inputs of a network, but leaves the
+mean of many gradients of a linear classifier useful.
+
+Source: ours, for the task of Chamikara et al. 2022 (``ldpfl``); the mechanism is PrivUnit
+(Bhowmick et al. 2018), by default, and gradients that are randomised one by one are those of Duchi,
+Jordan, Wainwright 2013, "Local Privacy and Statistical Minimax Rates".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Composition, WeightedMean
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.problem import EpsilonMeaning
+from fedldp.algorithms.randomised_gradients import SUITABLE, OrientedFeatures, RandomisedGradients
+from fedldp.algorithms.settings import CLIP, LARGEST_BATCH, Count, Offer, Positive
+from fedldp.mechanisms.none import Plain
+
+
+@preset(
+    Offer(
+        "model",
+        str,
+        'of the features: a name from `fedldp list models`, or "module:callable"',
+        "linear",
+    ),
+    Offer("epsilon", Positive, "budget of one example in the whole run, with its label"),
+    Offer("mechanism", str, f"randomiser of an example's gradient: {SUITABLE}", "privunit"),
+    CLIP.but(meaning="bound on an example's gradient, in the mechanism's norm", default=1.0),
+    Offer("cells", Count, "cells along each side of an image, for the features", 4),
+    Offer(
+        "orientations",
+        Annotated[int, Field(ge=2, le=360)],
+        "directions of slopes that features tell apart",
+        8,
+    ),
+    Offer(
+        "batch_size",
+        Annotated[Count, Field(le=LARGEST_BATCH)],
+        "examples in one step",
+        1_000_000,
+    ),
+)
+def ldpfl_sound(settings: Settings) -> Composition:
+    """Sound LDPFL; no publication claims anything of it."""
+    features = OrientedFeatures(
+        cells=settings.cells, orientations=settings.orientations, dataset=settings.dataset
+    )
+    return Composition(
+        features=features,
+        local=RandomisedGradients(settings=settings, features=features),
+        calibration=Fixed(every=Plain(), meaning=EpsilonMeaning("record", "proven")),
+        estimate=WeightedMean(),
+    )

@@ -1,0 +1,164 @@
+"""Training by gradients of features, each of them randomised once in a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.accountants import coordinate_of, is_pure
+from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, Several
+from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.features import Features
+from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError
+from fedldp.core.registry import is_address
+from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
+from fedldp.parts.images import check_images
+from fedldp.parts.oriented_gradients import OrientedGradients
+from fedldp.parts.portions import check_portions
+from fedldp.protocol.wire import Broadcast
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.parts.randomised_sgd import RandomisedSgd, ScoreOnFeatures
+
+SUITABLE = "nearest_direction, privunit, privunit_scalar, piecewise or laplace"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrientedFeatures(Features):
+    """Histograms of oriented gradients: a public encoder of images, which no data set made.
+
+    Attributes:
+        cells: along each side of an image.
+        orientations: directions of slopes that are told apart.
+        dataset: the setting, for a refusal.
+    """
+
+    cells: int
+    orientations: int
+    dataset: str
+
+    def encoder(self, problem: Problem) -> OrientedGradients:
+        """Return the encoder.
+
+        Raises:
+            ConfigError: the examples are no images, or too small for so many cells.
+        """
+        check_images(problem.input_shape, self.dataset)
+        return OrientedGradients(problem.input_shape, self.cells, self.orientations)
+
+    def shape(self, problem: Problem) -> tuple[int, ...]:
+        """Return the shape of one image's features; see ``Features``."""
+        return (self.encoder(problem).size,)
+
+    def __call__(
+        self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return the features of images, whatever the broadcast."""
+        return self.encoder(problem)(examples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomisedGradients(Local):
+    """SGD by randomised gradients, each example in one round only.
+
+    Attributes:
+        settings: of the preset.
+        features: of the examples.
+
+    Raises:
+        ConfigError: an example would be used twice, or there is no such mechanism.
+    """
+
+    uses_rounds: ClassVar[bool] = True  # another number of them puts an example into another one
+
+    settings: Settings
+    features: OrientedFeatures
+
+    def __post_init__(self) -> None:
+        epochs, name = self.settings.local_epochs, self.settings.mechanism
+        if epochs != 1:
+            raise ConfigError(
+                f"local_epochs = {epochs}: an example is randomised once and used once; set it to 1"
+            )
+        if is_address(name):
+            raise ConfigError(
+                f"mechanism = {name}: ldp_fl alone takes one of your own; choose {SUITABLE}"
+            )
+        if name not in mechanisms():
+            raise ConfigError(f"mechanism = {name}: choose {SUITABLE}")
+
+    def mechanism(self, size: int) -> Mechanism:
+        """Return what randomises a gradient of ``size`` coordinates, divided by ``clip``."""
+        settings = self.settings
+        return _mechanism(settings.mechanism, settings.epsilon, settings.delta, size)
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> RandomisedSgd:
+        """Return the training on each example once."""
+        from fedldp.parts.randomised_sgd import RandomisedSgd
+
+        settings = self.settings
+        return RandomisedSgd(
+            features=self.features.encoder(algorithm.problem),
+            mechanism=self.mechanism(algorithm.layout.size),
+            clip=settings.clip,
+            rounds=settings.rounds,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            model=algorithm.sgd(device).model,
+            device=device,
+        )
+
+    def event(self, algorithm: Algorithm, size: int) -> PerRecord:
+        """Return what all gradients of a client release, one of them for each example.
+
+        Raises:
+            ConfigError: there are more rounds than examples; or the mechanism is not pure private
+                for the gradient as a whole.
+        """
+        settings, most = self.settings, self.most_examples(algorithm)
+        check_portions(algorithm.problem.num_examples, settings.num_clients, settings.rounds)
+        record = self.mechanism(size).event(size)
+        if not is_pure(record) or coordinate_of(record) is not None:
+            raise ConfigError(
+                f"mechanism = {settings.mechanism}: epsilon is no pure budget of a whole vector "
+                f"with it; choose {SUITABLE}"
+            )
+        whole = (
+            InClear(what="number of examples")
+            if most is None
+            else self._drawn(Several(each=record, count=most))
+        )
+        return PerRecord(record=self._drawn(record), client=whole)
+
+    def _drawn(self, event: Event) -> DrawnOnce:
+        # Another number of rounds would put an example into another one.
+        return DrawnOnce(drawn=event, identity=f"gradients, in {self.settings.rounds} rounds")
+
+    def most_examples(self, algorithm: Algorithm) -> int | None:
+        """Return an equal share, where it is public how many examples a client has."""
+        return self.settings.equal_share(algorithm.problem, self.settings.num_clients)
+
+    def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnFeatures:
+        """Return the test on features."""
+        from fedldp.parts.randomised_sgd import ScoreOnFeatures
+
+        return ScoreOnFeatures(
+            features=self.features.encoder(algorithm.problem),
+            num_clients=self.settings.num_clients,
+            model=algorithm.sgd(device).model,
+            device=device,
+        )
+
+
+@lru_cache(maxsize=256)
+def _mechanism(name: str, epsilon: float, delta: float, size: int) -> Mechanism:
+    settings = MechanismSettings(epsilon=epsilon, delta=delta, clip=1.0, size=size)
+    return mechanisms()[name].from_settings(settings)
