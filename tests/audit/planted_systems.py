@@ -1,21 +1,25 @@
-"""Systems with one mistake each in what a client does, beside one that makes none."""
+"""Systems with one mistake each in what a client does, beside one that makes none.
+
+The right one is a preset. The wrong ones have its settings and parts, and an ``Algorithm`` that
+makes a mistake on purpose.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import planted
-from pydantic import Field
 
 from fedldp.accounting.events import Event
-from fedldp.accounting.statement import Claim
-from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.composition import Algorithm, Composition
+from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.release import open_finite
-from fedldp.algorithms.server_update import Aggregate, ServerUpdate
-from fedldp.algorithms.settings import LearningRate, Positive
+from fedldp.algorithms.release import Release, open_finite
+from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
 from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
@@ -25,36 +29,31 @@ from fedldp.protocol.roles import Sender, Senders, ServerSide, State
 from fedldp.protocol.wire import Broadcast, Report, Reports
 
 
-class RightConfig(RunConfig):
+@preset(
+    Offer("num_clients", Count, "of the run", 10),
+    Offer("rounds", Count, "of the run", 3),
+    Offer("dataset", str, "of the run", "digits"),
+    Offer("model", str, "of the run", "logistic"),
+    Offer("learning_rate", LearningRate, "of the clients' SGD", 0.1),
+    Offer("epsilon", Positive, "of a report", 1.0),
+)
+def right(settings: Settings) -> Composition:
     """Clients send their change with Laplace noise: as private as it says."""
+    return Composition(
+        bound=Unbounded(send="update"),  # the mechanism has one of its own
+        calibration=Fixed(every=Laplace(1.0, settings.epsilon)),
+    )
 
-    system: Literal["planted_systems:RightConfig"] = "planted_systems:RightConfig"
-    num_clients: int = 10
-    rounds: int = 3
-    dataset: str = "digits"
-    model: str = "logistic"
-    learning_rate: LearningRate = 0.1
-    epsilon: Positive = Field(1.0, description="of a report")
 
-    @property
-    def mechanism(self) -> Mechanism:
-        return Laplace(1.0, self.epsilon)
+@dataclass(frozen=True)
+class Planted(Algorithm):
+    """The parts of ``right``, with the mechanism and the encoder that the configuration names."""
 
-    def encoder(self, size: int) -> Send:
-        return Send(self.mechanism, size)
+    def release(self, client: int) -> Release:
+        return replace(super().release(client), mechanism=self.config.mechanism)
 
-    def client_encoder(self, problem: Problem, client: int) -> Any:
-        return self.encoder(self.layout(problem).size)
-
-    def client_step(self, problem: Problem, device: Any) -> Any:
-        return self.sgd(problem, device)
-
-    def server(self, problem: Problem) -> ServerSide:
-        mean = Aggregate(empty=self.mechanism.aggregate, gives="update")
-        return ServerUpdate(estimate=mean).side(lambda draw: self.first_state(problem, draw))
-
-    def claim(self) -> Claim | None:
-        return None
+    def encoder(self, client: int) -> Any:
+        return self.config.sends(self.config.mechanism, self.layout.size)
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,28 @@ class Send:
         return sender.fresh("mechanism")
 
 
+class RightConfig(right):
+    """The right one, with an encoder that wrong ones may change.
+
+    Attributes:
+        sends: what encodes.
+    """
+
+    system: Literal["planted_systems:RightConfig"] = "planted_systems:RightConfig"
+    sends: ClassVar[Any] = Send
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return Laplace(1.0, self.epsilon)
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        return Planted(self, self.composition, problem)
+
+
 class NoClipConfig(RightConfig):
     """Noise for a norm of 1, and no clip."""
 
-    system: Literal["planted_systems:NoClipConfig"] = "planted_systems:NoClipConfig"  # type: ignore[assignment]
+    system: Literal["planted_systems:NoClipConfig"] = "planted_systems:NoClipConfig"
 
     @property
     def mechanism(self) -> Mechanism:
@@ -100,7 +117,7 @@ class NoClipConfig(RightConfig):
 class HalfNoiseConfig(RightConfig):
     """Noise for a distance of C, where two reports may be 2 C apart."""
 
-    system: Literal["planted_systems:HalfNoiseConfig"] = "planted_systems:HalfNoiseConfig"  # type: ignore[assignment]
+    system: Literal["planted_systems:HalfNoiseConfig"] = "planted_systems:HalfNoiseConfig"
 
     @property
     def mechanism(self) -> Mechanism:
@@ -116,10 +133,8 @@ class CountTold(Send):
 
 
 class CountToldConfig(RightConfig):
-    system: Literal["planted_systems:CountToldConfig"] = "planted_systems:CountToldConfig"  # type: ignore[assignment]
-
-    def encoder(self, size: int) -> Send:
-        return CountTold(self.mechanism, size)
+    system: Literal["planted_systems:CountToldConfig"] = "planted_systems:CountToldConfig"
+    sends: ClassVar[Any] = CountTold
 
 
 class SameNoise(Send):
@@ -130,10 +145,8 @@ class SameNoise(Send):
 
 
 class SameNoiseConfig(RightConfig):
-    system: Literal["planted_systems:SameNoiseConfig"] = "planted_systems:SameNoiseConfig"  # type: ignore[assignment]
-
-    def encoder(self, size: int) -> Send:
-        return SameNoise(self.mechanism, size)
+    system: Literal["planted_systems:SameNoiseConfig"] = "planted_systems:SameNoiseConfig"
+    sends: ClassVar[Any] = SameNoise
 
 
 class RefusalTells(Send):
@@ -146,10 +159,8 @@ class RefusalTells(Send):
 
 
 class RefusalTellsConfig(RightConfig):
-    system: Literal["planted_systems:RefusalTellsConfig"] = "planted_systems:RefusalTellsConfig"  # type: ignore[assignment]
-
-    def encoder(self, size: int) -> Send:
-        return RefusalTells(self.mechanism, size)
+    system: Literal["planted_systems:RefusalTellsConfig"] = "planted_systems:RefusalTellsConfig"
+    sends: ClassVar[Any] = RefusalTells
 
 
 @dataclass(frozen=True)
@@ -166,10 +177,8 @@ class Remembers(Send):
 
 
 class RemembersConfig(RightConfig):
-    system: Literal["planted_systems:RemembersConfig"] = "planted_systems:RemembersConfig"  # type: ignore[assignment]
-
-    def encoder(self, size: int) -> Send:
-        return Remembers(self.mechanism, size)
+    system: Literal["planted_systems:RemembersConfig"] = "planted_systems:RemembersConfig"
+    sends: ClassVar[Any] = Remembers
 
 
 class OneBit(Send):
@@ -189,10 +198,8 @@ class OneBit(Send):
 
 
 class OneBitConfig(RightConfig):
-    system: Literal["planted_systems:OneBitConfig"] = "planted_systems:OneBitConfig"  # type: ignore[assignment]
-
-    def encoder(self, size: int) -> Send:
-        return OneBit(self.mechanism, size)
+    system: Literal["planted_systems:OneBitConfig"] = "planted_systems:OneBitConfig"
+    sends: ClassVar[Any] = OneBit
 
 
 class LessAndLess(Send):
@@ -204,11 +211,9 @@ class LessAndLess(Send):
 
 
 class LessAndLessConfig(RightConfig):
-    system: Literal["planted_systems:LessAndLessConfig"] = "planted_systems:LessAndLessConfig"  # type: ignore[assignment]
+    system: Literal["planted_systems:LessAndLessConfig"] = "planted_systems:LessAndLessConfig"
     rounds: int = 12
-
-    def encoder(self, size: int) -> Send:
-        return LessAndLess(self.mechanism, size)
+    sends: ClassVar[Any] = LessAndLess
 
 
 class ToldHowMuch(Send):
@@ -220,14 +225,17 @@ class ToldHowMuch(Send):
         return Send.one(replace(self, mechanism=mechanism), update, broadcast, sender)
 
 
+class TellsClip(Planted):
+    def server(self) -> ServerSide:
+        return replace(super().server(), publish=tell_clip)
+
+
 class ToldHowMuchConfig(RightConfig):
-    system: Literal["planted_systems:ToldHowMuchConfig"] = "planted_systems:ToldHowMuchConfig"  # type: ignore[assignment]
+    system: Literal["planted_systems:ToldHowMuchConfig"] = "planted_systems:ToldHowMuchConfig"
+    sends: ClassVar[Any] = ToldHowMuch
 
-    def encoder(self, size: int) -> Send:
-        return ToldHowMuch(self.mechanism, size)
-
-    def server(self, problem: Problem) -> ServerSide:
-        return replace(super().server(problem), publish=tell_clip)
+    def algorithm(self, problem: Problem) -> Algorithm:
+        return TellsClip(self, self.composition, problem)
 
 
 def tell_clip(state: State) -> Broadcast:
