@@ -20,9 +20,9 @@ from fedldp.core.bounding import LARGEST_GRID_RADIUS, GridBall
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
-from fedldp.mechanisms._grid import GridNoise
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.grids import GridNoise
 from fedldp.mechanisms.laplace import Laplace
 
 BOTH: list[GridNoise] = [*Gaussian.examples(), *Laplace.examples()]

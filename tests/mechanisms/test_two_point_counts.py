@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms._packed import count_ones
+from fedldp.mechanisms.packing import count_ones
 from fedldp.mechanisms.two_point import TwoPoint
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fedldp.algorithms.participation import Preselected
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import BitMechanism, Mechanism
-from fedldp.mechanisms._categories import CategoryMechanism
+from fedldp.mechanisms.categories import CategoryMechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import SharedGaussian

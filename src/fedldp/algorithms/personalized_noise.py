@@ -15,8 +15,8 @@ from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
-from fedldp.mechanisms._grid import LARGEST_CLIP
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
+from fedldp.mechanisms.grids import LARGEST_CLIP
 from fedldp.mechanisms.sign import Sign, paper_sigma
 from fedldp.parts.per_client import of_client
 

@@ -13,7 +13,6 @@ from pydantic import (
 )
 
 from fedldp.accounting.releases import Clients
-from fedldp.algorithms._refusals import describe
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import (
     Optimizer,
@@ -29,6 +28,7 @@ from fedldp.algorithms.settings import (
     Target,
     with_solved,
 )
+from fedldp.algorithms.validation import describe
 from fedldp.core.checked import LEFT_OUT, Checked
 from fedldp.core.errors import ConfigError
 from fedldp.data import Columns, is_table

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.mechanisms import Mechanism
-from fedldp.mechanisms._grid import GridNoise
-from fedldp.mechanisms._packed import packed_bytes
 from fedldp.mechanisms.cldp import CLDP
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.grids import GridNoise
 from fedldp.mechanisms.none import Plain
+from fedldp.mechanisms.packing import packed_bytes
 from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.parts.changes import alone, each_alone

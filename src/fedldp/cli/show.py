@@ -68,7 +68,7 @@ def _found_elsewhere(address: str) -> dict[str, Any]:
 
 
 def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
-    from fedldp.systems._described import describe_settings
+    from fedldp.systems.settings_docs import describe_settings
 
     return {
         "kind": "system",
@@ -177,7 +177,7 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedldp.systems._described import value_text
+    from fedldp.systems.settings_docs import value_text
 
     console = Console()
 

@@ -34,7 +34,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.accountants import Kind
 from fedldp.accounting.prices import price
-from fedldp.algorithms._refusals import describe
+from fedldp.algorithms.validation import describe
 from fedldp.core.checked import Checked
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.registry import is_address

@@ -21,7 +21,7 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, PrivacyError, RunError, UnfitEvent
 from fedldp.core.randomness import Stream
 from fedldp.core.registry import is_address, load, scan
-from fedldp.mechanisms._packed import add_ones, count_ones, packed_bytes
+from fedldp.mechanisms.packing import add_ones, count_ones, packed_bytes
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 
 EpsilonUnit = Literal["weight", "client-round"]

@@ -23,9 +23,9 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings
-from fedldp.mechanisms._categories import IntegerSums
 from fedldp.mechanisms._exact import exp_below, log_up
-from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, check_between
+from fedldp.mechanisms.categories import IntegerSums
+from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, check_between
 
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-9, 1e3
 SMALLEST_PRECISION, LARGEST_PRECISION = -9, 15

@@ -15,7 +15,7 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
-from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP
+from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP
 from fedldp.mechanisms.summing import Summing, Words, signed
 from fedldp.protocol.wire import Report
 

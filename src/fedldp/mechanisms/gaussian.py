@@ -19,8 +19,8 @@ from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
-from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, GridNoise, check_between
 from fedldp.mechanisms.discrete import discrete_gaussian
+from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, GridNoise, check_between
 
 _LARGEST_RATIO = 1e4
 _ROUNDING_VARIANCE = 16

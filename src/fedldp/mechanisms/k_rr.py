@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from fedldp.core.errors import RunError
 from fedldp.core.numbers import round_up
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms._categories import CategoryMechanism, check_categories
 from fedldp.mechanisms._exact import exp_below, log_up
+from fedldp.mechanisms.categories import CategoryMechanism, check_categories
 from fedldp.mechanisms.piecewise import Window
 
 _MOST_LEVELS = 64

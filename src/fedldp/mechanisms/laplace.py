@@ -18,8 +18,8 @@ from fedldp.accounting.events import PureReport
 from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
-from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, GridNoise, check_between
 from fedldp.mechanisms.discrete import discrete_laplace
+from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, GridNoise, check_between
 
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-3, 1e4
 

@@ -22,8 +22,8 @@ from fedldp.core.errors import RunError
 from fedldp.core.numbers import check_at_least
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
-from fedldp.mechanisms._categories import round_at_random, rounded_square
 from fedldp.mechanisms._exact import exp_below
+from fedldp.mechanisms.categories import round_at_random, rounded_square
 
 CELLS = 1 << 16
 """M: the grid of what can be reported for one coordinate; a cell is a uint16."""

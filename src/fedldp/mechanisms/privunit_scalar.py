@@ -21,8 +21,8 @@ from fedldp.core.errors import RunError
 from fedldp.core.numbers import check_at_least, round_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
-from fedldp.mechanisms._categories import LARGEST_EPSILON
-from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, check_between
+from fedldp.mechanisms.categories import LARGEST_EPSILON
+from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, check_between
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.privunit import Cap, best_cap, check_simulated
 

@@ -23,7 +23,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Counts, Mechanism, MechanismSettings
 from fedldp.mechanisms._bits import FULL, BitLaw, check_bits, randomise
 from fedldp.mechanisms._exact import exp_below
-from fedldp.mechanisms._grid import check_between
+from fedldp.mechanisms.grids import check_between
 
 Variant = Literal["symmetric", "theorem_1", "theorem_2"]
 

@@ -24,7 +24,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import check_positive
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings
-from fedldp.mechanisms._grid import LARGEST_CLIP, SMALLEST_CLIP, check_between
+from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, check_between
 from fedldp.mechanisms.two_point import LIMITS, TwoPoint
 
 

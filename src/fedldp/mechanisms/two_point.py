@@ -20,7 +20,7 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings, check_block
-from fedldp.mechanisms._comparison import Comparison
+from fedldp.mechanisms.comparison import Comparison
 
 _EXACT = Context(prec=60)
 

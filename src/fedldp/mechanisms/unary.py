@@ -19,8 +19,8 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.numbers import round_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms._bits import FULL, BitLaw, randomise
-from fedldp.mechanisms._categories import CategoryMechanism, check_categories, rounded_square
 from fedldp.mechanisms._exact import exp_below
+from fedldp.mechanisms.categories import CategoryMechanism, check_categories, rounded_square
 
 Variant = Literal["symmetric", "optimised"]
 

@@ -1,6 +1,6 @@
 """Two-point bits of weights that lie on a device: the same weights give the same bits as elsewhere.
 
-The arithmetic is that of ``mechanisms._comparison``, operation by operation in float32, which every
+The arithmetic is that of ``mechanisms.comparison``, operation by operation in float32, which every
 device rounds alike. The random words come from the clients' keystreams, which are the processor's,
 and the few coordinates that are close to a threshold are settled there in exact integers. What
 goes back is a bit for each weight.
@@ -18,7 +18,7 @@ from torch import Tensor
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms._comparison import DRAWN
+from fedldp.mechanisms.comparison import DRAWN
 from fedldp.mechanisms.two_point import TwoPoint
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedldp.algorithms._refusals import shown
+from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.recipes import find_recipe
 from fedldp.systems import RunConfig, find_system
-from fedldp.systems._described import commented_toml
+from fedldp.systems.settings_docs import commented_toml
 
 
 def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:

@@ -46,7 +46,7 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.settings import Count, Offer, Positive
-from fedldp.mechanisms._categories import LARGEST_EPSILON, SMALLEST_EPSILON
+from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
 from fedldp.parts.architecture import Layers

@@ -14,7 +14,7 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
-from fedldp.mechanisms._grid import check_between
+from fedldp.mechanisms.grids import check_between
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 32.0
 LARGEST_CATEGORIES = 1 << 16
