@@ -1,5 +1,21 @@
-"""The parts that an algorithm is composed of; see the architecture page.
+"""Algorithms as compositions of parts: presets of papers, what users set, recipes.
 
-This room may use what is below it: mechanisms, data, models, wire, and whatever still is in
-``parts``. Systems assemble its parts from their settings.
+``composition`` has the slots; each other module is the kinds of one part, or the settings of all.
+
+It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training,
+parts.
 """
+
+__all__ = [
+    "bounds",
+    "calibration",
+    "composition",
+    "config",
+    "participation",
+    "presets",
+    "problem",
+    "release",
+    "server_update",
+    "settings",
+    "validation",
+]

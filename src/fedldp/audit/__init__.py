@@ -1,1 +1,15 @@
-"""Attacks on what is claimed and on what is proven: empirical lower bounds on epsilon."""
+"""Attacks on mechanisms and systems, and exact lower bounds on what they show.
+
+It may use core, accounting, data, ledgers, protocol, mechanisms, secure_sum, training, parts,
+algorithms, systems, recipes, client, reporting, simulation.
+"""
+
+__all__ = [
+    "attacks",
+    "efforts",
+    "mechanisms",
+    "page",
+    "plans",
+    "playing",
+    "results",
+]

@@ -1,6 +1,9 @@
 """The command line: one file for each command. Results go to stdout, everything else to stderr.
 
 What a command needs is imported inside its function: help, and a refusal, should not wait for it.
+
+It may use core, accounting, data, ledgers, mechanisms, models, algorithms, systems, recipes,
+reporting, simulation, reproduction, audit, deployment.
 """
 
 from __future__ import annotations
@@ -29,6 +32,11 @@ from fedldp.cli import (
     sweep,
 )
 from fedldp.core.errors import FedldpError
+
+__all__ = [
+    "app",
+    "main",
+]
 
 # What every refusal of the arguments is: click's class up to typer 0.20, typer's own in later ones.
 UsageError = cast(

@@ -1,1 +1,14 @@
-"""What every room may use, and what uses none: errors, randomness, the scan, frozen settings."""
+"""What every room uses: errors, randomness, the scan, frozen settings, ranges, checks of numbers.
+
+It may use nothing.
+"""
+
+__all__ = [
+    "bounding",
+    "checked",
+    "errors",
+    "formatting",
+    "numbers",
+    "randomness",
+    "registry",
+]

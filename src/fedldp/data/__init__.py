@@ -1,4 +1,7 @@
-"""Data sets and their partition among clients."""
+"""Data sets and their partition among clients.
+
+It may use core.
+"""
 
 from fedldp.data.columns import Columns
 from fedldp.data.custom import (
@@ -39,8 +42,12 @@ __all__ = [
     "as_dataset",
     "check_partition",
     "check_standardise",
+    "custom",
+    "download",
     "encode_examples",
+    "examples",
     "examples_of_all",
+    "folder",
     "is_table",
     "list_datasets",
     "load_dataset",
@@ -50,6 +57,8 @@ __all__ = [
     "partition",
     "read_table",
     "resolve_data_dir",
+    "sources",
     "standardised",
+    "tables",
     "verify",
 ]

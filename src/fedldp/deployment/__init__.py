@@ -5,4 +5,21 @@ server's operator   agree -> run.agreement -> server: the round loop, behind a p
                                   Flower: SuperLink, SuperNodes (bytes in, bytes out)
                                                  |
 site's operator     accept -> site: the agent, with data, policy, client runtime and ledger
+
+It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training,
+parts, algorithms, systems, client, reporting, simulation.
 """
+
+__all__ = [
+    "agreeing",
+    "agreement",
+    "certificates",
+    "checks",
+    "demo",
+    "flower_app",
+    "identity",
+    "listening",
+    "policy",
+    "restored",
+    "running",
+]

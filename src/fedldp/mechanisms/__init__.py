@@ -2,6 +2,8 @@
 
 A mechanism is one frozen object. It works on normalised coordinates (``core.bounding.Ranges``),
 bounds them itself, and turns them into bytes whose distribution it answers for.
+
+It may use core, accounting, protocol.
 """
 
 from __future__ import annotations
@@ -23,6 +25,41 @@ from fedldp.core.randomness import Stream
 from fedldp.core.registry import is_address, load, scan
 from fedldp.mechanisms.packing import add_ones, count_ones, packed_bytes
 from fedldp.mechanisms.summing import Summing, counts_of_bits
+
+__all__ = [
+    "BitMechanism",
+    "Counts",
+    "Mechanism",
+    "MechanismSettings",
+    "SumAggregate",
+    "categories",
+    "cldp",
+    "codes",
+    "comparison",
+    "discrete",
+    "find_mechanism",
+    "gaussian",
+    "gaussian_share",
+    "gaussian_sign",
+    "grids",
+    "k_rr",
+    "laplace",
+    "mechanisms",
+    "nearest_direction",
+    "none",
+    "packing",
+    "piecewise",
+    "privunit",
+    "privunit_scalar",
+    "randomised_bits",
+    "sign",
+    "stated_event",
+    "summing",
+    "two_point",
+    "two_point_l1",
+    "unary",
+    "uneven_gaussian",
+]
 
 EpsilonUnit = Literal["weight", "client-round"]
 

@@ -3,6 +3,8 @@
 Each file holds one ``build(input_shape, num_classes)``; its first docstring line is the model's
 description. What ``build`` returns is a list of layers, for which the layout is known without
 torch, or else any torch module (which ``build`` then imports, so that a list of models need not).
+
+It may use core, protocol.
 """
 
 from __future__ import annotations

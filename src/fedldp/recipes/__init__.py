@@ -15,6 +15,8 @@ one reads nothing but that file, and those that it refers to. A file has
       place, row, column, metric, accuracy      the source, and its number in percent
 
 A long list may be written as { repeat = [...], times = N }.
+
+It may use core, systems.
 """
 
 from __future__ import annotations
@@ -30,7 +32,14 @@ from typing import Any
 from fedldp.core.errors import ConfigError
 from fedldp.systems import RunConfig, find_system
 
-__all__ = ["Expected", "Recipe", "Source", "find_recipe", "recipes", "shared_settings"]
+__all__ = [
+    "Expected",
+    "Recipe",
+    "Source",
+    "find_recipe",
+    "recipes",
+    "shared_settings",
+]
 
 _TEXTS = ("label", "what")
 _OF_RECIPE = {"accuracy", "column", "metric", "name", "paper", "place", "row", "same_as", "summary"}

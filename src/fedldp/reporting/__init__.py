@@ -1,1 +1,18 @@
-"""What a run leaves behind and shows: records, progress, tables, pages."""
+"""What is kept and shown of runs: folders, text, HTML, charts, tables for other tools.
+
+It may use core, accounting, ledgers, protocol, systems, recipes.
+"""
+
+__all__ = [
+    "charts",
+    "comparing",
+    "export",
+    "html",
+    "progress",
+    "record",
+    "runs",
+    "schema",
+    "scores",
+    "statement",
+    "text",
+]

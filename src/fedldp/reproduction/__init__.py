@@ -1,1 +1,13 @@
-"""Reproduction: the papers' tables and figures as targets, our measurements, and the comparison."""
+"""The papers' tables and figures as targets, beside what was measured.
+
+It may use core, accounting, data, protocol, models, systems, recipes, reporting, simulation.
+"""
+
+__all__ = [
+    "comparison",
+    "figure",
+    "pages",
+    "results",
+    "runner",
+    "targets",
+]

@@ -51,4 +51,14 @@ Aggregation for Privacy-Preserving Machine Learning", CCS 2017, Figure 4; the si
 active variant. Ours: the mask key is made of a shared seed of 16 bytes; a client also sends its own
 shares to itself, sealed; and it opens the boxes already in phase 2, so that it masks only with
 clients who saw the same keys and parameters.
+
+It may use core, mechanisms.
 """
+
+__all__ = [
+    "client",
+    "identities",
+    "masks",
+    "messages",
+    "server",
+]

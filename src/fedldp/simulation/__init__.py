@@ -1,1 +1,23 @@
-"""The simulator: one round loop over simulated clients."""
+"""One machine that plays clients, server and channel: the plan of a run, and its engine.
+
+``settings`` makes configurations of what users write; ``sweeps`` does many runs.
+
+It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
+systems, recipes, client, reporting.
+"""
+
+__all__ = [
+    "counting",
+    "engine",
+    "evaluating",
+    "executors",
+    "in_process",
+    "inputs",
+    "participation",
+    "plan",
+    "population",
+    "result",
+    "schedule",
+    "settings",
+    "sweeps",
+]

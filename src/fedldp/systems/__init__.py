@@ -3,6 +3,8 @@
 A system's file holds its configuration, frozen and public, and builds two halves from it: see
 ``protocol.roles``. There is no ``run``: one loop and one client runtime drive all systems, in a
 simulation and outside.
+
+It may use core, accounting, protocol, mechanisms, models, training, algorithms.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ __all__ = [
     "RunConfig",
     "find_system",
     "own_code",
+    "settings_docs",
     "systems",
     "whose_word",
     "with_left_out",

@@ -2,3 +2,22 @@
 
 Each is a function from settings to a composition of parts; see ``algorithms.preset``.
 """
+
+__all__ = [
+    "central_dp",
+    "cldp_fed",
+    "composed",
+    "distributed_gaussian",
+    "dp_sgd",
+    "fedavg",
+    "ldp_fl",
+    "ldpfl",
+    "ldpfl_sound",
+    "nbafl",
+    "personalized",
+    "personalized_sound",
+    "priority",
+    "priority_public",
+    "privunit_fl",
+    "secure_aggregation",
+]

@@ -30,7 +30,9 @@ from fedldp.audit.results import Result
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
 
-__all__ = ["attack"]
+__all__ = [
+    "attack",
+]
 
 
 def attack(

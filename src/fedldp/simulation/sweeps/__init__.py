@@ -3,4 +3,13 @@
 from fedldp.simulation.sweeps.results import Sweep
 from fedldp.simulation.sweeps.sweeps import sweep
 
-__all__ = ["Sweep", "sweep"]
+__all__ = [
+    "Sweep",
+    "folder",
+    "grid",
+    "one_run",
+    "progress",
+    "results",
+    "sweep",
+    "sweeps",
+]

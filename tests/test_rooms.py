@@ -1,0 +1,99 @@
+"""Rooms have one public face each: what another room imports, its ``__all__`` lists."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fedldp
+from benchmarks.interface_page import exported, file_of, page, parsed, public_names
+
+ROOT = Path(__file__).parents[1]
+SOURCE = Path(inspect.getfile(fedldp)).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+USES = re.compile(r"It may use ([\w, ]+)\.$")
+
+
+def room_of(path: Path) -> str:
+    """Return the room that a file stands in; of a file at the top, its name."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def taken(tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """Yield what a module imports of the package: ("accounting", "events", "Event")."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            start, *way = node.module.split(".")
+            if start == "fedldp":
+                for alias in node.names:
+                    yield (*way, alias.name)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                start, *way = alias.name.split(".")
+                if start == "fedldp":
+                    yield tuple(way)
+
+
+def refused(way: tuple[str, ...]) -> str | None:
+    """Return why another room may not import ``way``, if it may not."""
+    if any(name.startswith("_") for name in way):
+        return "an underscore"
+    for length in range(1, len(way)):
+        face = SOURCE.joinpath(*way[:length], "__init__.py")
+        if face.exists() and way[length] not in exported(parsed(face)):
+            return f"not in __all__ of {'.'.join(way[:length])}"
+    return None
+
+
+def may_use(room: str) -> set[str]:
+    """Return the rooms that a room says it may use."""
+    found = USES.search(
+        " ".join((ast.get_docstring(parsed(SOURCE / room / "__init__.py")) or "").split())
+    )
+    assert found is not None, f"{room}: its docstring does not end with: It may use ..."
+    return {name for name in re.split(r", | and ", found[1]) if name != "nothing"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_what_crosses_rooms_is_public(path: Path) -> None:
+    here = room_of(path)
+    for way in taken(parsed(path)):
+        if way and way[0] != here and here != "__init__":
+            assert refused(way) is None, f"imports {'.'.join(way)}: {refused(way)}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_lists_what_is_there_and_uses_what_it_says(room: str) -> None:
+    for init in sorted((SOURCE / room).rglob("__init__.py")):
+        tree = parsed(init)
+        listed = exported(tree)
+        own = {*public_names(tree), *(way[-1] for way in taken(tree))}
+        for name in listed:
+            assert file_of(init.parent / name) is not None or name in own, f"{init}: {name}"
+    used = {
+        way[0]
+        for path in (SOURCE / room).rglob("*.py")
+        for way in taken(parsed(path))
+        if way and way[0] in ROOMS and way[0] != room
+    }
+    assert used == may_use(room)
+
+
+def test_the_rules_see_what_is_not_public() -> None:
+    assert refused(("mechanisms", "_exact", "log")) == "an underscore"
+    assert refused(("accounting", "numerics", "gaussian", "_ROUNDING")) == "an underscore"
+    assert refused(("audit", "canaries", "anything")) == "not in __all__ of audit"
+    assert refused(("core", "errors", "ConfigError")) is None
+
+
+def test_the_page_of_the_interface_is_up_to_date() -> None:
+    written = ROOT / "docs" / "reference" / "interface.md"
+    assert written.read_text(encoding="utf-8") == page(), (
+        "run: python -m benchmarks.interface_page docs/reference/interface.md"
+    )
