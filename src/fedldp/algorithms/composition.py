@@ -388,8 +388,6 @@ class Algorithm:
 
     def server(self) -> ServerSide:
         """Return the server's half; see ``release``."""
-        from fedldp.training.tensors import read_weights
-
         parts, release = self.parts, self.release(0)
         release.bound.announce_first()
         config = self.config
@@ -412,6 +410,8 @@ class Algorithm:
         arrays = parts.arrays(release, self.problem)
 
         def first(draw: Draw) -> State:
+            from fedldp.training.tensors import read_weights  # a statement needs no torch
+
             return State(weights=read_weights(self.module(draw("weights"))), arrays=arrays(draw))
 
         found = update.side(
