@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import doctest
 import functools
-import importlib
 import math
 import re
 import shlex
@@ -16,9 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import guides
 import numpy as np
 import pytest
 import typer
+from guides import PAGES, ROOT
 
 import fedldp
 from fedldp.cli import app
@@ -30,15 +31,9 @@ from fedldp.recipes import recipes
 from fedldp.simulation.settings import resolve
 from fedldp.systems import Problem, RunConfig, systems
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
 TUTORIALS = ROOT / "docs" / "tutorials"  # tests/test_tutorials.py runs them
 DOCTESTED = [page for page in PAGES if ">>> " in page.read_text() and TUTORIALS not in page.parents]
 
-GUIDE_FILE = re.compile(
-    r"^`src/fedldp/(\w+)/(\w+\.(?:py|toml))`:\n\n```(?:python|toml)\n(.*?)^```", re.M | re.S
-)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 REPOSITORY_PATH = re.compile(r"`((?:src|tests|docs|benchmarks|\.ci)/[\w./-]+)`")
 OWN = re.compile(r"[A-Z]+=[A-Z]+|mechanism=\w+:\w+")
@@ -49,32 +44,11 @@ def page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def guide_files() -> dict[tuple[str, str], str]:
-    """Return what the guides tell their reader to write, by package and file."""
-    return {
-        (package, file): source
-        for page in PAGES
-        for package, file, source in GUIDE_FILE.findall(page.read_text())
-    }
-
-
 @pytest.fixture(scope="module", autouse=True)
-def guides_followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Put the guides' files where the scans look, as their reader does, and take them out again."""
-    with pytest.MonkeyPatch.context() as patch:
-        added = []
-        for (package, file), source in guide_files().items():
-            parent = importlib.import_module(f"fedldp.{package}")
-            if any((Path(place) / file).exists() for place in parent.__path__):
-                continue  # whoever runs this has followed the guide
-            folder = tmp_path_factory.mktemp(f"guide-{package}")
-            (folder / file).write_text(source)
-            patch.setattr(parent, "__path__", [*parent.__path__, str(folder)])
-            added.append((parent, file.removesuffix(".py")))
+def guides_followed() -> Iterator[None]:
+    """Do what the guides say, as their reader does."""
+    with guides.followed():
         yield
-    for parent, module in added:
-        sys.modules.pop(f"{parent.__name__}.{module}", None)
-        vars(parent).pop(module, None)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -94,7 +68,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_files_that_are_named_exist(page: Path) -> None:
-    from_guides = {f"src/fedldp/{package}/{file}" for package, file in guide_files()}
+    from_guides = {f"src/fedldp/{package}/{file}" for package, file in guides.files()}
     for name in REPOSITORY_PATH.findall(page.read_text()):
         assert name in from_guides or (ROOT / name).exists(), f"{page.name} names {name}"
 
@@ -204,13 +178,14 @@ def test_the_guides_files_are_found() -> None:
 
 def test_the_package_has_no_other_files_of_the_guides_names() -> None:
     """A reader who followed the guides has these files; the package itself has none of them."""
-    for (package, file), source in guide_files().items():
+    for (package, file), source in guides.files().items():
         path = ROOT / "src" / "fedldp" / package / file
         assert not path.exists() or path.read_text() == source, f"{path} is not the guide's example"
 
 
 def test_the_guides_sources_keep_to_the_line_length() -> None:
-    for (_, file), source in guide_files().items():
+    own = [found for page in guides.OF_PARTS for found in guides.own_files(page).items()]
+    for file, source in [*((file, text) for (_, file), text in guides.files().items()), *own]:
         ast.parse(source) if file.endswith(".py") else tomllib.loads(source)
         assert max(map(len, source.splitlines())) <= 100
 

@@ -1,0 +1,180 @@
+"""What a user adds, with the number of edits that the guides say: one file, and nothing else.
+
+The files are those of the guides, as they stand there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import guides
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.accounting.accountants import ACCOUNTANTS
+from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import PrivacyError
+from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.simulation.participation import participants
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import to_toml
+from fedldp.systems import find_system, own_code, systems
+
+sys.path.append(str(Path(__file__).parent / "deployment"))
+
+from worlds import make_world
+
+OWN = {
+    Path(file).stem: source
+    for page in guides.OF_PARTS
+    for file, source in guides.own_files(page).items()
+}
+SHARED = {
+    "dataset": "digits", "model": "logistic", "num_clients": 6, "rounds": 3, "learning_rate": 0.1,
+}  # fmt: skip
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "own_features:coarse": {},
+    "own_update:few": {},
+    "own_bound:halves": {"epsilon": 2.0},
+    "own_calibration:even": {"epsilon": 300.0, "clip": 0.5},
+    "own_estimate:bounded": {"clip": 0.5, "noise": 0.1, "most": 1.0},
+    "own_participation:alternate": {"epsilon": 300.0, "clip": 0.5},
+    "own_event:cited": {"epsilon": 100.0, "clip": 0.5},
+}
+PRESET = "ldp_update:ldp_update"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that holds the guides' own files; what they add to the table goes with them."""
+    source = guides.files()["algorithms/presets", "ldp_update.py"]
+    for module, text in {**OWN, "ldp_update": source}.items():
+        (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = dict(ACCOUNTANTS)
+    yield tmp_path
+    for module in [*OWN, "ldp_update"]:
+        sys.modules.pop(module, None)
+    ACCOUNTANTS.clear()
+    ACCOUNTANTS.update(before)
+
+
+def config_of(address: str) -> RunConfig:
+    if address == PRESET:
+        page = guides.ROOT / "docs" / "adding_a_system.md"
+        given = tomllib.loads(guides.own_files(page)["mine.toml"])
+        return find_system(address).model_validate({**given, **SHARED})
+    return find_system(address).model_validate({**SHARED, **SYSTEMS[address]})
+
+
+def test_every_example_of_the_guides_is_tried_here() -> None:
+    with_systems = {address.partition(":")[0] for address in SYSTEMS}
+    assert with_systems == {name for name, source in OWN.items() if "@preset" in source}
+    assert set(OWN) - with_systems == {"own_transport"}
+
+
+@pytest.mark.parametrize("address", [*SYSTEMS, PRESET])
+def test_a_file_of_ones_own_is_shown_accounted_and_run(
+    address: str, folder: Path, fedldp_command: Callable[..., Any]
+) -> None:
+    config = config_of(address)
+    assert own_code(config) == (address,)
+    shown = fedldp_command("show", address)
+    assert shown.status == 0, shown.err
+    assert all(name in shown.out for name in SYSTEMS.get(address, {"range_radius": 0}))
+    (folder / "mine.toml").write_text(to_toml(config))
+    accounted = fedldp_command("account", "mine.toml")
+    assert accounted.status == 0, accounted.err
+    ran = fedldp_command("run", "mine.toml", "--out", "run", "--json")
+    assert ran.status == 0, ran.err
+    result = fedldp.run(config)
+    planned = plan(config, problem_of(config, None))
+    assert result.privacy == planned.privacy
+    stated = [line for line in result.privacy["guarantees"] if line["kind"] != "none"]
+    assert {line["stated_by"] for line in stated} == ({address} if stated else set())
+    (run,) = (each["run"] for each in result.ledger.to_record()["runs"])
+    assert result.ledger.releases(run) == planned.releases
+    with_adam = fedldp.run(config.changed(server_optimizer="adam", server_rate=0.05, rounds=1))
+    assert np.isfinite(with_adam.rounds[0].loss)
+
+
+def deployed(folder: Path, recipe: str, **policy: Any) -> None:
+    """Run three sites and their server in this process, and check what they have paid."""
+    world = make_world(folder / "world", recipe=recipe, policy=policy, quorum=1)
+    served = world.serve()
+    config = world.config
+    asked = [Everyone(config).clients(site) for site in range(3)]
+    assert [world.releases(site) for site in range(3)] == asked
+    assert all(np.isfinite(weights).all() for weights in served.weights.values())
+
+
+class Everyone:
+    """In which rounds each client of a run answers."""
+
+    def __init__(self, config: RunConfig) -> None:
+        draws = draws_of_seed(config.seed)
+        self.rounds = {
+            round: participants(config, round, draws) for round in range(1, config.rounds + 1)
+        }
+
+    def clients(self, client: int) -> list[tuple[int, int]]:
+        return [(round, 0) for round, asked in self.rounds.items() if client in list(asked)]
+
+
+@pytest.mark.parametrize("address", [*SYSTEMS, PRESET])
+def test_a_file_of_ones_own_is_deployed(address: str, folder: Path) -> None:
+    config = config_of(address)
+    (folder / "mine.toml").write_text(to_toml(config))
+    if "epsilon" in type(config).model_fields:
+        deployed(folder, "mine.toml", systems=[address])
+        return
+    unlimited = {"kind": "zcdp", "limit": math.inf}  # nothing protects what these send
+    deployed(folder, "mine.toml", systems=[address], allow_in_clear=True, budget=unlimited)
+
+
+def test_a_site_imports_no_system_that_its_policy_does_not_name(folder: Path) -> None:
+    (folder / "mine.toml").write_text(to_toml(config_of(PRESET)))
+    world = make_world(folder / "world", recipe="mine.toml")
+    with pytest.raises(PrivacyError, match=f"the agreement has {PRESET}, which"):
+        world.policies[0].check(world.agreement)
+
+
+# A preset in the package
+
+
+def test_a_preset_is_one_file(
+    fedldp_command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with guides.followed():
+        assert systems()["ldp_update"].name() == "ldp_update"
+        assert "ldp_update" in fedldp_command("list", "systems").out
+        assert "range_radius" in fedldp_command("show", "ldp_update").out
+        assert "ldp-update-digits" in fedldp_command("list", "recipes").out
+        accounted = json.loads(fedldp_command("account", "ldp-update-digits", "--json").out)
+        assert [line["epsilon"] for line in accounted["guarantees"] if line["kind"] == "pure"] == [
+            1.0, 650.0, 13_000.0,
+        ]  # fmt: skip
+        assert {line["stated_by"] for line in accounted["guarantees"]} == {"fedldp"}
+        short = ("ldp-update-digits", "--rounds", "2", "--set", "num_clients=10")
+        assert fedldp_command("run", *short).status == 0
+        deployed(tmp_path, "ldp-update-digits")
+
+
+@pytest.mark.slow  # a minute
+def test_a_preset_is_audited(fedldp_command: Callable[..., Any], folder: Path) -> None:
+    (folder / "mine.toml").write_text(to_toml(config_of(PRESET)))
+    with guides.followed():
+        for name in ("ldp-update-digits", "mine.toml"):
+            found = fedldp_command("audit", name, "--quick", "--json", "--workers", "1")
+            assert found.status == 0, found.err
+            verdicts = {row["verdict"] for row in json.loads(found.out)["results"]}
+            assert verdicts == {"ok"}
