@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.codes import of_codes
 from fedldp.audit.attacks.inversion import of_reports
@@ -27,7 +28,6 @@ from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, Effort
 from fedldp.audit.results import Result
 from fedldp.recipes import find_recipe
-from fedldp.systems import RunConfig
 
 DIGITS = (
     "fedavg-digits", "central-dp-digits", "ldp-fl-digits", "ldpfl-digits", "ldpfl-digits-public",

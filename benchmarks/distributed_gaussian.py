@@ -24,12 +24,12 @@ from statistics import mean
 from typing import Any
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.algorithms.presets.ldp_fl import ldp_fl
 from fedldp.core.errors import PrivacyError
-from fedldp.systems import RunConfig
 
 Settings = dict[str, Any]
 Cell = tuple[str, str, int, float]

@@ -18,10 +18,11 @@ from typing import Any
 
 import fedldp
 from benchmarks.blocks import table, write_blocks
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.systems import systems
 from fedldp.audit.efforts import FULL
 from fedldp.audit.poisoning import poisoning
 from fedldp.audit.results import Audit
-from fedldp.systems import RunConfig, systems
 
 SHARES = (0.01, 0.05, 0.1, 0.2)
 ATTACKS = ("report", "random", "update", "labels")

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 import fedldp
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.problem import Problem
 from fedldp.parts.ranking_sgd import RankingSgd
 from fedldp.protocol.roles import Batch, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.reporting.record import RunFolder
-from fedldp.systems import Problem
 from fedldp.training.local_sgd import LocalSgd
 
 ROUNDS = (1, 8, 16, 25)

@@ -26,11 +26,11 @@ from kernels import plain_torch
 from torch import nn
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, load_dataset, partition
 from fedldp.models import build_model
 from fedldp.protocol.server_loop import Round
 from fedldp.simulation.engine import simulate
-from fedldp.systems import RunConfig
 
 
 def plain_round(config: RunConfig, dataset: Dataset, members: list[np.ndarray]) -> float:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
 from fedldp.parts.changes import alone, each_alone
 from fedldp.protocol.client_keys import SimulationKeys
@@ -28,7 +30,6 @@ from fedldp.protocol.roles import (
 )
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
-from fedldp.systems import Problem, RunConfig
 
 NOWHERE = Path("no client keeps anything here")
 

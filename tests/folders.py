@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.protocol.server_loop import Round
 from fedldp.simulation.engine import simulate
-from fedldp.systems import RunConfig
 
 FILES = {"config.json", "environment.json", "metrics.jsonl", "privacy.json", "summary.json",
          "model.safetensors", "schema.json", "checkpoint", "report.html"}  # fmt: skip

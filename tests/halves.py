@@ -26,6 +26,8 @@ from fedldp.accounting.events import (
     InClear,
     PerRecord,
 )
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
@@ -46,7 +48,6 @@ from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.population import Population
 from fedldp.simulation.settings import from_mapping, to_toml
-from fedldp.systems import Problem, RunConfig
 from fedldp.training.tensors import one_thread
 
 RUN = "run"

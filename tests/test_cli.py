@@ -12,10 +12,10 @@ import pytest
 from documents import SHORT, check_run, document, run_folders
 
 import fedldp
+from fedldp.algorithms.systems import systems
 from fedldp.data.sources import SOURCES
 from fedldp.recipes import recipes
 from fedldp.simulation.settings import read_toml, resolve, to_toml
-from fedldp.systems import systems
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "fedldp"
 MODULE = [sys.executable, "-m", "fedldp"]

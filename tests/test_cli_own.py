@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import fedldp
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.statement import stated
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import read_toml, to_toml
 from fedldp.simulation.sweeps.one_run import Means, Order, carry_out
-from fedldp.systems import Problem, systems
 
 CONFIG = """
 system = "fedavg"

@@ -22,6 +22,9 @@ import typer
 from guides import PAGES, ROOT
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import systems
 from fedldp.cli import app
 from fedldp.core.errors import FedldpError
 from fedldp.core.randomness import Stream
@@ -29,7 +32,6 @@ from fedldp.mechanisms import mechanisms
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.recipes import recipes
 from fedldp.simulation.settings import resolve
-from fedldp.systems import Problem, RunConfig, systems
 
 TUTORIALS = ROOT / "docs" / "tutorials"  # tests/test_tutorials.py runs them
 DOCTESTED = [page for page in PAGES if ">>> " in page.read_text() and TUTORIALS not in page.parents]

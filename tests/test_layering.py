@@ -23,7 +23,6 @@ LAYERS = [
     {"secure_sum", "training"},
     {"parts"},
     {"algorithms"},
-    {"systems"},
     {"recipes", "client"},
     {"reporting"},
     {"simulation"},

@@ -8,8 +8,8 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
+from fedldp.algorithms.systems import with_left_out
 from fedldp.core.checked import LEFT_OUT, Checked
-from fedldp.systems import with_left_out
 
 
 class Inner(Checked):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.cldp_fed import cldp_fed
 from fedldp.algorithms.presets.distributed_gaussian import distributed_gaussian
@@ -23,7 +24,6 @@ from fedldp.algorithms.presets.priority_public import priority_public
 from fedldp.algorithms.presets.privunit_fl import privunit_fl
 from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.comparing import Contestant, GuaranteeKind, Try
-from fedldp.systems import RunConfig
 
 Settings = dict[str, Any]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
 from fedldp.data.custom import SUFFIXES
@@ -19,7 +20,6 @@ from fedldp.reporting.statement import Statement
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.result import read_result
 from fedldp.simulation.settings import from_mapping, resolve
-from fedldp.systems import RunConfig
 
 if TYPE_CHECKING:
     from fedldp.simulation.engine import Result

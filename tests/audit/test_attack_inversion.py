@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.audit.attacks.codes import OWN, of_codes
 from fedldp.audit.attacks.inversion import (
     FEATURES,
@@ -25,7 +26,6 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.results import Result
 from fedldp.data import Dataset, load_dataset
 from fedldp.recipes import find_recipe
-from fedldp.systems import RunConfig
 
 EFFORT = replace(
     QUICK, image_count=12, image_known=40, image_matched=2, image_steps=60, image_public=300

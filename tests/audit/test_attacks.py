@@ -9,7 +9,9 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.systems import systems
 from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.scenario import AttackScenario, weakest
 from fedldp.audit.efforts import QUICK
@@ -17,7 +19,6 @@ from fedldp.audit.results import Result
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.recipes import find_recipe, recipes
-from fedldp.systems import RunConfig, systems
 
 TINY = replace(
     QUICK, attack_examples=6, attack_rounds=1, attack_visits=1e5, member_clients=5, member_runs=2,

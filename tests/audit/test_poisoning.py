@@ -12,8 +12,10 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.cldp_fed import cldp_fed
+from fedldp.algorithms.problem import Problem
 from fedldp.audit.byzantine_run import accepts_report, accuracy_of
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.forged_reports import Forger, made_of
@@ -27,7 +29,6 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Question
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems import Problem, RunConfig
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 GOLDEN: dict[str, Any] = {

@@ -10,6 +10,8 @@ import planted_systems
 import pytest
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.systems import systems
 from fedldp.audit import harness
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.plans import configs_of, planned_games, representatives
@@ -17,7 +19,6 @@ from fedldp.audit.playing import play
 from fedldp.audit.systems import PlannedSystemGame
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import RunConfig, systems
 
 CONFIDENCE = 0.999
 

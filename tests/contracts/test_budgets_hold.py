@@ -19,7 +19,9 @@ from runtimes import MeanStep, Site, answer_of, examples_of, question
 import fedldp
 from fedldp.accounting.guarantees import local_guarantees
 from fedldp.accounting.prices import cost
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.errors import FedldpError, PrivacyError
@@ -45,7 +47,6 @@ from fedldp.protocol.wire import (
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
-from fedldp.systems import Problem, RunConfig
 from fedldp.training.tensors import one_thread
 
 PURE = Budget("pure", 1e9)

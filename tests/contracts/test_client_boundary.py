@@ -24,6 +24,7 @@ from halves import (
 )
 from samples import first_of_each
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.bounding import LARGEST, LARGEST_WEIGHT, Ranges
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
@@ -38,7 +39,6 @@ from fedldp.protocol.wire import (
     read_answer,
     read_question,
 )
-from fedldp.systems import RunConfig
 from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()

@@ -36,7 +36,9 @@ from tables import table_of
 import fedldp
 from fedldp.accounting.events import Event, NoData
 from fedldp.accounting.prices import cost
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import ClientBudget, Target
+from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers, Place
@@ -53,7 +55,6 @@ from fedldp.protocol.wire import (
     read_answer,
 )
 from fedldp.simulation.plan import plan
-from fedldp.systems import RunConfig, systems
 from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()

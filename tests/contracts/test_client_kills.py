@@ -28,6 +28,7 @@ from halves import (
 from samples import first_of_each
 
 from fedldp.accounting.prices import cost
+from fedldp.algorithms.config import RunConfig
 from fedldp.client.runtime import ClientRuntime
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.roles import ClientSide
@@ -38,7 +39,6 @@ from fedldp.protocol.wire import (
     read_answer,
     read_question,
 )
-from fedldp.systems import RunConfig
 from fedldp.training.tensors import one_thread
 
 CONFIGS = configs()

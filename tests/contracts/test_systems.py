@@ -22,7 +22,9 @@ from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.events import Event, NoData
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.systems import systems
 from fedldp.algorithms.uneven import first_layer_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.protocol.roles import Update
@@ -32,7 +34,6 @@ from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
-from fedldp.systems import RunConfig, systems
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 KINDS = one_of_a_kind(CONFIGS)

@@ -22,6 +22,7 @@ from tables import table_of
 
 from fedldp.accounting.events import to_record
 from fedldp.accounting.releases import Releases
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreeing import agree
 from fedldp.protocol.server_loop import Loop
@@ -30,7 +31,6 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import resolve
-from fedldp.systems import RunConfig
 from gate import golden
 from gate.golden import FOLDER, as_read, one_core
 from gate.statements import NO_DATA

@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.recipes import find_recipe, recipes
 from fedldp.simulation.plan import Plan, plan, problem_of
 from fedldp.simulation.result import config_document, run_name
 from fedldp.simulation.settings import resolve
-from fedldp.systems import RunConfig
 from gate.golden import FOLDER, as_read, one_core, read
 
 STATEMENTS = FOLDER / "statements"

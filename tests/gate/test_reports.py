@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedldp.systems import systems
+from fedldp.algorithms.systems import systems
 from gate import golden, reports
 
 BY_SYSTEM = reports.by_system()

@@ -10,7 +10,7 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
-from fedldp.systems import Problem
+from fedldp.algorithms.problem import Problem
 
 # Exact in float32 everywhere: integers divided by a power of two.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)

@@ -9,9 +9,9 @@ import pytest
 from clients import Halves
 
 import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
-from fedldp.systems import Problem
 
 # Exact in float32 everywhere: integers divided by a power of two.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)

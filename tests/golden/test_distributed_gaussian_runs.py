@@ -9,11 +9,11 @@ import pytest
 from clients import Halves
 
 import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.parts.rotation import Rotation
-from fedldp.systems import Problem
 
 # Exact in float32 everywhere: integers divided by a power of two.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)

@@ -17,9 +17,9 @@ from clients import Halves, client_of, sender_of
 
 import fedldp
 from fedldp.algorithms.codes import OnBits
+from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
 from fedldp.protocol.wire import Broadcast
-from fedldp.systems import Problem
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 EXAMPLES = Examples(np.zeros((40, 1, 8, 8), np.float32), np.arange(40) % 10)

@@ -14,9 +14,9 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Report
-from fedldp.systems import Problem
 
 # Exact in float32 everywhere: integers divided by a thousand, beyond the range at both ends.
 WEIGHTS = ((np.arange(650) * 37 % 1001 - 500) / np.float32(1000)).astype(np.float32)

@@ -10,6 +10,7 @@ import torch
 from clients import Halves, senders_of
 
 import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
@@ -17,7 +18,6 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.parts.device_bits import encode_on_device
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Sensitive
-from fedldp.systems import Problem
 
 
 def streams(count: int) -> list[Stream]:

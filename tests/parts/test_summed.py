@@ -16,6 +16,7 @@ from secure_sums import make_roster, private_of
 
 import fedldp
 from fedldp.accounting.events import NoData
+from fedldp.algorithms.config import RunConfig
 from fedldp.client.runtime import ClientRuntime, OneClient
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples
@@ -41,7 +42,6 @@ from fedldp.protocol.wire import (
 from fedldp.secure_sum.identities import Identity, Roster
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.simulation.inputs import Inputs
-from fedldp.systems import RunConfig
 
 N = 6
 Meddle = Callable[[int, Question, Report | Refusal], Report | Refusal | None]

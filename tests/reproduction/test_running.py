@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gate import statements
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.recipes import Expected, Recipe, Source, find_recipe, recipes
 from fedldp.reporting.record import RunFolder
@@ -22,7 +23,6 @@ from fedldp.reproduction.runner import Job, estimate, jobs, run_all
 from fedldp.reproduction.targets import Gain, Target
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
-from fedldp.systems import RunConfig
 
 BASE = find_recipe("fedavg-digits").config.changed(num_clients=4, local_epochs=1)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
 from fedldp.recipes import recipes
 from fedldp.reproduction.comparison import WORTH_A_REASON, compare
 from fedldp.reproduction.known import KNOWN
 from fedldp.reproduction.results import Store, data_digests, digest, published, published_gains
 from fedldp.reproduction.targets import find_target, source_of, targets
-from fedldp.systems import systems
 
 TARGETS = targets()
 

@@ -16,13 +16,13 @@ from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.prices import cost
+from fedldp.algorithms.config import RunConfig
 from fedldp.data import Examples
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, plan, problem_of, state
-from fedldp.systems import RunConfig
 
 SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "shuffle=false",
         "--set", "num_clients=6", "--set", "local_epochs=1", "--workers", 1)  # fmt: skip

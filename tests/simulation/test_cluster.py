@@ -14,11 +14,11 @@ from folders import assert_same_run, cut, quick
 from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.simulation import ray_cluster
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.settings import to_toml
-from fedldp.systems import RunConfig
 
 
 @pytest.fixture(scope="module")

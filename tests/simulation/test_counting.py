@@ -12,6 +12,7 @@ from clients import Halves
 from scipy import stats
 from times import config, delays
 
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Delays
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
@@ -29,7 +30,6 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.schedule import Schedule, draw_extremes
 from fedldp.simulation.shuffler import Shuffler
-from fedldp.systems import Problem
 
 SIZE = 21
 

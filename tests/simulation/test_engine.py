@@ -16,7 +16,10 @@ from torch.nn import functional
 from workers import forked_workers
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.ldp_fl import ldp_fl as ldp_fl_preset
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Shares
@@ -38,7 +41,6 @@ from fedldp.simulation.engine import Result
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.population import Population
-from fedldp.systems import Problem, RunConfig, find_system
 
 FEATURES, CLASSES = 5, 3
 

@@ -15,13 +15,13 @@ from safetensors.numpy import load_file
 
 import fedldp
 from fedldp.accounting.statement import HELD_OUT
+from fedldp.algorithms.systems import systems
 from fedldp.core.errors import RunError
 from fedldp.protocol.server_loop import Round
 from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_with
-from fedldp.systems import systems
 
 EARLIER = Path(__file__).parent / "own_table_of_5900278"
 TRAIN, TEST, SMALL_CLIENTS = 75, 15, 3
@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def own(**settings: Any) -> fedldp.systems.RunConfig:
+def own(**settings: Any) -> fedldp.algorithms.config.RunConfig:
     base = {"dataset": "own.csv", "client_column": "who", "num_clients": 6, "rounds": 2}
     return fedldp.recipe(
         "quickstart", model="logistic", shuffle=False, standardise=False, **{**base, **settings}

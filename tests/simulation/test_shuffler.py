@@ -13,6 +13,7 @@ from clients import Halves
 from scipy import stats
 from times import config, delays
 
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Delays
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import SERVER, Stream
@@ -22,7 +23,6 @@ from fedldp.protocol.wire import Broadcast, Question, Reason, Refusal, Report, S
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.schedule import agree_delay, draw_schedule
 from fedldp.simulation.shuffler import Shuffler
-from fedldp.systems import Problem
 
 
 class Given:

@@ -14,6 +14,7 @@ from halves import answered
 from workers import forked_workers
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
@@ -35,7 +36,6 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.simulation.population import Population, Watched
-from fedldp.systems import RunConfig
 from fedldp.training.batched_sgd import GROUP
 
 TOGETHER = {

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from clients import Halves
 
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, RunConfig
 
 PROBLEM = Problem((1, 8, 8), 10, 60)
 SMALL: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedldp.algorithms.personalized_noise import PublishedNoise
 from fedldp.algorithms.presets.personalized import personalized
-from fedldp.systems import Problem
+from fedldp.algorithms.problem import Problem
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE = 650

@@ -24,6 +24,7 @@ from fedldp.algorithms.bits import Bits
 from fedldp.algorithms.codes import OnBits
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.ldpfl import ldpfl as ldpfl_preset
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import load_dataset, partition
@@ -36,7 +37,6 @@ from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
-from fedldp.systems import Problem
 
 
 def bits_of(settings: RunConfig) -> Bits:

@@ -11,13 +11,14 @@ import pytest
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
 from fedldp.algorithms.calibration import PerRun
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.personalized import personalized
 from fedldp.algorithms.presets.personalized_sound import personalized_sound
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.engine import simulate
-from fedldp.systems import Problem, RunConfig
 
 OWN = Problem((4,), 2, 48)
 

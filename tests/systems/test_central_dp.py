@@ -16,12 +16,13 @@ from scipy.stats import norm
 
 import fedldp
 from fedldp.accounting.numerics.subsampled import sampled_without_replacement_gaussian_epsilon
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_keys import draws_of_secret
 from fedldp.protocol.wire import Report
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem, RunConfig
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 SIZE = 650

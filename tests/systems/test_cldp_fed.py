@@ -9,11 +9,11 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.protocol.roles import State, publish_weights
 from fedldp.protocol.wire import Report
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 START = State(weights=np.linspace(-1, 1, 650).astype(np.float32))

@@ -13,6 +13,7 @@ from documents import check_run, document
 
 import fedldp
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.protocol.roles import State, Update, publish_weights
@@ -21,7 +22,6 @@ from fedldp.protocol.wire import Report, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 START = np.linspace(-1, 1, 650).astype(np.float32)

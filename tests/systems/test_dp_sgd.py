@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import fedldp
 from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.dp_sgd import NoisySteps
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
@@ -24,7 +25,6 @@ from fedldp.data import Examples
 from fedldp.models import build_model, layout_of_module
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import RunConfig
 from fedldp.training.noisy_sums import NoisySums, sampling_rate
 from fedldp.training.private_sgd import PIECE, PrivateSgd
 from fedldp.training.tensors import load_weights, read_weights

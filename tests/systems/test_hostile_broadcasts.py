@@ -19,6 +19,7 @@ from neighbours import SMALL
 
 import fedldp
 from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.problem import Problem
 from fedldp.client.runtime import ClientRuntime
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import PrivacyError
@@ -39,7 +40,6 @@ from fedldp.protocol.wire import (
     read_answer_to,
 )
 from fedldp.simulation.settings import from_mapping
-from fedldp.systems import Problem
 
 COUNT = 20
 PROBLEM = Problem((1, 8, 8), 10, 3 * COUNT)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.recipes import recipes
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import RunConfig
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}

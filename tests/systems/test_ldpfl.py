@@ -19,6 +19,7 @@ from fedldp.algorithms.bits import Bits
 from fedldp.algorithms.codes import OnBits
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.ldpfl import ldpfl
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
@@ -29,7 +30,6 @@ from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import Reports
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)

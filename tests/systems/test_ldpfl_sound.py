@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.presets.ldpfl_sound import ldpfl_sound
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.randomised_gradients import RandomisedGradients
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
@@ -25,7 +26,6 @@ from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)

@@ -13,12 +13,12 @@ import fedldp
 from fedldp.accounting.guarantees import DISCRETE
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.presets.nbafl import nbafl
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.parts.nbafl import NbaflNoise
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 MNIST = Problem((1, 28, 28), 10, 33_600)

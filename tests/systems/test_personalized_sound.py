@@ -17,6 +17,7 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.presets.personalized_sound import personalized_sound
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import BySender, ServerUpdate
 from fedldp.core.errors import ConfigError
 from fedldp.protocol.roles import State
@@ -24,7 +25,6 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.systems import Problem
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE = 650

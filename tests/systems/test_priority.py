@@ -12,6 +12,7 @@ from clients import Halves, client_of, sender_of, trained
 
 import fedldp
 from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, UnevenRelease
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
@@ -25,7 +26,6 @@ from fedldp.parts.ranking_sgd import RankingSgd, sensitivity_importance
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
 from fedldp.training.tensors import load_weights, read_weights
 
 DIGITS = Problem((1, 8, 8), 10, 1437)

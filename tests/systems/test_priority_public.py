@@ -17,13 +17,13 @@ from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.presets.priority_public import priority_public
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import UnevenRelease
 from fedldp.core.errors import ConfigError
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 SIZE, FEATURES, HIDDEN = 650, 64, 10

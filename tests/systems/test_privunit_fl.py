@@ -9,12 +9,12 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
 from fedldp.protocol.roles import State, publish_weights
 from fedldp.protocol.wire import Shuffled
 from fedldp.simulation.plan import plan
-from fedldp.systems import Problem
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
 

@@ -13,7 +13,9 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
 from fedldp.mechanisms.codes import ClippedCodes
@@ -23,7 +25,6 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
-from fedldp.systems import Problem, RunConfig
 
 CLIENTS = range(7)
 

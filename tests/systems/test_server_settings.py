@@ -12,6 +12,7 @@ from clients import Halves
 from samples import first_of_each, one_of_a_kind
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.server_update import Estimated, Weighted
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import mechanisms
@@ -25,7 +26,6 @@ from fedldp.reporting.runs import read_run
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping, read_toml, resolve, to_toml
-from fedldp.systems import RunConfig
 
 ON_DIGITS = one_of_a_kind(
     {n: r.config for n, r in sorted(recipes().items()) if r.config.dataset == "digits"}

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import tomli_w
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.recipes import recipes
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
-from fedldp.systems import RunConfig
 
 # What can be proven of a system's reports, or of what others see of them.
 TARGETS: dict[str, dict[str, Any]] = {

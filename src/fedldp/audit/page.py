@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
+from fedldp.algorithms.config import RunConfig
 from fedldp.audit import linkage, poisoning
 from fedldp.audit.attacks import attack
 from fedldp.audit.efforts import FULL, QUICK
@@ -16,7 +17,6 @@ from fedldp.audit.results import Audit, Result
 from fedldp.parts.per_client import is_own
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
-from fedldp.systems import RunConfig
 
 _MOST_PICTURES = 8
 

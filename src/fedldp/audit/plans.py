@@ -365,8 +365,8 @@ def configs_of(name: str) -> list[RunConfig]:
     Raises:
         ConfigError: there is none.
     """
+    from fedldp.algorithms.systems import find_system, systems
     from fedldp.simulation.settings import named
-    from fedldp.systems import find_system, systems
 
     if name in systems():
         known = [config for config in representatives() if config.name() == name]

@@ -11,6 +11,7 @@ from functools import cached_property
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import whose_word
 from fedldp.audit.adversary_views import AdversaryView, Transcript
 from fedldp.audit.canaries import CanaryPair, Shape, Swap, pairs
 from fedldp.audit.distinguishers import scores
@@ -20,7 +21,6 @@ from fedldp.audit.games import LowerBound
 from fedldp.audit.harness import AttackedClient
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
-from fedldp.systems import whose_word
 from fedldp.training.tensors import one_thread
 
 _RARE = 20

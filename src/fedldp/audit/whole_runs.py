@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import whose_word
 from fedldp.audit.adversary_views import AdversaryView
 from fedldp.audit.canaries import Canary
 from fedldp.audit.harness import RUN, AttackedClient
@@ -24,7 +25,6 @@ from fedldp.data.examples import Examples
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Question, Report, pack_question, read_answer
-from fedldp.systems import whose_word
 from fedldp.training.tensors import one_thread
 
 Floats = NDArray[np.float64]

@@ -53,7 +53,7 @@ def _recipe_rows(_: Path | None) -> Rows:
 
 
 def _system_rows(_: Path | None) -> Rows:
-    from fedldp.systems import systems
+    from fedldp.algorithms.systems import systems
 
     return _module_rows(systems())
 

@@ -22,10 +22,10 @@ from fedldp.cli._common import (
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedldp.algorithms.config import RunConfig
     from fedldp.reporting.record import RunFolder
     from fedldp.simulation.engine import Result
     from fedldp.simulation.plan import Plan
-    from fedldp.systems import RunConfig
 
 
 def run(

@@ -13,8 +13,8 @@ from fedldp.cli._common import Json, print_json
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedldp.algorithms.config import RunConfig
     from fedldp.mechanisms import Mechanism
-    from fedldp.systems import RunConfig
 
 _SHAPES = {"digits": (1, 8, 8), "MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
 
@@ -38,10 +38,10 @@ def show(
 
 def _found(name: str) -> dict[str, Any]:
     """Return what is called ``name``, described as a JSON-ready document."""
+    from fedldp.algorithms.systems import find_system, systems
     from fedldp.core.registry import is_address
     from fedldp.mechanisms import find_mechanism, mechanisms
     from fedldp.models import models
-    from fedldp.systems import find_system, systems
 
     if is_address(name):
         return _found_elsewhere(name)
@@ -55,9 +55,10 @@ def _found(name: str) -> dict[str, Any]:
 
 
 def _found_elsewhere(address: str) -> dict[str, Any]:
+    from fedldp.algorithms.config import RunConfig
+    from fedldp.algorithms.systems import find_system
     from fedldp.core.registry import load
     from fedldp.mechanisms import Mechanism, find_mechanism
-    from fedldp.systems import RunConfig, find_system
 
     found = load(address, "show")
     if isinstance(found, type) and issubclass(found, RunConfig):
@@ -68,7 +69,7 @@ def _found_elsewhere(address: str) -> dict[str, Any]:
 
 
 def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
-    from fedldp.systems.settings_docs import describe_settings
+    from fedldp.algorithms.settings_docs import describe_settings
 
     return {
         "kind": "system",
@@ -177,7 +178,7 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedldp.systems.settings_docs import value_text
+    from fedldp.algorithms.settings_docs import value_text
 
     console = Console()
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Target, TargetUnit
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
-from fedldp.systems import RunConfig
 
 Settings = Mapping[str, Any]
 """Settings by name."""

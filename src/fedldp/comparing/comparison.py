@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.comparing.cells import Cell, Contestant, Task, Try
 from fedldp.comparing.held_out import held_out
 from fedldp.comparing.proving import BUDGETS, Budgets, ComparisonError, checked, proven
@@ -17,7 +18,6 @@ from fedldp.comparing.results import Results, Row, choose, where
 from fedldp.core.errors import ConfigError, Diverged, PrivacyError
 from fedldp.data import Dataset
 from fedldp.simulation.plan import plan, problem_with
-from fedldp.systems import RunConfig
 
 Purpose = Literal["tried", "measured"]
 

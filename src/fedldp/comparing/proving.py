@@ -10,11 +10,12 @@ from typing import Any
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.solve import solve
 from fedldp.accounting.statement import stated_by
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data import Dataset
 from fedldp.simulation.plan import plan, problem_with
-from fedldp.systems import Problem, RunConfig
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
 """Settings that a target is solved by; a system has one of them."""

@@ -34,6 +34,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.accountants import Kind
 from fedldp.accounting.prices import price
+from fedldp.algorithms.systems import systems
 from fedldp.algorithms.validation import describe
 from fedldp.core.checked import Checked
 from fedldp.core.errors import ConfigError, PrivacyError
@@ -43,7 +44,6 @@ from fedldp.deployment.identity import new_file
 from fedldp.ledgers.budget import Budget, total_of
 from fedldp.mechanisms import mechanisms
 from fedldp.models import models
-from fedldp.systems import systems
 
 Cost = Annotated[float, Field(ge=0)]
 

@@ -7,7 +7,8 @@ from typing import Any
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import SIMULATED, SumInPath, statement
-from fedldp.systems import RunConfig, own_code
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.systems import own_code
 
 TIMED = (
     "when a site answers may tell how long it trained, and so about how many examples it has; no "

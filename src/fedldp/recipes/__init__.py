@@ -29,8 +29,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
-from fedldp.systems import RunConfig, find_system
 
 __all__ = [
     "Expected",

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.systems import with_left_out
 from fedldp.core.errors import ConfigError
 from fedldp.recipes import find_recipe
 from fedldp.reporting.runs import FinishedRun
-from fedldp.systems import with_left_out
 
 TRAINING = ("dataset", "label_column", "standardise", "partition", "num_examples", "num_clients",
             "clients_per_round", "rounds", "model", "local_epochs", "batch_size", "learning_rate",

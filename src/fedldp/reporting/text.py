@@ -11,8 +11,8 @@ from rich.table import Table
 
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
 from fedldp.accounting.statement import stated_by
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.formatting import number
-from fedldp.systems import RunConfig
 
 Rows = list[dict[str, Any]]
 

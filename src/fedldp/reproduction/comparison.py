@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedldp.accounting.guarantees import IDEALISED
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import FedldpError
 from fedldp.recipes import Expected, Recipe
 from fedldp.reproduction.known import KNOWN, NOT_KNOWN
@@ -23,7 +24,6 @@ from fedldp.reproduction.results import (
 )
 from fedldp.reproduction.targets import Gain, Target, source_of
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
-from fedldp.systems import RunConfig
 
 Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
 

@@ -23,11 +23,11 @@ from typing import Any, Literal
 
 import platformdirs
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import in_use
 from fedldp.data.sources import Source, find_source
-from fedldp.systems import RunConfig
 
 Device = Literal["cpu", "cuda"]
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.models import multiplications_of
 from fedldp.recipes import Recipe
@@ -25,7 +26,6 @@ from fedldp.reproduction.results import (
 )
 from fedldp.reproduction.targets import source_of
 from fedldp.simulation.plan import problem_of
-from fedldp.systems import RunConfig
 
 if TYPE_CHECKING:
     from fedldp.protocol.server_loop import Round

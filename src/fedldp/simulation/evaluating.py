@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.statement import HELD_OUT
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, DataMissing, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Columns, Examples, load_examples, load_features, standardised
@@ -19,7 +21,6 @@ from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, scores
 from fedldp.simulation.settings import from_mapping
-from fedldp.systems import Problem, RunConfig
 
 if TYPE_CHECKING:
     from torch import nn

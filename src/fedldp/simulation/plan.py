@@ -20,7 +20,10 @@ from fedldp.accounting.statement import (
     server_lines,
     statement,
 )
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Target
+from fedldp.algorithms.systems import own_code
 from fedldp.core.errors import ConfigError, UnfitEvent
 from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
@@ -37,7 +40,6 @@ from fedldp.data.folder import in_use, locate
 from fedldp.data.sources import find_source
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import planned_releases
-from fedldp.systems import Problem, RunConfig, own_code
 
 _SMALL = 1e9
 """Examples visited times weights: some seconds of training."""

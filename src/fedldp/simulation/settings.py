@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.settings_docs import commented_toml
+from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.recipes import find_recipe
-from fedldp.systems import RunConfig, find_system
-from fedldp.systems.settings_docs import commented_toml
 
 
 def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:

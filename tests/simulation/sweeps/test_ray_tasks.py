@@ -14,10 +14,10 @@ import pytest
 from folders import cut, metrics
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.sweeps import ray_tasks
 from fedldp.simulation.sweeps.one_run import Means, Order
-from fedldp.systems import RunConfig
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
 

@@ -11,13 +11,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.data import resolve_data_dir
 from fedldp.data.custom import SUFFIXES
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.simulation.settings import nested, value_of
-from fedldp.systems import RunConfig
 
 MOST_RUNS = 100_000
 MOST_SEEDS = 10_000

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import FedldpError, first_line
 from fedldp.data import Dataset
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.plan import early_plan
-from fedldp.systems import RunConfig
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import FedldpError
 from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.folder import locate
@@ -36,7 +37,6 @@ from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.plan import Plan
 from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
 from fedldp.simulation.sweeps.one_run import Means, Order, attempt
-from fedldp.systems import RunConfig
 
 SECONDS = 30.0
 """How long a stretch lasts, at least; then it ends with the round that it is in."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.accounting.statement import HELD_OUT
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
 from fedldp.simulation.settings import named
@@ -19,7 +20,6 @@ from fedldp.simulation.sweeps.folder import check_place, check_plain, held
 from fedldp.simulation.sweeps.grid import Design, Job, in_words, jobs
 from fedldp.simulation.sweeps.one_run import Means, Order, summary_of
 from fedldp.simulation.sweeps.results import Sweep, run_of
-from fedldp.systems import RunConfig
 
 
 def sweep(

@@ -1,11 +1,4 @@
-"""Systems: one paper or baseline per file, found by a scan of this package.
-
-A system's file holds its configuration, frozen and public, and builds two halves from it: see
-``protocol.roles``. There is no ``run``: one loop and one client runtime drive all systems, in a
-simulation and outside.
-
-It may use core, accounting, protocol, mechanisms, models, training, algorithms.
-"""
+"""Systems by their names: fedldp's presets, found by a scan, and a user's own, by their address."""
 
 from __future__ import annotations
 
@@ -14,25 +7,13 @@ from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address, load, scan
-
-__all__ = [
-    "Problem",
-    "RunConfig",
-    "find_system",
-    "own_code",
-    "settings_docs",
-    "systems",
-    "whose_word",
-    "with_left_out",
-]
 
 
 def systems() -> dict[str, type[RunConfig]]:
     """Return the configuration class of every system by the system's name."""
-    found = [*scan("fedldp.algorithms.presets", RunConfig), *scan(__name__, RunConfig)]
+    found = scan("fedldp.algorithms.presets", RunConfig)
     return dict(sorted((config.name(), config) for config in found))
 
 
