@@ -50,7 +50,7 @@ def configuration(epsilon: float, clients: int) -> RunConfig:
 def parts() -> Iterator[Found]:
     """Yield what is measured, by what it is called."""
     config = configuration(1.0, 100)
-    delays = config.delays()
+    delays = config.composition.channel.delays
     assert delays is not None
     yield {"part": "audit"}, lambda: linkage(config, effort=EFFORT).rows
     for clients, trials in TRIALS.items():

@@ -65,7 +65,7 @@ class WatchedConfig(fedavg):
         for name, recipe in RECIPES.items():
             config = fedldp.recipe(recipe)
             assert isinstance(config, priority)
-            ranking = config.client_step(problem, device)
+            ranking = config.algorithm(problem).local_update(device)
             watched[name] = replace(ranking, training=training)  # the weights of this very run
         return Watch(training, watched)
 

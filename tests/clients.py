@@ -152,11 +152,11 @@ class Halves:
 
     @cached_property
     def step(self) -> LocalUpdate:
-        return self.config.client_step(self.problem, torch.device("cpu"))
+        return self.config.algorithm(self.problem).local_update(torch.device("cpu"))
 
     @cached_property
     def server(self) -> ServerSide:
-        return self.config.server(self.problem)
+        return self.config.algorithm(self.problem).server()
 
     @cached_property
     def first(self) -> State:
@@ -169,7 +169,7 @@ class Halves:
         return self.server.publish(self.first)
 
     def encoder(self, client: int = 0) -> Encoder:
-        return self.config.client_encoder(self.problem, client)
+        return self.config.algorithm(self.problem).encoder(client)
 
     def encode(self, update: Any, broadcast: Broadcast, sender: Sender) -> Report:
         """Return what the sender's encoder makes of an update."""

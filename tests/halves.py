@@ -171,7 +171,7 @@ class Told:
     def runtime(self, folder: Path, ledger: Ledgers) -> ClientRuntime:
         """Return the runtime of a client that knows no more than this."""
         config = from_mapping(tomllib.loads(self.config))
-        side = config.client(self.problem, self.index, CPU)
+        side = config.algorithm(self.problem).client(self.index, CPU)
         keys: Keys = secret_keys(self.index)
         if self.seed is not None:
             keys = SimulationKeys(self.seed, self.index)
@@ -194,7 +194,7 @@ def runtime_of(
     policy = Policy(
         run=RUN,
         rounds=config.rounds,
-        exchanges=config.exchanges,
+        exchanges=config.composition.channel.phases,
         layout=config.layout(problem),
     )
     return ClientRuntime.of_one(
@@ -254,7 +254,9 @@ class Case:
         train = load_dataset("digits", standardise=config.standardise).train
         few = Examples(train.features[: 5 * COUNT], train.labels[: 5 * COUNT])
         problem = problem_of(config, None)
-        if config.most_examples(problem) is not None:  # then a client has an equal share
+        if (
+            config.algorithm(problem).most_examples() is not None
+        ):  # then a client has an equal share
             problem = replace(problem, num_examples=COUNT * config.num_clients)
         return cls(config.settled(draws_of_seed(SEED)), problem, few)
 
@@ -267,7 +269,7 @@ class Case:
         return Examples(self.examples.features[places], self.examples.labels[places])
 
     def side(self, client: int) -> ClientSide:
-        return self.config.client(self.problem, client, CPU)
+        return self.config.algorithm(self.problem).client(client, CPU)
 
     def start(
         self,
@@ -308,7 +310,7 @@ class Case:
             folder: for the clients' stores.
             change: of each round's broadcast.
         """
-        server, draws = self.config.server(self.problem), draws_of_seed(SEED)
+        server, draws = self.config.algorithm(self.problem).server(), draws_of_seed(SEED)
         state = server.initial(draws(0))
         runtimes: dict[int, ClientRuntime] = {}
         said: dict[int, Talk] = {}
@@ -343,8 +345,8 @@ def simulation_keys(client: int) -> SimulationKeys:
 
 def events_of(config: RunConfig) -> list[Event]:
     """Return what the last client's answers of a round release, by exchange."""
-    encoder = config.client_encoder(problem_of(config, None), config.num_clients - 1)
-    return [encoder.event(exchange) for exchange in range(config.exchanges)]
+    encoder = config.algorithm(problem_of(config, None)).encoder(config.num_clients - 1)
+    return [encoder.event(exchange) for exchange in range(config.composition.channel.phases)]
 
 
 def in_clear(event: Event) -> str:

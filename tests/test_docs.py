@@ -256,7 +256,7 @@ def test_the_guides_system_estimates_the_mean_change() -> None:
     )
     shared = {key: getattr(plain, key) for key in RunConfig.model_fields if key != "system"}
     noisy = systems()["ldp_update"](**shared, epsilon=30.0, range_radius=radius)
-    server = noisy.server(Problem((1, 8, 8), 10, 1437))
+    server = noisy.algorithm(Problem((1, 8, 8), 10, 1437)).server()
     start = server.initial(draws_of_seed(noisy.seed)(0)).weights
     mean, estimate = (flat(fedldp.run(config).weights) for config in (plain, noisy))
     change = mean - start

@@ -124,11 +124,11 @@ def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: s
     config = fedldp.recipe(name)
     problem = problem_of(config, None)
     made = plan(config, problem)
-    draws, downlink = draws_of_seed(config.seed), made.settled.server(problem).downlink
+    draws, downlink = draws_of_seed(config.seed), made.settled.algorithm(problem).server().downlink
     own, ledger = Encoders(made.settled, problem), MemoryLedger()
     for round in range(1, config.rounds + 1):
         for client in participants(made.settled, round, draws):
-            for exchange in range(config.exchanges):
+            for exchange in range(config.composition.channel.phases):
                 event = own[client].event(exchange)
                 place = Place("run", round, exchange, bytes(32))
                 ledger.release(place, event, [client], lambda: [b""])

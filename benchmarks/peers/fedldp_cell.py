@@ -45,7 +45,7 @@ def inputs_of(workload: Workload, seed: int) -> tuple[Inputs, object]:
     """Return the data of a run, its clients' shares, and the first weights, shape (d,)."""
     config = configuration(workload, seed, rounds=workload.rounds)
     inputs = Inputs.of(config, None, None)
-    server = config.server(inputs.problem)
+    server = config.algorithm(inputs.problem).server()
     return inputs, server.initial(draws_of_seed(seed)(0)).weights
 
 

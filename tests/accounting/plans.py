@@ -27,6 +27,6 @@ def line(made: Plan, unit: str, adversary: str, kind: str) -> dict[str, Any]:
 
 
 def event_of(made: Plan, client: int = 0) -> TwoValuedBits:
-    event = made.config.client_encoder(made.problem, client).event()
+    event = made.config.algorithm(made.problem).encoder(client).event()
     assert isinstance(event, TwoValuedBits)
     return event

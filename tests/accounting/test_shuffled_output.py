@@ -43,7 +43,7 @@ def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
         halves.encode(row, broadcast, sender_of(0, index))
         for index, row in enumerate(values.astype(np.float32))
     ]
-    delays = made.config.delays()
+    delays = made.config.composition.channel.delays
     assert delays is not None
     question = Question(run="run", exchange=0, broadcast=broadcast)
     shuffler = Shuffler(Given(reports), delays, len(reports), stream)

@@ -66,7 +66,7 @@ def test_a_preset_is_a_function_to_parts(name: str) -> None:
     assert isinstance(config.composition, Composition)
     algorithm = config.algorithm(problem_of(config, None))
     assert algorithm.report_encoder(0).release.event() == algorithm.release(0).event()
-    assert config.client_encoder(algorithm.problem, 0).event() == algorithm.encoder(0).event()
+    assert config.algorithm(algorithm.problem).encoder(0).event() == algorithm.encoder(0).event()
     assert pickle.loads(pickle.dumps(config)) == config
 
 

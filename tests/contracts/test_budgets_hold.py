@@ -64,7 +64,7 @@ def as_in_a_run() -> Iterator[None]:
 
 
 def first_broadcast(case: Case) -> Broadcast:
-    server = case.config.server(case.problem)
+    server = case.config.algorithm(case.problem).server()
     return server.publish(server.initial(draws_of_seed(SEED)(0)))
 
 
@@ -110,7 +110,7 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
     )
     case = Case.of(config)
     client = int(np.argmin(case.config.turns))
-    assert case.config.participants.max_rounds(client) < config.rounds, (
+    assert case.config.composition.participation.max_rounds(client) < config.rounds, (
         "else there is nothing to go beyond"
     )
     budget = Budget("zcdp", 1e9)
@@ -132,7 +132,7 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
     released = Counter(entry.event for entry in SqliteLedger(tmp_path / "ledger").releases())
     epsilon, delta = case.config.composition.calibration.budget(client)
     assert local_guarantees(released, "client-run", delta)[0].epsilon <= epsilon
-    assert 0 < released.total() <= case.config.participants.max_rounds(client)
+    assert 0 < released.total() <= case.config.composition.participation.max_rounds(client)
 
 
 def test_what_was_drawn_once_and_lost_is_not_drawn_again_for_nothing(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_no_more_examples_are_randomised_than_are_charged(
     tmp_path: Path, used: Counter[int]
 ) -> None:
     case = sound()
-    most = case.config.most_examples(case.problem)
+    most = case.config.algorithm(case.problem).most_examples()
     for round in range(1, case.config.rounds + 1):
         runtime = start(case, tmp_path, examples=examples_like_digits(most))
         runtime.answer(asking(first_broadcast(case), round))
@@ -242,7 +242,7 @@ def test_a_client_with_more_examples_than_are_charged_is_refused_at_the_start(
     tmp_path: Path,
 ) -> None:
     case = sound()
-    most = case.config.most_examples(case.problem)
+    most = case.config.algorithm(case.problem).most_examples()
     line = f"^examples: the client has {most + 1}, .* charged for {most}; leave some out$"
     refused_at_the_start(case, tmp_path, line, examples=examples_like_digits(most + 1))
     start(case, tmp_path, examples=examples_like_digits(most))
@@ -268,7 +268,7 @@ def test_the_scale_of_central_noise_does_not_tell_how_many_answered() -> None:
         noise_multiplier=8.0,
         clip=1.0,
     )
-    server = config.server(Problem((1, 8, 8), 10, 1437))
+    server = config.algorithm(Problem((1, 8, 8), 10, 1437)).server()
     draws = draws_of_secret(bytes(32), RUN)
     initial = server.initial(draws(0))
     size = initial.weights.size
@@ -295,7 +295,7 @@ def refusing(rounds: int) -> RunConfig:
         learning_rate=0.1,
         model="logistic",
     )
-    event = config.client_encoder(problem_of(config, None), 0).event()
+    event = config.algorithm(problem_of(config, None)).encoder(0).event()
     return config.changed(client_budget=ClientBudget(limit=2 * cost(event, "pure")))
 
 

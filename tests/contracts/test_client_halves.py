@@ -106,7 +106,7 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     here = case.start(talk.index, secret_keys(talk.index), tmp_path / "here", ledger=ledger)
     answers = [here.answer(message) for message in talk.questions]
     assert sent.result() == answers
-    assert len(answers) == 2 * config.exchanges
+    assert len(answers) == 2 * config.composition.channel.phases
     payable = [cost(event, PLENTY.kind) < np.inf for event in events] * 2
     for pays, answer, free in zip(payable, answers, talk.answers, strict=True):
         if pays:

@@ -172,7 +172,10 @@ def test_what_a_client_keeps_for_its_round_outlives_questions_that_it_refuses(
         found = (tmp_path / "own").rglob("*")
         return {path: path.read_bytes() for path in found if path.is_file()}
 
-    first, second = talk.questions[: config.exchanges], talk.questions[config.exchanges :]
+    first, second = (
+        talk.questions[: config.composition.channel.phases],
+        talk.questions[config.composition.channel.phases :],
+    )
     for message in first:
         runtime.answer(message)
     before = kept()

@@ -233,15 +233,15 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
 @every_kind
 def test_an_encoder_states_an_event_for_every_exchange(config: RunConfig) -> None:
     """Of one round, what is computed from examples is one event: a statement counts no other."""
-    halves = halves_of(config)
+    halves, phases = halves_of(config), config.composition.channel.phases
     for group in halves.config.alike():
         for client in {group[0], group[-1]}:
             encoder = halves.encoder(client)
-            events = [encoder.event(exchange) for exchange in range(config.exchanges)]
+            events = [encoder.event(exchange) for exchange in range(phases)]
             assert all(isinstance(event, Event) for event in events)
             assert len([event for event in events if not isinstance(event, NoData)]) == 1
             first = halves.encoder(group[0])
-            assert [first.event(exchange) for exchange in range(config.exchanges)] == events
+            assert [first.event(exchange) for exchange in range(phases)] == events
 
 
 @pytest.mark.sampled(30)
@@ -251,8 +251,10 @@ def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: RunConfig
     for client in (0, config.num_clients - 1):
         told = halves.config.for_client(client)
         assert (told.seed, told.client_budget, told.target) == (0, None, None)
-        own, whole = (each.client_encoder(halves.problem, client) for each in (told, halves.config))
-        for exchange in range(config.exchanges):
+        own, whole = (
+            each.algorithm(halves.problem).encoder(client) for each in (told, halves.config)
+        )
+        for exchange in range(config.composition.channel.phases):
             assert own.event(exchange) == whole.event(exchange)
 
 

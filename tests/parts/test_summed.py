@@ -77,7 +77,7 @@ class Channel:
 
     def __post_init__(self) -> None:
         self.inputs = Inputs.of(self.config, None, None)
-        summing = self.config.summing(self.inputs.problem)
+        summing = self.config.algorithm(self.inputs.problem).summing()
         assert summing is not None
         self.summing = summing
         self.setup = SecureSum.of(summing, N, 4, 1)
@@ -88,7 +88,7 @@ class Channel:
         if self.roster is not None:
             identity = Identity(roster=self.roster, index=index, private=private_of(index))
         side = summed_client(
-            self.config.inner_client(problem, index, CPU), self.summing, self.setup,
+            self.config.algorithm(problem).inside().client(index, CPU), self.summing, self.setup,
             identity,
         )  # fmt: skip
         rows, train = self.inputs.members[index], self.inputs.dataset.train
@@ -114,7 +114,7 @@ class Channel:
 
     def run(self) -> np.ndarray[Any, Any]:
         server = summed_server(
-            self.config.inner_server(self.inputs.problem), self.summing, self.setup,
+            self.config.algorithm(self.inputs.problem).inside().server(), self.summing, self.setup,
             roster=self.roster, heard=self.heard.append,
         )  # fmt: skip
         draws = draws_of_seed(self.config.seed)
@@ -164,13 +164,13 @@ def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
 def test_secure_aggregation_is_the_same_through_the_channel(tmp_path: Path) -> None:
     made = fedldp.recipe("secure-aggregation-digits", num_clients=N, rounds=2, dropout=0.0)
     channel = Channel(made, tmp_path, roster=make_roster(range(N), RUN))
-    assert made.always_summed
+    assert made.composition.channel.kind == "sum"
     assert channel.run().tobytes() == simulated(made).tobytes()
 
 
 def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) -> None:
     channel = Channel(config(), tmp_path)
-    encoder = channel.config.client_encoder(channel.inputs.problem, 0)
+    encoder = channel.config.algorithm(channel.inputs.problem).encoder(0)
     side = channel.site(0).members.side
     events = [side.encoder.event(phase) for phase in Phase]
     assert events[Phase.MASKED_INPUT] == encoder.event()
@@ -335,8 +335,8 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
 def test_which_systems_can_be_summed(name: str, settings: dict[str, Any], fits: bool) -> None:
     made = fedldp.recipe(name, **settings)
     problem = Inputs.of(made, None, None).problem
-    assert (made.summing(problem) is not None) == fits
-    assert made.always_summed == (made.system == "secure_aggregation")
+    assert (made.algorithm(problem).summing() is not None) == fits
+    assert made.composition.channel.kind == "sum" == (made.system == "secure_aggregation")
 
 
 @pytest.mark.parametrize(("most", "bits"), [(2, 2), (255, 8), (256, 9), (65_535, 16)])
@@ -364,7 +364,9 @@ def test_only_a_system_of_one_exchange_is_wrapped(tmp_path: Path) -> None:
     setup, summing = channel.setup, channel.summing
     with pytest.raises(ConfigError, match="one exchange"):
         summed_client(channel.site(0).members.side, summing, setup)
-    once = summed_server(channel.config.inner_server(channel.inputs.problem), summing, setup)
+    once = summed_server(
+        channel.config.algorithm(channel.inputs.problem).inside().server(), summing, setup
+    )
     with pytest.raises(ConfigError, match="one exchange"):
         summed_server(once, summing, setup)
     assert isinstance(summing, Summing)

@@ -18,6 +18,6 @@ def config(**settings: Any) -> RunConfig:
 
 
 def delays(**settings: Any) -> Delays:
-    found = config(**settings).delays()
+    found = config(**settings).composition.channel.delays
     assert found is not None
     return found

@@ -143,7 +143,7 @@ def test_with_dropout_too_one_example_moves_a_step_by_twice_the_clip_at_most(
     torch.manual_seed(0)
     sums = NoisySums(steps=1, sampling_rate=1.0, batch_size=1, clip=0.5, noise_multiplier=1e-6)
     config = dp_sgd(**{**SMALL, "model": "own_models:dropout"}, noise_multiplier=1.0)
-    step = PrivateSgd(config.sgd(PROBLEM, CPU).model, sums, 1.0, CPU)
+    step = PrivateSgd(config.algorithm(PROBLEM).sgd(CPU).model, sums, 1.0, CPU)
     told = Broadcast(round=1, weights=np.zeros(650, np.float32))
     own = images(12)
     far = Examples(own.features * np.float32(scale), own.labels)

@@ -156,7 +156,7 @@ def test_a_bit_that_comes_out_otherwise_on_another_machine_is_drawn_with_all_oth
 
 def test_where_data_say_whose_they_are_a_client_has_no_line() -> None:
     config = ldpfl(encoder="public", evaluation="common")
-    event = config.client_encoder(replace(PROBLEM, num_clients=3), 0).event()
+    event = config.algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.record, DrawnOnce)
     assert isinstance(event.client, InClear)
@@ -182,7 +182,7 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
 def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_many() -> None:
     config = ldpfl(num_clients=5, partition="drawn:20", encoder="public", evaluation="common")
     problem = problem_of(config, None)
-    event = config.client_encoder(problem, 0).event()
+    event = config.algorithm(problem).encoder(0).event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.record, DrawnOnce)
     assert isinstance(event.client, DrawnOnce)
@@ -217,20 +217,20 @@ def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one
     problem = Problem((1, 28, 28), 10, 600)
     common = {"evaluation": "common", "label_epsilon": 2.0}
     settings = {**SMALL, "dataset": "mnist", "num_examples": 600, **common}
-    event = ldpfl_preset(**settings, encoder="public").client_encoder(problem, 0).event()
+    event = ldpfl_preset(**settings, encoder="public").algorithm(problem).encoder(0).event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.record, DrawnOnce)
     assert isinstance(event.record.drawn, PureCoordinates)
     cost = math.fsum(epsilon * count for epsilon, count in event.record.drawn.groups)
     assert cost == pytest.approx(34884.836349495786 + 2, rel=1e-12)
     # Its bits pass through what the others' examples made, and so do the scores.
-    own = ldpfl_preset(**settings, encoder="own").client_encoder(problem, 0).event()
+    own = ldpfl_preset(**settings, encoder="own").algorithm(problem).encoder(0).event()
     assert isinstance(own, PerRecord)
     assert isinstance(own.record, InClear)
     assert own.record == own.client
     assert own.record.what == "scores through an encoder trained on own examples"
     in_clear = ldpfl_preset(**{**settings, "label_epsilon": None}, encoder="public")
-    line = in_clear.client_encoder(problem, 0).event()
+    line = in_clear.algorithm(problem).encoder(0).event()
     assert isinstance(line, PerRecord)
     assert isinstance(line.record, InClear)
     assert line.record == line.client

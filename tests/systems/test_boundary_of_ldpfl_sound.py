@@ -133,7 +133,7 @@ def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_man
     """How many is public then, as in an equal share, and it is what every client has."""
     config = sound(num_clients=5, partition="drawn:7", mechanism="laplace")
     problem = problem_of(config, None)
-    event = config.client_encoder(problem, 0).event()
+    event = config.algorithm(problem).encoder(0).event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.client, DrawnOnce)
     assert event.client.drawn == Several(each=PureReport(epsilon=8.0), count=7)
@@ -163,7 +163,7 @@ def test_a_client_that_draws_its_examples_pays_for_all_of_them(limit: float, ans
 
 
 def test_where_data_say_whose_they_are_only_examples_have_a_line() -> None:
-    event = sound().client_encoder(replace(PROBLEM, num_clients=3), 0).event()
+    event = sound().algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
     assert isinstance(event, PerRecord)
     assert isinstance(event.record, DrawnOnce)
     assert isinstance(event.client, InClear)

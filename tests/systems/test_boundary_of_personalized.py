@@ -76,10 +76,13 @@ def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
     draws = draws_of_seed(seed)
     made = sound(seed=seed, rounds=12, **changes).settled(draws)
     for client in range(4):
-        event = made.client_encoder(OWN, client).event()
+        event = made.algorithm(OWN).encoder(client).event()
         assert isinstance(event, GaussianReport)
         if made.selects_first:
-            there = [client in (made.participants.clients(r, draws) or []) for r in range(1, 13)]
+            there = [
+                client in (made.composition.participation.clients(r, draws) or [])
+                for r in range(1, 13)
+            ]
             assert sum(there) == noise(made).rounds_of(client)
         epsilon, delta = noise(made).budget(client)
         composed = compose_mu([event.mu] * max(1, noise(made).rounds_of(client)))
@@ -99,7 +102,9 @@ def test_who_is_selected_follows_from_public_settings_alone() -> None:
     draws = draws_of_seed(0)
 
     def selected(config: personalized_sound, rounds: int) -> list[Any]:
-        return [config.participants.clients(round, draws) for round in range(1, rounds + 1)]
+        return [
+            config.composition.participation.clients(round, draws) for round in range(1, rounds + 1)
+        ]
 
     made = sound(selects_first=True).settled(draws)
     changes = {"partition": "power-law:3", "learning_rate": 0.1, "report": "sign"}

@@ -99,9 +99,9 @@ def test_a_rate_of_the_server_scales_the_mean_change() -> None:
 
 def test_a_sum_gives_what_its_reports_give_one_by_one() -> None:
     both = Halves(config_of(num_clients=6), PROBLEM)
-    summing = both.config.summing(PROBLEM)
+    summing = both.config.algorithm(PROBLEM).summing()
     assert summing is not None
-    assert both.config.always_summed
+    assert both.config.composition.channel.kind == "sum"
     reports = reports_of(both, some_updates(6, 0.3))
     words = sum(summing.words(report).astype(np.uint64) for report in reports)
     summed = summing.total(1, np.asarray(words) % 2**summing.bits, 6)
@@ -224,7 +224,7 @@ def test_clients_take_turns_that_all_of_them_can_count() -> None:
         assert len(there) == 4
         times[there] += 1
     assert set(times) == {2, 3}
-    assert config.participants.max_rounds(0) == 3
+    assert config.composition.participation.max_rounds(0) == 3
     assert any(
         "at most 3 rounds" in text
         for text in lines(config)["client-run", "summing-server"]["assumptions"]

@@ -228,7 +228,7 @@ def test_a_report_holds_the_global_networks_weights_and_nothing_else(
 def scores(settings: RunConfig, client: Callable[..., Client]) -> list[Any]:
     both, _ = built(settings)
     broadcast = both.broadcast
-    tester = settings.tester(PROBLEM, CPU)
+    tester = settings.algorithm(PROBLEM).tester(CPU)
     return [tester(broadcast, client(index), DIGITS.test) for index in range(settings.num_clients)]
 
 
@@ -519,7 +519,7 @@ def test_the_bound_on_a_clients_examples_holds_for_every_client() -> None:
         common = {"evaluation": "common", "label_epsilon": 1.0}
         settings = config(num_clients=clients, encoder="public", **common)
         problem = replace(PROBLEM, num_examples=total)
-        event = settings.client_encoder(problem, 0).event()
+        event = settings.algorithm(problem).encoder(0).event()
         sizes = [len(part) for part in np.array_split(np.arange(total), clients)]
         groups = dict(event.client.drawn.groups)  # type: ignore[attr-defined]
         label = local_of(settings).labels(problem)

@@ -67,7 +67,7 @@ def trained(settings: Settings, own: Client, *, round: int = 1) -> np.ndarray:
 
 
 def features_of(settings: Settings, examples: Examples) -> np.ndarray:
-    found = settings.public_inputs(PROBLEM, broadcast(settings), examples.features)
+    found = settings.composition.features(PROBLEM, broadcast(settings), examples.features)
     assert found is not None
     return found
 
@@ -199,7 +199,7 @@ def test_any_model_of_the_features_can_be_trained(client: Callable[..., Client])
 
 def test_the_test_set_is_shared_out_among_the_clients(tmp_path: Path) -> None:
     settings = config()
-    tester = settings.tester(PROBLEM, torch.device("cpu"))
+    tester = settings.algorithm(PROBLEM).tester(torch.device("cpu"))
     found = [
         tester(broadcast(settings), client_of(OWN, i, folder=tmp_path / str(i)), DIGITS.test)
         for i in range(4)

@@ -289,7 +289,7 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> No
     def make(**changes: Any) -> None:
         settings = config(**changes)
         if made == "server":
-            settings.server(DIGITS)
+            settings.algorithm(DIGITS).server()
         else:
             plan(settings, DIGITS)
 
@@ -312,16 +312,16 @@ def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
     """It is told its own choices only."""
     settings = config(clip=[1.0, 1.0, 1e9])
     for client in range(2):
-        settings.for_client(client).client_encoder(DIGITS, client)
+        settings.for_client(client).algorithm(DIGITS).encoder(client)
     with pytest.raises(ConfigError, match=r"^clip = 1e\+09 of client 2: "):
-        settings.for_client(2).client_encoder(DIGITS, 2)
+        settings.for_client(2).algorithm(DIGITS).encoder(2)
     with pytest.raises(ConfigError, match=r"rounds = 500: 1437 training examples are too few"):
-        config(rounds=500).client_encoder(DIGITS, 0)
+        config(rounds=500).algorithm(DIGITS).encoder(0)
 
 
 def test_a_server_needs_the_choices_of_all() -> None:
     with pytest.raises(ConfigError, match=r"^epsilon = 5.0 is that of one client, .* give one"):
-        config().for_client(1).server(DIGITS)
+        config().for_client(1).algorithm(DIGITS).server()
 
 
 @pytest.mark.parametrize(

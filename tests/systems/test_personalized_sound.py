@@ -137,7 +137,10 @@ def test_two_clipped_changes_are_as_far_apart_as_the_noise_is_made_for() -> None
 def selections(settings: personalized_sound) -> list[list[int]]:
     """Return who takes part in each round, as the seed's server draws it."""
     draws = draws_of_seed(settings.seed)
-    found = [settings.participants.clients(round, draws) for round in range(1, settings.rounds + 1)]
+    found = [
+        settings.composition.participation.clients(round, draws)
+        for round in range(1, settings.rounds + 1)
+    ]
     assert None not in found
     return [list(chosen or ()) for chosen in found]
 
@@ -186,9 +189,9 @@ def test_the_selection_is_the_servers_secret_and_not_the_configurations() -> Non
     first, other = (settings.settled(draws_of_seed(seed)).turns for seed in (0, 1))
     assert first != other
     with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .* settled"):
-        settings.client_encoder(DIGITS, 0)
+        settings.algorithm(DIGITS).encoder(0)
     with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .* settled"):
-        settings.server(DIGITS)
+        settings.algorithm(DIGITS).server()
 
 
 def test_turns_that_the_server_does_not_draw_are_refused() -> None:
@@ -219,7 +222,7 @@ def test_reports_are_weighed_by_the_inverse_of_their_variance() -> None:
 def test_no_other_weights_have_less_variance() -> None:
     def variance(weighting: str) -> float:
         settings = config(weighting=weighting)
-        server_step = settings.server(DIGITS).aggregate
+        server_step = settings.algorithm(DIGITS).server().aggregate
         assert isinstance(server_step, ServerUpdate)
         assert isinstance(server_step.estimate, BySender)
         shares, _ = server_step.estimate.shares(draws_of_seed(0)(1))
@@ -302,7 +305,7 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> No
     def make(**changes: Any) -> None:
         settings = config(**changes)
         if made == "server":
-            settings.server(DIGITS)
+            settings.algorithm(DIGITS).server()
         else:
             plan(settings, DIGITS)
 
@@ -336,6 +339,6 @@ def test_what_one_client_is_told_has_the_limits_of_what_all_are(name: str, value
 
 def test_a_client_finds_out_by_itself_what_does_not_fit() -> None:
     settings = config(epsilon=[1.0, 1e-6, 1.0])
-    settings.for_client(0).client_encoder(DIGITS, 0)
+    settings.for_client(0).algorithm(DIGITS).encoder(0)
     with pytest.raises(ConfigError, match=r"^epsilon = 1e-06 and .* of client 1"):
-        settings.for_client(1).client_encoder(DIGITS, 1)
+        settings.for_client(1).algorithm(DIGITS).encoder(1)

@@ -81,7 +81,7 @@ class Sites:
     def start(self, index: int) -> ClientRuntime:
         config, problem = self.halves.config, self.halves.problem
         return runtime_of(
-            config, problem, config.client(problem, index, CPU), secret_keys(index),
+            config, problem, config.algorithm(problem).client(index, CPU), secret_keys(index),
             self.folder / str(index), self.ledger, index, NOBODYS,
             self.errors.append,
         )  # fmt: skip

@@ -125,7 +125,7 @@ def test_fedavg_with_momentum_is_fedavgm(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_ldp_fl_takes_adam_with_any_mechanism(name: str) -> None:
     try:
         config = short("quickstart", mechanism=name, epsilon=4.0, rounds=2)
-        config.client_encoder(problem_of(config, None), 0)
+        config.algorithm(problem_of(config, None)).encoder(0)
     except ConfigError:
         pytest.skip("a mechanism that ldp_fl does not take")
     for send in ("weights", "update"):

@@ -73,6 +73,6 @@ def test_the_setting_reaches_the_step(name: str) -> None:
     config = find_recipe(name).config
     problem = Problem((1, 8, 8), 10, 1437)
     for momentum in (0.0, 0.5):
-        step = config.changed(momentum=momentum).client_step(problem, CPU)
+        step = config.changed(momentum=momentum).algorithm(problem).local_update(CPU)
         assert isinstance(step, LocalSgd)
         assert step.momentum == momentum

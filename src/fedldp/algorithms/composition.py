@@ -271,6 +271,11 @@ class Composition:
         """Return the chart in which the mechanism of ``client`` works."""
         return self.bound if isinstance(self.bound, Bound) else self.bound(client)
 
+    @property
+    def data_may_refuse(self) -> bool:
+        """Whether the data may refuse a run of which the plan could be made."""
+        return self.calibration.data_may_refuse or self.local.data_may_refuse
+
 
 @dataclass(frozen=True)
 class Algorithm:

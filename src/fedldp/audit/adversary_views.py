@@ -265,7 +265,7 @@ class AdversaryView:
         if self.adversary == "downlink":
             return reports
         if self.adversary == "summing-server":
-            summing = self.attacked.config.summing(self.attacked.problem)
+            summing = self.attacked.config.algorithm(self.attacked.problem).summing()
             assert summing is not None
             total = np.zeros(summing.size, np.uint64)
             for report in reports:

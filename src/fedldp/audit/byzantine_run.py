@@ -51,7 +51,7 @@ def accuracy_of(
     with tempfile.TemporaryDirectory() as folder:
         population = population_of(settled, inputs, Path(folder))
         byzantine = _ByzantineRun(
-            population, attack, frozenset(liars), settled.server(inputs.problem)
+            population, attack, frozenset(liars), settled.algorithm(inputs.problem).server()
         )
         try:
             return byzantine.run()[-1].accuracy or 0.0, ""
@@ -104,7 +104,7 @@ class _ByzantineRun:
 
     def _transport(self) -> Transport:
         config = self.population.config
-        direct, delays = InProcess(self._answers), config.delays()
+        direct, delays = InProcess(self._answers), config.composition.channel.delays
         if delays is None:
             return direct
 
@@ -200,7 +200,7 @@ def _anywhere(index: int, update: Any, broadcast: Broadcast) -> NDArray[np.float
 
 def sum_bits(config: RunConfig, problem: Problem) -> int:
     """Return the bits of the modulus of a system's sums; 64 where it has none."""
-    summing = config.summing(problem)
+    summing = config.algorithm(problem).summing()
     return 64 if summing is None else summing.bits
 
 

@@ -86,7 +86,7 @@ class Bits:
         Raises:
             ConfigError: a report is not one bit for each weight within a range.
         """
-        encoder = config.client_encoder(problem, 0)
+        encoder = config.algorithm(problem).encoder(0)
         if isinstance(encoder, Encoder):
             bound, mechanism = encoder.release.bound, encoder.release.mechanism
             if isinstance(bound, InRange) and isinstance(mechanism, BitMechanism):
@@ -114,7 +114,7 @@ def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
         population = population_of(config, inputs, Path(folder))
         shadows = [population_of(*each, Path(folder)) for each in _shadows(config, inputs)]
         draws = draws_of_seed(config.seed)
-        server = config.server(inputs.problem)
+        server = config.algorithm(inputs.problem).server()
         state = server.initial(draws(0))
         rounds, imitated = [], []
         for round in range(1, ROUNDS + 1):

@@ -103,12 +103,12 @@ class AttackedClient:
     @cached_property
     def side(self) -> ClientSide:
         """The client's half, as a client of the run has it."""
-        return self.config.for_client(self.index).client(self.problem, self.index, CPU)
+        return self.config.for_client(self.index).algorithm(self.problem).client(self.index, CPU)
 
     @cached_property
     def server(self) -> ServerSide:
         """The server's half."""
-        return self.config.server(self.problem)
+        return self.config.algorithm(self.problem).server()
 
     @cached_property
     def first(self) -> State:
@@ -118,7 +118,7 @@ class AttackedClient:
     @cached_property
     def policy(self) -> Policy:
         """What the client agreed to."""
-        return policy_of(self.config, self.problem, self.config.exchanges)
+        return policy_of(self.config, self.problem, self.config.composition.channel.phases)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -251,7 +251,7 @@ class AttackedClient:
 
     @cached_property
     def _plain(self) -> LocalUpdate:
-        return self.config.sgd(self.problem, CPU)
+        return self.config.algorithm(self.problem).sgd(CPU)
 
     def runtime(
         self,

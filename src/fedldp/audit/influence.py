@@ -57,8 +57,12 @@ class Step:
         self._config = config
         self._stores: defaultdict[int, MemoryStore] = defaultdict(MemoryStore)
         self._draws = draws_of_seed(config.seed)
-        self._server = config.inner_server(problem)
-        self._summing = config.summing(problem) if config.always_summed else None
+        self._server = config.algorithm(problem).inside().server()
+        self._summing = (
+            config.algorithm(problem).summing()
+            if config.composition.channel.kind == "sum"
+            else None
+        )
         self._encoders = Encoders(config, problem)
         self.clients: Sequence[int] = participants(config, 1, self._draws)
         self.state: State = self._server.initial(self._draws(0))

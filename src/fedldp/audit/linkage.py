@@ -238,7 +238,7 @@ def _delays(config: RunConfig) -> Delays:
     Raises:
         ConfigError: it has none.
     """
-    delays = config.delays()
+    delays = config.composition.channel.delays
     if delays is None:
         raise ConfigError(
             f"linkage: the server of {config.name()} knows whose each report is; give a "

@@ -52,7 +52,9 @@ def extra_attacks(
     """
     effort = QUICK if quick else FULL
     links = None
-    if config.delays() is not None and not is_own(getattr(config, "epsilon", None)):
+    if config.composition.channel.delays is not None and not is_own(
+        getattr(config, "epsilon", None)
+    ):
         links = linkage.linkage(config, effort=effort, seed=seed, tell=tell)
     return ExtraAttacks(
         attacks=attack(config, seed=seed, effort=effort, tell=tell),

@@ -81,7 +81,7 @@ def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
     Raises:
         ConfigError: the first one, which was asked for, is refused.
     """
-    if config.exchanges > 1:  # a dialogue is held in full in every trial
+    if config.composition.channel.phases > 1:  # a dialogue is held in full in every trial
         changes = _small_changes(config) | {"model": "logistic"}
         changes["rounds"] = min(ROUNDS, config.rounds)
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
@@ -217,7 +217,7 @@ def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
     if any(line["kind"] == "approximate" for line in lines):
         lines += state(config, planned.problem, planned.releases, delta=CURVE)["guarantees"]
     claim = config.claim()
-    claimed_against = "downlink" if config.has_downlink else "server"
+    claimed_against = "downlink" if config.composition.downlink is not None else "server"
     small = setting.name.startswith("small")
     groups = dict.fromkeys((li["unit"], li["adversary"], li["neighbours"]) for li in lines)
     of_a_round = (
@@ -346,7 +346,7 @@ def _whole_runs(config: RunConfig) -> Iterator[PlannedWholeRun]:
                 continue
         lines = planned.privacy["guarantees"]
         own = [line for line in lines if (line["unit"], line["adversary"]) == (unit, "server")]
-        if not own or planned.settled.server(problem).dialogue is not None:
+        if not own or planned.settled.algorithm(problem).server().dialogue is not None:
             continue
         delta = min(line["delta"] for line in own)
         yield PlannedWholeRun(

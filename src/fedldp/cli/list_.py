@@ -39,7 +39,7 @@ def _recipe_rows(_: Path | None) -> Rows:
 
     rows = []
     for name, recipe in recipes().items():
-        meaning = recipe.config.epsilon_meaning
+        meaning = recipe.config.composition.calibration.meaning
         rows.append(
             {
                 "name": name,

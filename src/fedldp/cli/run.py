@@ -92,7 +92,7 @@ def run(
         text.print_result(
             Console(),
             result.summary(),
-            config.tested_on(),
+            config.composition.local.tested_on,
             result.metrics,
             config.epsilon_in_words(),
             stated=bool(shown) and shown[-1] == result.privacy and _one_place(),

@@ -99,7 +99,7 @@ def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
 
 
 def _fewest(config: RunConfig, untrusted: int) -> int:
-    meaning = config.epsilon_meaning
+    meaning = config.composition.calibration.meaning
     if meaning is not None and meaning.adversary == "summing-server":
         return config.round_size
     return min((config.round_size + untrusted) // 2 + 1, config.round_size)

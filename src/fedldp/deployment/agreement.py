@@ -140,7 +140,7 @@ class Agreement:
                 f"untrusted_clients = {self.untrusted_clients}: in channel named no line rests on "
                 "it; leave it out"
             )
-        elif config.always_summed:
+        elif config.composition.channel.kind == "sum":
             raise ConfigError(
                 f"channel = named: {config.name()} is made for a sum, and shows each report to "
                 "nobody; take channel = sum"
@@ -191,7 +191,7 @@ class Agreement:
         """How reports are summed; None where they go with their sender."""
         if self.channel == "named":
             return None
-        found = self.config.summing(self.problem)
+        found = self.config.algorithm(self.problem).summing()
         if found is None:
             raise ConfigError(
                 f"channel = sum: the server of {self.config.name()} with these settings needs more "
@@ -209,8 +209,8 @@ class Agreement:
     @property
     def events(self) -> list[Event]:
         """What one site releases in one round, but for messages that are computed from no data."""
-        encoder = self.config.client_encoder(self.problem, 0)
-        return events_of_round(encoder, self.config.exchanges)
+        encoder = self.config.algorithm(self.problem).encoder(0)
+        return events_of_round(encoder, self.config.composition.channel.phases)
 
     @property
     def in_clear(self) -> list[str]:
@@ -225,7 +225,10 @@ class Agreement:
     @property
     def turns(self) -> int:
         """In how many rounds one site takes part at most."""
-        turns = [self.config.participants.max_rounds(client) for client in range(len(self.sites))]
+        turns = [
+            self.config.composition.participation.max_rounds(client)
+            for client in range(len(self.sites))
+        ]
         known = [each for each in turns if each is not None]
         return (
             min(self.config.rounds, max(known)) if len(known) == len(turns) else self.config.rounds
@@ -236,7 +239,7 @@ class Agreement:
 
         Noise that is made for a sum of all protects less where the quorum lets fewer be in one.
         """
-        config, meaning = self.config, self.config.epsilon_meaning
+        config, meaning = self.config, self.config.composition.calibration.meaning
         if meaning is None or meaning.adversary != "summing-server":
             return config.epsilon_in_words()
         epsilon: float = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
@@ -260,7 +263,7 @@ class Agreement:
         releases = Releases.planned(
             dict.fromkeys(self.events, range(len(self.sites))),
             dict.fromkeys(range(1, self.turns + 1), there),
-            self.config.server(self.problem).downlink,
+            self.config.algorithm(self.problem).server().downlink,
         )
         return stated(
             self.config,

@@ -24,9 +24,9 @@ def client_side(
     """Return what runs at one site; ``key`` is its identity."""
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:
-        return config.client(problem, index, device)
+        return config.algorithm(problem).client(index, device)
     identity = Identity(roster=_roster(agreement), index=index, private=key.private_bytes_raw())
-    inner = config.inner_client(problem, index, device)
+    inner = config.algorithm(problem).inside().client(index, device)
     return summed_client(inner, agreement.summing, agreement.setup, identity)
 
 
@@ -34,9 +34,9 @@ def server_side(agreement: Agreement, heard: Callable[[SumOfRound], None]) -> Se
     """Return what runs on the server; ``heard`` is told of each round's sum."""
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:
-        return config.server(problem)
+        return config.algorithm(problem).server()
     return summed_server(
-        config.inner_server(problem),
+        config.algorithm(problem).inside().server(),
         agreement.summing,
         agreement.setup,
         roster=_roster(agreement),

@@ -132,7 +132,7 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     # Its operator is told what is amiss.
     source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
     if agreement.draws_once:
-        most = agreement.config.most_examples(agreement.problem)
+        most = agreement.config.algorithm(agreement.problem).most_examples()
         examples = examples_for(agreement, source, policy.data, most)
         store = FolderStore(policy.state / "kept", agreement.run)
         entries = SqliteLedger(policy.ledger).releases() if policy.ledger.exists() else []

@@ -25,7 +25,7 @@ def without_simulation(config: RunConfig) -> RunConfig:
     without = config.for_client(0)
     return (
         without
-        if config.delays() is None
+        if config.composition.channel.delays is None
         else without.changed(shuffle=False, chunk=1, untrusted_clients=0)
     )
 
@@ -36,7 +36,7 @@ def check_told(config: RunConfig) -> None:
     for name in config.simulation_only:
         if getattr(config, name) != type(config).model_fields[name].default:
             raise ConfigError(f"{name} is for a simulation alone; leave it out of the agreement")
-    if config.delays() is not None:
+    if config.composition.channel.delays is not None:
         raise ConfigError("shuffle: no shuffler runs in a deployment; set shuffle = false")
 
 
@@ -57,8 +57,8 @@ def _check_values(config: RunConfig) -> None:
 
 def check_system(config: RunConfig, problem: Problem) -> None:
     """Refuse what is private in a simulation alone."""
-    encoder = config.client_encoder(problem, 0)
-    for exchange in range(config.exchanges):
+    encoder = config.algorithm(problem).encoder(0)
+    for exchange in range(config.composition.channel.phases):
         event = encoder.event(exchange)
         if is_idealised(event):
             kind = [type(part).__name__ for part in within(event) if is_idealised(part)][-1]
@@ -66,7 +66,7 @@ def check_system(config: RunConfig, problem: Problem) -> None:
                 f"system = {config.name()}: its {kind} is private for real numbers "
                 "only, not for the floats that would be sent; it is for simulation"
             )
-    downlink = config.server(problem).downlink
+    downlink = config.algorithm(problem).server().downlink
     if downlink is not None and is_idealised(downlink):
         raise ConfigError(
             f"system = {config.name()}: the noise of its server is private for real numbers only; "

@@ -63,7 +63,7 @@ class Reports:
         round = question.broadcast.round
         if round not in self._like:
             self._like.clear()
-            encoder = self.agreement.config.client_encoder(self.agreement.problem, 0)
+            encoder = self.agreement.config.algorithm(self.agreement.problem).encoder(0)
             with tempfile.TemporaryDirectory() as folder:
                 sender = Sender(
                     index=0,

@@ -339,7 +339,7 @@ def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
     """Return what tests the model on the server's own examples, where it can be tested there."""
     config, problem = agreement.config, agreement.problem
     device = torch.device("cpu")
-    if test is None or config.tester(problem, device) is not None:
+    if test is None or config.algorithm(problem).tester(device) is not None:
         return lambda broadcast: None
     if test.features.shape[1:] != problem.input_shape:
         raise ConfigError(
@@ -348,7 +348,7 @@ def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
         )
     if config.standardise:
         test = standardised(test, config.dataset)
-    model = config.module(problem, Stream(bytes(32), simulated=True))
+    model = config.algorithm(problem).module(Stream(bytes(32), simulated=True))
 
     def test_it(broadcast: Broadcast) -> Evaluation:
         load_weights(model, agreement.layout, broadcast.weights)

@@ -109,7 +109,14 @@ def digest(config: RunConfig, data: str) -> str:
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
     if config.longer_begins_with_shorter:
         settings.pop("rounds", None)
-    content = [config.name(), config.semantics, settings, data, config.tested_on(), _TEST]
+    content = [
+        config.name(),
+        config.semantics,
+        settings,
+        data,
+        config.composition.local.tested_on,
+        _TEST,
+    ]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -109,9 +109,9 @@ def _guessed(config: RunConfig, root: Path) -> float:
     if getattr(config, "sampling_probability", None) is not None:
         examples /= config.rounds  # a portion of them in each round
     visits = config.rounds * config.local_epochs * examples
-    shape = config.model_input(problem)
+    shape = config.algorithm(problem).input_shape
     each = multiplications_of(config.model, shape, problem.num_classes)
-    return (config.work_before_training(problem) + visits * each) / _PER_SECOND
+    return (config.algorithm(problem).work_before_training() + visits * each) / _PER_SECOND
 
 
 def run_all(

@@ -114,7 +114,7 @@ def simulate(
             f"resume = {resume.path}: it is a run of another configuration; resume it with its own"
         )
     folder = resume
-    server = planned.settled.server(inputs.problem)
+    server = planned.settled.algorithm(inputs.problem).server()
     # A folder of an earlier version tells other words of the same data.
     run = run_name(document if resume is None else resume.read_config())
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
@@ -291,7 +291,7 @@ def _transport(
     config: RunConfig, executor: Executor, folder: RunFolder | None
 ) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
     """Return the way to the clients, and what tells the times of a shuffled round."""
-    direct, delays = InProcess(executor.answers), config.delays()
+    direct, delays = InProcess(executor.answers), config.composition.channel.delays
     if delays is None:
         return direct, lambda: None
 

@@ -91,12 +91,12 @@ def load_trained(folder: Path) -> Trained:
     config = from_mapping(RunFolder(folder).read_config()["config"])
     schema = read_schema(folder)
     problem = Problem(schema.input_shape, schema.num_classes, schema.num_examples)
-    if config.model_input(problem) != schema.input_shape:
+    if config.algorithm(problem).input_shape != schema.input_shape:
         raise ConfigError(
             f"{folder}: the model of {config.name()} reads what each client's own encoder makes of "
             "an example, and not the example; it cannot be used without its clients"
         )
-    model = config.module(problem, Stream(bytes(32), simulated=True))
+    model = config.algorithm(problem).module(Stream(bytes(32), simulated=True))
     try:
         weights = load_file(folder / "model.safetensors")
     except OSError as error:

@@ -78,7 +78,7 @@ class Inputs:
         members = partition(
             dataset.train.labels, config.num_clients, config.partition, stream.generator()
         )
-        config.check_shares(members.sizes.tolist())
+        config.composition.calibration.check_shares(members.sizes.tolist())
         problem = problem_with(config, whole, data_dir)
         return cls(dataset, problem, members, whole.own_data, whole.exact_data)
 
@@ -115,7 +115,7 @@ class Inputs:
                     f"{name} = {getattr(config, name)}: the data set {dataset.name} says whose "
                     "each example is; leave it out"
                 )
-        config.check_shares(members.sizes.tolist())
+        config.composition.calibration.check_shares(members.sizes.tolist())
         problem = problem_with(config, dataset, data_dir)
         return cls(dataset, problem, members, dataset.own_data, dataset.exact_data)
 

@@ -20,7 +20,7 @@ from fedldp.protocol.roles import Draws, Encoder
 
 def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:
     """Return the clients of ``round``, ascending."""
-    found = config.participants.clients(round, draws)
+    found = config.composition.participation.clients(round, draws)
     if found is None:
         return range(config.num_clients)
     return found.tolist() if isinstance(found, np.ndarray) else found
@@ -30,16 +30,18 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     """Return what every client, and the server, will release."""
     found: dict[Event, list[Clients]] = {}
     for alike in config.alike():
-        for event in events_of_round(config.client_encoder(problem, alike[0]), config.exchanges):
+        for event in events_of_round(
+            config.algorithm(problem).encoder(alike[0]), config.composition.channel.phases
+        ):
             found.setdefault(event, []).append(alike)
     groups = {
         event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
     }
-    participation = config.participants
+    participation = config.composition.participation
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.client_budget is not None:
         asked = _within_budget(config, config.client_budget.budget(), groups, asked)
-    return Releases.planned(groups, asked, config.server(problem).downlink)
+    return Releases.planned(groups, asked, config.algorithm(problem).server().downlink)
 
 
 def _within_budget(

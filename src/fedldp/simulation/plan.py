@@ -141,7 +141,7 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     """
     check_installed(config)
     own = config.dataset.lower().endswith(SUFFIXES) or ":" in config.model
-    if own or config.data_may_refuse:
+    if own or config.composition.data_may_refuse:
         return None
     locate(find_source(config.dataset), resolve_data_dir(data_dir))
     return plan(config, problem_of(config, data_dir))
@@ -151,7 +151,7 @@ def state(
     config: RunConfig, problem: Problem, releases: Releases, *, delta: float | None = None
 ) -> dict[str, Any]:
     """Return the statement of ``config`` for what was released, or will be."""
-    delays = config.delays()
+    delays = config.composition.channel.delays
     shuffler = None
     if delays is not None:
         shuffler = ShufflerInPath(
@@ -201,7 +201,7 @@ def _without_shuffler(config: RunConfig, releases: Releases, delta: float) -> di
 
 def _sum_of(config: RunConfig) -> SumInPath | None:
     """Return the secure sum that a system always has in its path."""
-    if not config.always_summed:
+    if config.composition.channel.kind != "sum":
         return None
     return SumInPath(untrusted_clients=config.untrusted_clients)
 

@@ -73,18 +73,21 @@ class Population:
         config, problem = self.config, self.problem
         layout = config.layout(problem)
         policy = Policy(
-            run=self.run, rounds=config.rounds, exchanges=config.exchanges, layout=layout
+            run=self.run,
+            rounds=config.rounds,
+            exchanges=config.composition.channel.phases,
+            layout=layout,
         )
         nothing = Stream(bytes(32), simulated=True)  # whatever weights: they are replaced
         found = {
             "layout": layout,
             "policy": policy,
-            "step": Watched(config.client_step(problem, self.device)),
+            "step": Watched(config.algorithm(problem).local_update(self.device)),
             "encoders": Encoders(config, problem),
-            "most_examples": config.most_examples(problem),
-            "_participation": config.participants,
-            "_tester": config.tester(problem, self.device),
-            "_model": config.module(problem, nothing).to(self.device),
+            "most_examples": config.algorithm(problem).most_examples(),
+            "_participation": config.composition.participation,
+            "_tester": config.algorithm(problem).tester(self.device),
+            "_model": config.algorithm(problem).module(nothing).to(self.device),
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -116,12 +119,12 @@ class Population:
     @property
     def trains_in(self) -> int:
         """In which exchange of a round they train."""
-        return self.config.trains_in
+        return self.config.composition.channel.trains_in
 
     @property
     def group(self) -> int:
         """How many clients are the least piece of work that does not change a bit."""
-        alone = self.config.exchanges > 1  # an executed sum masks client by client
+        alone = self.config.composition.channel.phases > 1  # an executed sum masks client by client
         return 1 if alone else self.step.group(self.members.largest)
 
     def runtime(self, ledger: MemoryLedger) -> ClientRuntime:
@@ -217,7 +220,7 @@ class Population:
         return ClientSide(
             step=self.step,
             encoder=self.encoders[index],
-            exchanges=self.config.exchanges,
+            exchanges=self.config.composition.channel.phases,
             trains_in=self.trains_in,
             turns=self._participation.max_rounds(index),
             most_examples=self.most_examples,
@@ -239,7 +242,7 @@ class Encoders:
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
         groups = config.alike()
-        self._kinds = [config.client_encoder(problem, group[0]) for group in groups]
+        self._kinds = [config.algorithm(problem).encoder(group[0]) for group in groups]
         self._kind = np.zeros(config.num_clients if len(groups) > 1 else 1, np.int32)
         for number, group in enumerate(groups[1:], 1):
             self._kind[np.asarray(group)] = number

@@ -83,7 +83,7 @@ class Result:
             "privacy": self.privacy,
             "seconds": self.seconds,
             "run_dir": None if self.run_dir is None else str(self.run_dir),
-            "tested_on": self.config.tested_on(),
+            "tested_on": self.config.composition.local.tested_on,
             "confusion": None if self.confusion is None else self.confusion.tolist(),
         }
 
@@ -128,7 +128,7 @@ class Result:
         figure.suptitle(self.title)
         for axes, name in ((left, "accuracy"), (right, "loss")):
             axes.plot(numbers, [getattr(record, name) for record in self.rounds], marker=".")
-            axes.set(xlabel="round", ylabel=f"{name} on {self.config.tested_on()}")
+            axes.set(xlabel="round", ylabel=f"{name} on {self.config.composition.local.tested_on}")
             axes.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylim(0, 1)
         plt.close(

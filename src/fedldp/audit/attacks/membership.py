@@ -95,7 +95,9 @@ def decide(
 def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]:
     """Return the attacks on all clients through the model that a run publishes."""
     rounds = min(effort.member_rounds, scenario.config.rounds)
-    if scenario.config.exchanges > 1:  # each of which takes as long as a round of others
+    if (
+        scenario.config.composition.channel.phases > 1
+    ):  # each of which takes as long as a round of others
         rounds = -(-rounds // 2)
     against = f"the model after {rounds} rounds" if rounds > 1 else "the model after one round"
     scoring = Scoring(scenario)

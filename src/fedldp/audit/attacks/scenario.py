@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
@@ -136,7 +137,7 @@ class AttackScenario:
             rounds=min(
                 rounds,
                 config.rounds,
-                config.participants.max_rounds(weakest(config)) or config.rounds,
+                config.composition.participation.max_rounds(weakest(config)) or config.rounds,
             ),
             visits=visits,
         )
@@ -154,7 +155,7 @@ class AttackScenario:
     @property
     def sums(self) -> bool:
         """Whether a server that follows the protocol sees nothing but sums of reports."""
-        return self.config.always_summed
+        return self.config.composition.channel.kind == "sum"
 
     @property
     def against(self) -> str:
@@ -163,20 +164,23 @@ class AttackScenario:
         if self.sums:
             total = "sums" if rounds else "the sum"
             return f"{total} of {self.config.round_size} clients' reports{rounds}"
-        shuffled = "" if self.config.delays() is None else ", before the shuffler"
+        shuffled = "" if self.config.composition.channel.delays is None else ", before the shuffler"
         return f"one client's report{'s' if rounds else ''}{rounds}{shuffled}"
 
     @cached_property
     def side(self) -> ClientSide:
         """The client's half; without a secure sum, of whose words all but the total look random."""
-        make = self.config.inner_client if self.sums else self.config.client
-        return make(self.problem, self.client, CPU)
+        return self._algorithm.client(self.client, CPU)
 
     @cached_property
     def server(self) -> ServerSide:
         """The server's half, likewise."""
-        make = self.config.inner_server if self.sums else self.config.server
-        return make(self.problem)
+        return self._algorithm.server()
+
+    @property
+    def _algorithm(self) -> Algorithm:
+        found = self.config.algorithm(self.problem)
+        return found.inside() if self.sums else found
 
     @cached_property
     def states(self) -> list[State]:
@@ -279,7 +283,7 @@ class AttackScenario:
         return (following.astype(np.float64) - state.weights) * (others + 1)
 
     def _total(self, state: State, reports: Sequence[Report]) -> Any:
-        summing = self.config.summing(self.problem)
+        summing = self.config.algorithm(self.problem).summing()
         assert summing is not None
         words = np.sum([summing.words(report).astype(np.int64) for report in reports], axis=0)
         modulus = (1 << summing.bits) - 1
@@ -314,7 +318,7 @@ def published(
     """
     seeded = config if seed is None else config.changed(seed=seed)
     draws = draws_of_seed(seeded.seed)
-    server = seeded.server(inputs.problem)
+    server = seeded.algorithm(inputs.problem).server()
     states = [server.initial(draws_of_seed(config.seed)(0))]
     with tempfile.TemporaryDirectory(prefix="fedldp-") as folder:
         population = population_of(seeded, inputs, Path(folder))

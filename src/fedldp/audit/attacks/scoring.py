@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,11 +11,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from fedldp.algorithms.problem import Problem
 from fedldp.audit.attacks.scenario import AttackScenario, Floats
 from fedldp.core.randomness import Stream
 from fedldp.protocol.roles import State
-from fedldp.protocol.wire import Broadcast
 from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import load_weights, one_thread
 
@@ -24,17 +21,6 @@ MOST_NUMBERS = 50_000_000
 """Of single gradients that are held at once; of larger models there are none."""
 
 _LARGEST = 3e38  # a float32
-
-
-@runtime_checkable
-class PublicInputs(Protocol):
-    """A system whose model is not given the examples as they are."""
-
-    def public_inputs(
-        self, problem: Problem, broadcast: Broadcast, features: NDArray[np.float32]
-    ) -> NDArray[np.float32] | None:
-        """Return what it is given, shape (n, *model_input); None where that takes a secret."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +37,14 @@ class Scoring:
     def module(self) -> nn.Module:
         """The model; its weights are whatever they were set to last."""
         nothing = Stream(bytes(32), simulated=True)
-        return self.scenario.config.module(self.scenario.problem, nothing)
+        return self.scenario.config.algorithm(self.scenario.problem).module(nothing)
 
     def inputs(self, features: NDArray[np.float32], state: State) -> torch.Tensor | None:
         """Return what the model is given of examples, or None where the server cannot tell."""
         config, problem = self.scenario.config, self.scenario.problem
-        if isinstance(config, PublicInputs):
-            found = config.public_inputs(problem, self.scenario.server.publish(state), features)
-            return None if found is None else torch.from_numpy(found)
-        if config.model_input(problem) != problem.input_shape:
-            return None
-        return torch.from_numpy(np.require(features, requirements="W"))
+        told = self.scenario.server.publish(state)
+        found = config.composition.features(problem, told, features)
+        return None if found is None else torch.from_numpy(np.require(found, requirements="W"))
 
     def confidences(
         self, weights: Floats, inputs: torch.Tensor, labels: NDArray[np.int64]
