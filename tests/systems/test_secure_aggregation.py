@@ -13,6 +13,7 @@ import pytest
 from clients import Halves, sender_of
 
 import fedldp
+from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.algorithms.problem import Problem
@@ -213,17 +214,22 @@ def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
     assert {len(answer) for answer in answers} == {13 + 17 * len(sharers)}
 
 
-class Curious(secure_aggregation):
+class CuriousServer(Algorithm):
     """A server that asks a client who does not take part, and so was not charged."""
 
-    def server(self, problem: Problem) -> ServerSide:
+    def server(self) -> ServerSide:
         def dialogue(
             ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
         ) -> Incoming:
-            (other, *_) = set(range(self.num_clients)) - set(clients)
+            (other, *_) = set(range(self.config.num_clients)) - set(clients)
             return ask(0, broadcast, [*clients, other])
 
-        return replace(super().server(problem), dialogue=dialogue)
+        return replace(super().server(), dialogue=dialogue)
+
+
+class Curious(secure_aggregation):
+    def algorithm(self, problem: Problem) -> Algorithm:
+        return CuriousServer(self, self.composition, problem)
 
 
 def test_only_clients_that_were_charged_can_be_asked() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedldp.algorithms.participation import Preselected
+from fedldp.algorithms.participation import Balanced, Preselected
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import BitMechanism, Mechanism
 from fedldp.mechanisms.categories import CategoryMechanism
@@ -27,6 +27,9 @@ WITHIN_ONE: tuple[type[Mechanism], ...] = (TwoPoint, Piecewise, CategoryMechanis
 
 SUMMABLE: tuple[type[Mechanism], ...] = (BitMechanism, ClippedCodes, SharedGaussian)
 """Mechanisms whose reports add up to something that a server can read."""
+
+
+_BITS = "take system = ldp_fl or composed with mechanism = two_point"
 
 
 def check_pairs(parts: Composition, system: str) -> None:
@@ -51,6 +54,11 @@ def check_pairs(parts: Composition, system: str) -> None:
             f"channel = central and {named}: with central the server draws the noise, once for the "
             "sum, which system = central_dp does; take that, or set channel = named"
         )
+    if channel == "central" and isinstance(parts.participation, Balanced):
+        raise ConfigError(
+            "channel = central and participation = balanced: what is proven of broadcasts is of a "
+            "secret sample, drawn anew in each round; set participation = drawn"
+        )
     if channel == "named" and issubclass(kind, SharedGaussian):
         raise ConfigError(
             f"channel = named and {named}: one share of a sum's noise hides little by itself; set "
@@ -59,8 +67,7 @@ def check_pairs(parts: Composition, system: str) -> None:
     if channel == "shuffle" and not issubclass(kind, BitMechanism):
         raise ConfigError(
             f"channel = shuffle and {named}: its reports are not one bit a weight, and cannot "
-            "travel as messages of single weights; take mechanism = two_point, or set channel = "
-            "named"
+            f"travel as messages of single weights; {_BITS}, or set channel = named"
         )
     if channel == "sum" and not issubclass(kind, SUMMABLE):
         raise ConfigError(f"channel = sum and {named}: {_no_sum(kind)}, or set channel = named")
@@ -90,4 +97,4 @@ def _no_sum(kind: type[Mechanism]) -> str:
             "this noise is sized for one client alone, and is not one that sums are exact for; "
             "take system = distributed_gaussian"
         )
-    return "its reports add up to nothing that can be read; take mechanism = two_point"
+    return f"its reports add up to nothing that can be read; {_BITS}"

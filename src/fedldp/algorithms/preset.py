@@ -115,9 +115,11 @@ def composed(parts: Composition, settings: Settings) -> Composition:
         unused = unused | {
             n: why for n, why in UNMASKED.items() if n in type(settings).model_fields
         }
+    published = channel is parts.channel and settings.participation != "balanced"
     found = replace(
         parts,
         channel=channel,
+        claim=parts.claim if published else None,
         participation=participation,
         uses=uses,
         unused={**parts.unused, **unused},
