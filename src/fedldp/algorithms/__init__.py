@@ -1,4 +1,4 @@
-"""Algorithms as compositions of parts: presets of papers, what users set, recipes.
+"""Algorithms as compositions of parts: presets of papers, and what users set.
 
 ``composition`` has the slots; each other module is the kinds of one part, or the settings of all.
 
@@ -9,13 +9,18 @@ parts.
 __all__ = [
     "bounds",
     "calibration",
+    "channel",
     "composition",
     "config",
+    "features",
     "participation",
+    "preset",
     "presets",
     "problem",
     "release",
     "server_update",
     "settings",
+    "settings_docs",
+    "systems",
     "validation",
 ]
