@@ -16,6 +16,7 @@ from typing import Any
 import guides
 import numpy as np
 import pytest
+from fedldp.algorithms.systems import find_system, own_code, systems
 
 import fedldp
 from fedldp.accounting.accountants import ACCOUNTANTS
@@ -25,7 +26,6 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import to_toml
-from fedldp.systems import find_system, own_code, systems
 
 sys.path.append(str(Path(__file__).parent / "deployment"))
 

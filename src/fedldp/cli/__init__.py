@@ -2,7 +2,7 @@
 
 What a command needs is imported inside its function: help, and a refusal, should not wait for it.
 
-It may use core, accounting, data, ledgers, mechanisms, models, algorithms, systems, recipes,
+It may use core, accounting, data, ledgers, mechanisms, models, algorithms, recipes,
 reporting, simulation, reproduction, audit, deployment.
 """
 

@@ -37,7 +37,7 @@ gaussian 2 True
 It may use everything up to ``simulation``. It knows no data set, no list of
 systems and no page: those are its user's.
 
-It may use core, accounting, data, algorithms, systems, reporting, simulation.
+It may use core, accounting, data, algorithms, reporting, simulation.
 """
 
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind, Role, Settings, Task, Try

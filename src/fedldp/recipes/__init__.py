@@ -16,7 +16,7 @@ one reads nothing but that file, and those that it refers to. A file has
 
 A long list may be written as { repeat = [...], times = N }.
 
-It may use core, systems.
+It may use core, algorithms.
 """
 
 from __future__ import annotations

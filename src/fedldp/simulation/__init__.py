@@ -3,7 +3,7 @@
 ``settings`` makes configurations of what users write; ``sweeps`` does many runs.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
-systems, recipes, client, reporting.
+recipes, client, reporting.
 """
 
 __all__ = [
