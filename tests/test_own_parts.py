@@ -16,11 +16,11 @@ from typing import Any
 import guides
 import numpy as np
 import pytest
-from fedldp.algorithms.systems import find_system, own_code, systems
 
 import fedldp
 from fedldp.accounting.accountants import ACCOUNTANTS
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.systems import find_system, own_code, systems
 from fedldp.core.errors import PrivacyError
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.participation import participants
