@@ -33,7 +33,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view as views
 from numpy.typing import NDArray
 
-from fedldp.client.runtime import ClientRuntime
 from fedldp.deployment.frames import read_frame, write_frame
 from fedldp.deployment.loopback import Loopback
 from fedldp.deployment.messages import NO_RECEIPT, Answered, Ask, pack, read_by_server, read_by_site
@@ -41,8 +40,9 @@ from fedldp.deployment.parties import Running, World
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.site import Agent
 from fedldp.deployment.sockets import listen
-from fedldp.parts.summed_client import Answer
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.wire import Report, read_answer, read_question
+from fedldp.secure_sum.client_role import Answer
 from fedldp.simulation.settings import resolve
 
 WINDOW = 16

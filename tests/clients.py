@@ -14,7 +14,6 @@ import torch
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.data import Examples
-from fedldp.parts.changes import alone, each_alone
 from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_store import FolderStore, MemoryStore
 from fedldp.protocol.roles import (
@@ -29,6 +28,7 @@ from fedldp.protocol.roles import (
     Update,
 )
 from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Layout, Report, Reports, Sensitive, Shuffled
 
 NOWHERE = Path("no client keeps anything here")

@@ -28,7 +28,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.client.runtime import ClientRuntime
+from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, Shares, load_dataset
@@ -38,12 +38,12 @@ from fedldp.ledgers.protocol import Ledgers
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import mechanisms
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import ClientSide
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Question, Report, pack_question, read_answer_to
-from fedldp.recipes import recipes
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.population import Population

@@ -15,7 +15,6 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.release import Encoder, Release
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.bounding import Ranges
 from fedldp.data import Examples
 from fedldp.ledgers.budget import Budget
@@ -25,6 +24,7 @@ from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.client_keys import SecretKeys, SimulationKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import Batch, Client, ClientSide, Sender, Update

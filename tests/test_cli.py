@@ -12,9 +12,9 @@ import pytest
 from documents import SHORT, check_run, document, run_folders
 
 import fedldp
+from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
 from fedldp.data.sources import SOURCES
-from fedldp.recipes import recipes
 from fedldp.simulation.settings import read_toml, resolve, to_toml
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "fedldp"

@@ -24,13 +24,13 @@ from guides import PAGES, ROOT
 import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
 from fedldp.cli import app
 from fedldp.core.errors import FedldpError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import mechanisms
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.recipes import recipes
 from fedldp.simulation.settings import resolve
 
 TUTORIALS = ROOT / "docs" / "tutorials"  # tests/test_tutorials.py runs them

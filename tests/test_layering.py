@@ -21,9 +21,7 @@ LAYERS = [
     {"protocol"},
     {"mechanisms", "models"},
     {"secure_sum", "training"},
-    {"parts"},
     {"algorithms"},
-    {"recipes", "client"},
     {"reporting"},
     {"simulation"},
     {"audit", "reproduction", "comparing", "api"},
@@ -131,7 +129,7 @@ OPENERS = {
     "fedldp.audit.content_linkage",
     "fedldp.audit.byzantine_run",
     "fedldp.audit.forged_reports",
-    "fedldp.parts.changes",
+    "fedldp.protocol.updates",
     "fedldp.simulation.population",
 }
 
@@ -155,8 +153,7 @@ def test_a_sensitive_value_is_opened_in_few_places() -> None:
 
 # A client or a server answers, and a statement is made, before torch is loaded: of it a client's
 # training alone has need.
-WITHOUT_TORCH = ("accounting", "client", "core", "ledgers", "mechanisms", "protocol", "recipes",
-                 "algorithms")  # fmt: skip
+WITHOUT_TORCH = ("accounting", "algorithms", "core", "ledgers", "mechanisms", "protocol")
 
 
 def at_import(tree: ast.AST) -> set[str]:

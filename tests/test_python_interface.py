@@ -15,9 +15,9 @@ import pytest
 from documents import document
 
 import fedldp
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.protocol.server_loop import Round
-from fedldp.recipes import find_recipe
 from fedldp.simulation import result as results
 from fedldp.simulation.settings import to_toml
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import fedldp.recipes
+import fedldp.algorithms.recipes
+from fedldp.algorithms.recipes import Expected, Source, find_recipe, recipes
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import Expected, Source, find_recipe, recipes
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 SAID_BY_NAMES = {
@@ -55,7 +55,9 @@ def test_an_expected_accuracy_is_a_fraction_of_a_source() -> None:
 
 
 def test_no_two_files_have_a_recipe_of_one_name() -> None:
-    families = [fedldp.recipes._family(name) for name in fedldp.recipes._families()]
+    families = [
+        fedldp.algorithms.recipes._family(name) for name in fedldp.algorithms.recipes._families()
+    ]
     assert sum(map(len, families)) == len(recipes()) > 300
 
 
@@ -70,9 +72,9 @@ def test_recipes_of_one_configuration_are_told_as_second_names() -> None:
 
 
 def test_to_find_a_recipe_reads_its_own_file_alone() -> None:
-    program = """import fedldp.recipes
-fedldp.recipes.find_recipe("personalized-mnist-fig2-low")
-print(fedldp.recipes._family.cache_info().currsize)"""
+    program = """import fedldp.algorithms.recipes
+fedldp.algorithms.recipes.find_recipe("personalized-mnist-fig2-low")
+print(fedldp.algorithms.recipes._family.cache_info().currsize)"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["1"]
 
@@ -114,8 +116,8 @@ def test_a_table_with_each_has_a_recipe_for_each_with_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.toml").write_text(FAMILY)
-    monkeypatch.setattr(fedldp.recipes, "__path__", [str(tmp_path)])
-    base, first, second = fedldp.recipes._family.__wrapped__("x").values()
+    monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", [str(tmp_path)])
+    base, first, second = fedldp.algorithms.recipes._family.__wrapped__("x").values()
     assert base.config.num_examples == 100
     assert (base.source, base.expected) == (None, None)
     assert (first.name, second.name) == ("x-n10-a", "x-n4-b")
@@ -136,13 +138,13 @@ def test_a_table_with_each_has_a_recipe_for_each_with_its_number(
 def test_a_file_with_an_unknown_key_or_a_name_twice_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fedldp.recipes, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(fedldp.algorithms.recipes, "__path__", [str(tmp_path)])
     (tmp_path / "x.toml").write_text(FAMILY.replace("unset =", "unsetting ="))
     with pytest.raises(ConfigError, match=r"recipes/x\.toml: unsetting is nothing that a recipe"):
-        fedldp.recipes._family.__wrapped__("x")
+        fedldp.algorithms.recipes._family.__wrapped__("x")
     (tmp_path / "x.toml").write_text(FAMILY.replace("x-n{num_clients}-{label}", "x-twice"))
     with pytest.raises(ConfigError, match=r"recipes/x\.toml: there are two recipes x-twice"):
-        fedldp.recipes._family.__wrapped__("x")
+        fedldp.algorithms.recipes._family.__wrapped__("x")
 
 
 # Sun, Qian, Chen 2021, Table 1: data set, number of clients, fixed range; (0, 0.015) is printed for

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from study_results import RESULTS, TRUSTED, at, span, without_noise
 
-from fedldp.recipes import find_recipe
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.reproduction.comparison import proven
 from fedldp.reproduction.results import published
 

@@ -35,13 +35,13 @@ from fedldp.accounting.guarantees import (
 from fedldp.accounting.numerics.gaussian import zcdp_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
+from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 from fedldp.mechanisms import mechanisms
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.recipes import recipes
 from fedldp.reporting.text import explain
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants

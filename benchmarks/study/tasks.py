@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedldp.comparing import Task
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, Examples, load_dataset
-from fedldp.parts.oriented_gradients import OrientedGradients
+from fedldp.data.oriented_gradients import OrientedGradients
 
 NORM = 10.0
 """Of every example but MNIST's pixels, about: theirs are about as long. So one grid fits all."""

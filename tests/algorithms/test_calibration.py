@@ -10,10 +10,10 @@ import pytest
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.participation import Balanced
+from fedldp.algorithms.per_client import Own
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_sign import GaussianSign
-from fedldp.parts.per_client import Own
 
 ALIKE = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
 CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12, own=True)

@@ -11,9 +11,9 @@ import pytest
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
+from fedldp.algorithms.recipes import find_recipe, recipes
 from fedldp.algorithms.systems import find_system, own_code, systems
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import find_recipe, recipes
 from fedldp.simulation.plan import problem_of
 
 PRESETS = {name: found for name, found in systems().items() if issubclass(found, Settings)}

@@ -22,10 +22,10 @@ from fedldp.mechanisms.gaussian_sign import GaussianSign
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.changes import alone, each_alone
-from fedldp.parts.feature_importance import FirstLayer, NoisierFeatures
 from fedldp.protocol.roles import State, Update
+from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive, pack_answer, pack_reports
+from fedldp.training.feature_importance import FirstLayer, NoisierFeatures
 
 SIZE = 13
 WEIGHTS = np.linspace(-1, 1, SIZE).astype(np.float32)

@@ -24,8 +24,8 @@ from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.changes import each_alone
 from fedldp.protocol.roles import Sender, Senders, ServerSide, State
+from fedldp.protocol.updates import each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks.intervals import curve
 from fedldp.audit.attacks.membership import (
     SECRET,
@@ -23,7 +24,6 @@ from fedldp.audit.attacks.membership import (
 )
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK
-from fedldp.recipes import find_recipe
 
 EFFORT = replace(QUICK, member_clients=30, member_runs=3, member_rounds=2, member_candidates=200)
 

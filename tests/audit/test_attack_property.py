@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks.property import of_reports
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.data import Dataset
-from fedldp.recipes import find_recipe
 
 
 def scenario_of(config: RunConfig, dataset: Dataset | None = None, seed: int = 0) -> AttackScenario:

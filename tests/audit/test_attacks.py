@@ -11,6 +11,7 @@ import pytest
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.recipes import find_recipe, recipes
 from fedldp.algorithms.systems import systems
 from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.scenario import AttackScenario, weakest
@@ -18,7 +19,6 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.results import Result
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, load_dataset
-from fedldp.recipes import find_recipe, recipes
 
 TINY = replace(
     QUICK, attack_examples=6, attack_rounds=1, attack_visits=1e5, member_clients=5, member_runs=2,

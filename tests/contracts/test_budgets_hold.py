@@ -23,13 +23,12 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import ClientBudget
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.errors import FedldpError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.parts import randomised_sgd
 from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.wire import (
@@ -47,6 +46,7 @@ from fedldp.protocol.wire import (
 from fedldp.reporting.record import Round, RunFolder, replace_file
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
+from fedldp.training import randomised_sgd
 from fedldp.training.tensors import one_thread
 
 PURE = Budget("pure", 1e9)

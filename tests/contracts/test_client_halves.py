@@ -37,13 +37,13 @@ import fedldp
 from fedldp.accounting.events import Event, NoData
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.settings import ClientBudget, Target
 from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Ledgers, Place
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.parts.per_client import of_client
 from fedldp.protocol.roles import Encoder, Senders
 from fedldp.protocol.wire import (
     Broadcast,

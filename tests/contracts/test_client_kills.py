@@ -29,8 +29,8 @@ from samples import first_of_each
 
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
-from fedldp.client.runtime import ClientRuntime
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import ClientSide
 from fedldp.protocol.wire import (
     Refusal,

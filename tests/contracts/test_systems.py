@@ -24,13 +24,13 @@ import fedldp
 from fedldp.accounting.events import Event, NoData
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.priority import priority
+from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
 from fedldp.algorithms.uneven import first_layer_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.protocol.roles import Update
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report, Vector
-from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml

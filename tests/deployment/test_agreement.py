@@ -12,6 +12,7 @@ import pytest
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.recipes import find_recipe, recipes
 from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.deployment.agreeing import agree
@@ -22,7 +23,6 @@ from fedldp.deployment.agreement import (
     read_agreement,
 )
 from fedldp.deployment.policy import read_policy
-from fedldp.recipes import find_recipe, recipes
 
 SITES = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
 DIGITS = Problem((1, 8, 8), 10, 1437)

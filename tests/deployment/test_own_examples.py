@@ -13,7 +13,6 @@ import pytest
 import torch
 from worlds import World, asks, make_world
 
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
 from fedldp.deployment.checks import check_site
@@ -32,6 +31,7 @@ from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.client_keys import SecretKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.wire import Report, read_answer, read_question

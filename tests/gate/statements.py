@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.recipes import find_recipe, recipes
+from fedldp.algorithms.recipes import find_recipe, recipes
 from fedldp.simulation.plan import Plan, plan, problem_of
 from fedldp.simulation.result import config_document, run_name
 from fedldp.simulation.settings import resolve

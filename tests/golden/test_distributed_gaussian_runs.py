@@ -13,7 +13,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian_share import SharedGaussian
-from fedldp.parts.rotation import Rotation
+from fedldp.mechanisms.rotation import Rotation
 
 # Exact in float32 everywhere: integers divided by a power of two.
 CHANGE = ((np.arange(650) * 37 % 1001 - 500) / np.float32(4096)).astype(np.float32)

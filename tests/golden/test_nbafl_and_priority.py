@@ -17,9 +17,9 @@ import fedldp
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.uneven import first_layer_of
-from fedldp.parts.feature_importance import variance_importance
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.feature_importance import variance_importance
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 

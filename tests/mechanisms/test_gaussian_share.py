@@ -235,7 +235,7 @@ def test_the_grid_is_the_finest_that_the_modulus_holds() -> None:
 
 def test_sums_do_not_wrap_at_the_worst() -> None:
     """All clients alike and as long as they may be: rotated, with all of their noise."""
-    from fedldp.parts.rotation import Rotation
+    from fedldp.mechanisms.rotation import Rotation
 
     clients, size = 50, 1000
     mechanism = shared_gaussian(1024, 0.5, shares=50, clients=clients, rounds=1, bits=14)

@@ -25,15 +25,15 @@ from runtimes import (
     refusal_of,
 )
 
-import fedldp.client.runtime
+import fedldp.protocol.client_runtime
 from fedldp.accounting.events import (
     Event,
     PureReport,
 )
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.parts.changes import alone
 from fedldp.protocol.roles import Client, Sender
+from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,
     Reason,
@@ -183,7 +183,7 @@ def end_at_commit(after: bool) -> None:
 
 DEATHS: dict[str, Callable[[], None]] = {
     "once it has kept what it drew": lambda: end_after("link", os),
-    "once its report is made": lambda: end_after("pack_reports", fedldp.client.runtime),
+    "once its report is made": lambda: end_after("pack_reports", fedldp.protocol.client_runtime),
     "before its ledger commits": lambda: end_at_commit(after=False),
     "once its ledger has committed": lambda: end_at_commit(after=True),
 }

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.formatting import number
-from fedldp.recipes import find_recipe
 
 
 @pytest.mark.parametrize("epsilon", [5e-10, 1e-12, 218_400.0002, 0.12340000005, 1.0 + 5e-10])

@@ -11,8 +11,8 @@ import pytest
 from gate import statements
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe, recipes
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.recipes import Expected, Recipe, Source, find_recipe, recipes
 from fedldp.reporting.record import RunFolder
 from fedldp.reproduction import comparison, results, targets
 from fedldp.reproduction.comparison import Row, compare, proven

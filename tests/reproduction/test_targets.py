@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import recipes
 from fedldp.reproduction.comparison import WORTH_A_REASON, compare
 from fedldp.reproduction.known import KNOWN
 from fedldp.reproduction.results import Store, data_digests, digest, published, published_gains

@@ -15,10 +15,10 @@ from safetensors.numpy import load_file
 
 import fedldp
 from fedldp.accounting.statement import HELD_OUT
+from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
 from fedldp.core.errors import RunError
 from fedldp.protocol.server_loop import Round
-from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_with

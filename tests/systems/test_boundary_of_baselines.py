@@ -22,6 +22,7 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
 )
+from fedldp.algorithms.nbafl_noise import NbaflNoise
 from fedldp.algorithms.presets.central_dp import central_dp, gaussian, of_broadcast
 from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
 from fedldp.algorithms.presets.nbafl import nbafl
@@ -32,7 +33,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
-from fedldp.parts.nbafl import NbaflNoise
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.training.noisy_sums import NoisySums

@@ -30,13 +30,13 @@ from fedldp.core.randomness import Stream
 from fedldp.data import load_dataset, partition
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits
-from fedldp.parts.codes import Codes, num_trained
-from fedldp.parts.feature_net import FeatureNet, build
-from fedldp.parts.public_encoder import to_public
 from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of
+from fedldp.training.codes import Codes, num_trained
+from fedldp.training.feature_net import FeatureNet, build
+from fedldp.training.public_encoder import to_public
 
 
 def bits_of(settings: RunConfig) -> Bits:

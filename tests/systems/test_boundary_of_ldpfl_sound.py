@@ -25,8 +25,8 @@ from fedldp.algorithms.settings import ClientBudget
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, Examples, partition
+from fedldp.data.oriented_gradients import OrientedGradients
 from fedldp.mechanisms.privunit import PrivUnit
-from fedldp.parts.oriented_gradients import OrientedGradients
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import SHARED, plan, problem_of

@@ -20,12 +20,12 @@ from neighbours import SMALL
 import fedldp
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.problem import Problem
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import Batch, ClientSide, Update

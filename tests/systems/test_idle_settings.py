@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import recipes
 from fedldp.simulation.plan import plan, problem_of
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}

@@ -23,13 +23,13 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
-from fedldp.parts.codes import Codes, num_trained
-from fedldp.parts.feature_net import train
-from fedldp.parts.public_encoder import from_public
 from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import Reports
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
+from fedldp.training.codes import Codes, num_trained
+from fedldp.training.feature_net import train
+from fedldp.training.public_encoder import from_public
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -140,7 +140,7 @@ def test_the_encoder_is_trained_on_nine_tenths_and_never_on_the_test(
         seen.append(examples)
         return train(net, examples, **options)
 
-    monkeypatch.setattr("fedldp.parts.feature_net.train", watch)
+    monkeypatch.setattr("fedldp.training.feature_net.train", watch)
     both, codes = built(config())
     codes.for_training(both.broadcast, client())
     codes.for_test(both.broadcast, client(), DIGITS.test)
@@ -258,7 +258,7 @@ def test_a_client_notes_how_its_own_network_does_and_shows_it_only_with_its_scor
         seen.append((net, examples))
         return train(net, examples, **options)
 
-    monkeypatch.setattr("fedldp.parts.feature_net.train", watch)
+    monkeypatch.setattr("fedldp.training.feature_net.train", watch)
     found = scores(config(encoder_channels=[8, 16], encoder_epochs=8), client)[0].own_right
     net, training = seen[0]
     rows = {row.tobytes() for row in training.features}
@@ -322,7 +322,7 @@ def test_a_public_data_set_is_read_from_the_data_folder_of_the_run(tmp_path: Pat
         return DIGITS
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedldp.parts.public_encoder.load_dataset", spy)
+        patch.setattr("fedldp.training.public_encoder.load_dataset", spy)
         broadcast = Halves(settings, problem).broadcast
     assert seen == [tmp_path]
     assert all(name.startswith("encoder.") for name in broadcast.public)

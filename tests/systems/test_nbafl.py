@@ -12,10 +12,10 @@ from clients import Halves, sender_of
 import fedldp
 from fedldp.accounting.guarantees import DISCRETE
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.algorithms.nbafl_noise import NbaflNoise
 from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
-from fedldp.parts.nbafl import NbaflNoise
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.plan import plan

@@ -16,8 +16,8 @@ from scipy.special import ndtr
 from fedldp.accounting.events import GaussianReport, InClear, TwoValuedBits
 from fedldp.algorithms.personalized_noise import moments_sigma
 from fedldp.algorithms.presets.personalized import personalized
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import find_recipe
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 

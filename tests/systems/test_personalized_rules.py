@@ -15,13 +15,13 @@ from scipy.special import ndtr
 
 from fedldp.algorithms.personalized_noise import moments_sigma
 from fedldp.algorithms.presets.personalized import personalized
+from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import SERVER, Stream
 from fedldp.data import Examples, load_dataset, partition
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
-from fedldp.recipes import recipes
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 

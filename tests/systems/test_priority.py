@@ -11,21 +11,21 @@ import torch
 from clients import Halves, client_of, sender_of, trained
 
 import fedldp
+from fedldp.algorithms.nbafl_noise import NbaflNoise
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, UnevenRelease
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
-from fedldp.parts.feature_importance import (
+from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.wire import Broadcast
+from fedldp.simulation.plan import plan
+from fedldp.training.feature_importance import (
     FirstLayer,
     pick_features,
     variance_importance,
 )
-from fedldp.parts.nbafl import NbaflNoise
-from fedldp.parts.ranking_sgd import RankingSgd, sensitivity_importance
-from fedldp.protocol.roles import Batch, Client, Update
-from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.plan import plan
+from fedldp.training.ranking_sgd import RankingSgd, sensitivity_importance
 from fedldp.training.tensors import load_weights, read_weights
 
 DIGITS = Problem((1, 8, 8), 10, 1437)

@@ -20,10 +20,10 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
 from fedldp.mechanisms.codes import ClippedCodes
-from fedldp.parts.summed_client import Answer, Phase
 from fedldp.protocol.roles import Ask, Draw, ServerSide, State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Incoming, Report
+from fedldp.secure_sum.client_role import Answer, Phase
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of
 

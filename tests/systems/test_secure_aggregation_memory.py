@@ -17,13 +17,12 @@ from halves import CPU, RUN, runtime_of, secret_keys
 
 import fedldp
 from fedldp.accounting.events import InClear, NoData
-from fedldp.client.runtime import ClientRuntime
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.parts.changes import alone
-from fedldp.parts.summed_client import Phase
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import Batch
 from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,
     Question,
@@ -33,6 +32,7 @@ from fedldp.protocol.wire import (
     pack_question,
     read_answer_to,
 )
+from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
 from fedldp.simulation.plan import problem_of
 from fedldp.training.local_sgd import LocalSgd

@@ -13,13 +13,13 @@ from samples import first_of_each, one_of_a_kind
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.server_update import Estimated, Weighted
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Round
-from fedldp.recipes import recipes
 from fedldp.reporting.comparing import TRAINING, command, differing, twin_of
 from fedldp.reporting.record import RunFolder
 from fedldp.reporting.runs import read_run

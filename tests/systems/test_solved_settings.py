@@ -11,8 +11,8 @@ import pytest
 import tomli_w
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import recipes
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
 

@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.data import Examples
 from fedldp.models import build_model
 from fedldp.protocol.wire import Broadcast
-from fedldp.recipes import find_recipe
 from fedldp.training.batched_sgd import GROUP
 from fedldp.training.local_sgd import LocalSgd, batches
 from fedldp.training.tensors import load_weights, read_weights

@@ -1,9 +1,8 @@
-"""Algorithms as compositions of parts: presets of papers, and what users set.
+"""Algorithms as compositions of parts: presets of papers, what users set, recipes.
 
 ``composition`` has the slots; each other module is the kinds of one part, or the settings of all.
 
-It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training,
-parts.
+It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training.
 """
 
 __all__ = [
@@ -14,9 +13,11 @@ __all__ = [
     "config",
     "features",
     "participation",
+    "per_client",
     "preset",
     "presets",
     "problem",
+    "recipes",
     "release",
     "server_update",
     "settings",

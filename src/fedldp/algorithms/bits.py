@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
-from fedldp.parts.architecture import Architecture
-from fedldp.parts.fixed_point import FixedPoint
-from fedldp.parts.images import check_images
-from fedldp.parts.public_encoder import from_public
+from fedldp.data.images import check_images
+from fedldp.mechanisms.fixed_point import FixedPoint
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.architecture import Architecture
+from fedldp.training.public_encoder import from_public
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from pydantic import Field
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.parts.rotation import Rotation, padded_size
+from fedldp.mechanisms.rotation import Rotation, padded_size
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Layout, Vector
 

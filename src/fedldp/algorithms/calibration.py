@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.algorithms.participation import All, Participation
+from fedldp.algorithms.per_client import Own, of_client
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
-from fedldp.parts.per_client import Own, of_client
 
 _MARGIN = 1 + 1e-7
 """On sigma, so that the statement, which rounds epsilon up by 1e-8 or so, stays within budgets."""

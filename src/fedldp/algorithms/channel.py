@@ -19,11 +19,11 @@ from fedldp.algorithms.release import Encoder
 from fedldp.algorithms.settings import Count, Delays, Offer
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import Summing
-from fedldp.parts.summed_client import Answer, Phase
-from fedldp.parts.summed_server import summed_server
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.roles import ServerSide
+from fedldp.secure_sum.client_role import Answer, Phase
 from fedldp.secure_sum.messages import SecureSum
+from fedldp.secure_sum.server_role import summed_server
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]

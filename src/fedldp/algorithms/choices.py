@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedldp.algorithms.per_client import Own, check_one_each
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.settings import Delta, NormBound, Offer, Positive
 from fedldp.core.errors import ConfigError
-from fedldp.parts.per_client import Own, check_one_each
 
 Choice = float | Sequence[float] | Own
 """One value for all clients, a list with one for each, or that of the client that is told it."""

@@ -15,12 +15,12 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits
-from fedldp.parts.codes import Codes, num_trained
+from fedldp.training.codes import Codes, num_trained
 
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.parts.bit_training import ScoreOnBits, TrainOnBits
+    from fedldp.training.bit_training import ScoreOnBits, TrainOnBits
 
 _SCORES: dict[tuple[str, str], list[str]] = {
     ("common", "public"): [],
@@ -67,7 +67,7 @@ class OnBits(Local):
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> TrainOnBits:
         """Return the training on bits."""
-        from fedldp.parts.bit_training import TrainOnBits
+        from fedldp.training.bit_training import TrainOnBits
 
         settings = self.settings
         return TrainOnBits(
@@ -82,7 +82,7 @@ class OnBits(Local):
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnBits:
         """Return the test on bits."""
-        from fedldp.parts.bit_training import ScoreOnBits
+        from fedldp.training.bit_training import ScoreOnBits
 
         return ScoreOnBits(
             self.codes(algorithm.problem, device), algorithm.sgd(device).model, device

@@ -14,12 +14,12 @@ from pydantic import model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.composition import Algorithm, Composition
+from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
-from fedldp.parts.per_client import of_client
 from fedldp.protocol.roles import Draws
 from fedldp.protocol.wire import Layout
 

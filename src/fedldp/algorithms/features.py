@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Offer, Positive
-from fedldp.parts.portions import scale_features
+from fedldp.training.portions import scale_features
 
 if TYPE_CHECKING:
     from torch import nn

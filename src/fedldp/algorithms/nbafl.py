@@ -8,12 +8,12 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.nbafl_noise import NbaflNoise, check_smallest, smallest_share
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.server_update import Values
 from fedldp.algorithms.settings import CLIP, WEIGHTING, Count, Offer
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.nbafl import NbaflNoise, check_smallest, smallest_share
 from fedldp.protocol.roles import Draw
 
 OFFERS = (

@@ -11,12 +11,12 @@ from fedldp.algorithms.nbafl import NbaflCalibration
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.uneven import first_layer_of
 from fedldp.core.errors import ConfigError
-from fedldp.parts.feature_importance import FirstLayer
+from fedldp.training.feature_importance import FirstLayer
 
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.parts.ranking_sgd import RankingSgd
+    from fedldp.training.ranking_sgd import RankingSgd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Ranking(Local):
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> RankingSgd:
         """Return it as a client step."""
-        from fedldp.parts.ranking_sgd import RankingSgd, check_dense_first
+        from fedldp.training.ranking_sgd import RankingSgd, check_dense_first
 
         training = algorithm.sgd(device)
         check_dense_first(training.model, algorithm.config.model)

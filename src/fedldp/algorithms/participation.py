@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import Clients
+from fedldp.algorithms.per_client import Own, of_client
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.parts.per_client import Own, of_client
 from fedldp.protocol.roles import Draws
 
 PARTICIPATION = Offer(

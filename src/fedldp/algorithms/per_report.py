@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Literal
 
 from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.per_client import is_own, of_client
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
-from fedldp.parts.per_client import is_own, of_client
 
 MECHANISM = Offer(
     "mechanism", str, 'the local randomiser, from `fedldp list mechanisms`, or "module:Class"'

@@ -11,6 +11,7 @@ from typing import ClassVar
 from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.choices import check_each
+from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.core.bounding import Box
@@ -18,7 +19,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.grids import LARGEST_CLIP
 from fedldp.mechanisms.sign import Sign, paper_sigma
-from fedldp.parts.per_client import of_client
 
 MEANING = EpsilonMeaning("record", "claimed")
 

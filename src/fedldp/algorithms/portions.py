@@ -10,7 +10,7 @@ from pydantic import Field
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.settings import LearningRate, Offer, Positive
-from fedldp.parts.portions import PortionSgd, check_portions, check_rate
+from fedldp.training.portions import PortionSgd, check_portions, check_rate
 
 if TYPE_CHECKING:
     import torch

@@ -11,9 +11,9 @@ from fedldp.algorithms.composition import Algorithm, FirstArrays, Local, Weighte
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
-from fedldp.parts.feature_importance import NoisierFeatures
 from fedldp.protocol.roles import Draw, State
 from fedldp.protocol.wire import Broadcast, Incoming
+from fedldp.training.feature_importance import NoisierFeatures
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ class DenseFirst(Local):
         Raises:
             ConfigError: the model is another one.
         """
-        from fedldp.parts.ranking_sgd import check_dense_first
+        from fedldp.training.ranking_sgd import check_dense_first
 
         training = algorithm.sgd(device)
         check_dense_first(training.model, algorithm.config.model)

@@ -17,16 +17,16 @@ from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
+from fedldp.data.images import check_images
+from fedldp.data.oriented_gradients import OrientedGradients
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
-from fedldp.parts.images import check_images
-from fedldp.parts.oriented_gradients import OrientedGradients
-from fedldp.parts.portions import check_portions
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.portions import check_portions
 
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.parts.randomised_sgd import RandomisedSgd, ScoreOnFeatures
+    from fedldp.training.randomised_sgd import RandomisedSgd, ScoreOnFeatures
 
 SUITABLE = "nearest_direction, privunit, privunit_scalar, piecewise or laplace"
 
@@ -102,7 +102,7 @@ class RandomisedGradients(Local):
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> RandomisedSgd:
         """Return the training on each example once."""
-        from fedldp.parts.randomised_sgd import RandomisedSgd
+        from fedldp.training.randomised_sgd import RandomisedSgd
 
         settings = self.settings
         return RandomisedSgd(
@@ -148,7 +148,7 @@ class RandomisedGradients(Local):
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnFeatures:
         """Return the test on features."""
-        from fedldp.parts.randomised_sgd import ScoreOnFeatures
+        from fedldp.training.randomised_sgd import ScoreOnFeatures
 
         return ScoreOnFeatures(
             features=self.features.encoder(algorithm.problem),

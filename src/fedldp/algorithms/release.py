@@ -25,9 +25,9 @@ from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.feature_importance import NoisierFeatures
 from fedldp.protocol.roles import Senders, Update
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive
+from fedldp.training.feature_importance import NoisierFeatures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Release:
         streams = senders.fresh("mechanism")
         if not isinstance(update.rows, np.ndarray):
             if self._on_device:
-                from fedldp.parts.device_bits import encode_on_device
+                from fedldp.training.device_bits import encode_on_device
 
                 assert isinstance(self.mechanism, TwoPoint)
                 return encode_on_device(self.mechanism, ranges_of(broadcast), update.rows, streams)

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from fedldp.accounting.releases import Clients
+from fedldp.algorithms.per_client import Own, is_own, of_client, of_equal_values
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import (
     Optimizer,
@@ -33,7 +34,6 @@ from fedldp.core.checked import LEFT_OUT, Checked
 from fedldp.core.errors import ConfigError
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
-from fedldp.parts.per_client import Own, is_own, of_client, of_equal_values
 
 if TYPE_CHECKING:
     pass

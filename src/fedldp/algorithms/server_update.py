@@ -29,8 +29,8 @@ from fedldp.accounting.events import Event
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import Diverged, RunError
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
+from fedldp.mechanisms.counting import count
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.changes import count, whole
 from fedldp.protocol.roles import (
     Arrays,
     Draw,
@@ -40,6 +40,7 @@ from fedldp.protocol.roles import (
     State,
     publish_weights,
 )
+from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Incoming, Report, Vector
 
 Mean: TypeAlias = NDArray[np.float64]

@@ -12,7 +12,7 @@ from fedldp.algorithms.release import Release, UnevenRelease
 from fedldp.algorithms.settings import Offer
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.uneven_gaussian import check_ratio
-from fedldp.parts.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
+from fedldp.training.feature_importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
 
 OFFERS = (Offer("noisier", Noisier, default="least"), Offer("noisier_share", NoisierShare))
 

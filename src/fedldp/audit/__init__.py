@@ -1,7 +1,7 @@
 """Attacks on mechanisms and systems, and exact lower bounds on what they show.
 
-It may use core, accounting, data, ledgers, protocol, mechanisms, secure_sum, training, parts,
-algorithms, recipes, client, reporting, simulation.
+It may use core, accounting, data, ledgers, protocol, mechanisms, secure_sum, training, algorithms,
+reporting, simulation.
 """
 
 __all__ = [

@@ -24,12 +24,12 @@ from fedldp.accounting.guarantees import Adversary
 from fedldp.audit.canaries import Canary, CanaryPair
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import Draws
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.randomness import KEY_BYTES, Stream
-from fedldp.parts.changes import alone
 from fedldp.protocol.client_keys import TrialKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import Ask, Draw, Sender, State
+from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,
     Counted,

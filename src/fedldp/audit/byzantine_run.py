@@ -23,13 +23,13 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forged_reports import FACTOR, Forged, Forger, Lie, against, forging
 from fedldp.audit.harness import RUN, population_of
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import FedldpError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import Batch, Client, Draw, ServerSide, State, Update
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round

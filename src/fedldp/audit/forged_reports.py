@@ -29,11 +29,11 @@ from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.packing import packed_bytes
 from fedldp.mechanisms.privunit import PrivUnit
 from fedldp.mechanisms.privunit_scalar import PrivUnitScalar
-from fedldp.parts.changes import alone, each_alone
-from fedldp.parts.rotation import Rotation
-from fedldp.parts.summed_client import Answer
+from fedldp.mechanisms.rotation import Rotation
 from fedldp.protocol.roles import Encoder, Sender, Senders, Update
+from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
+from fedldp.secure_sum.client_role import Answer
 
 Lie = Literal["report", "random", "update", "labels"]
 """``report``: a forged one, against the true update. ``random``: a forged one, any way. ``update``:

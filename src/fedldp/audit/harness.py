@@ -23,7 +23,6 @@ from fedldp.accounting.events import Event
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.canaries import Canary
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.ledgers.columns import MemoryLedger
@@ -31,6 +30,7 @@ from fedldp.ledgers.protocol import (
     Ledgers,
 )
 from fedldp.protocol.client_keys import TrialKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import (

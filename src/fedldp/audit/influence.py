@@ -21,13 +21,13 @@ from fedldp.algorithms.problem import Problem
 from fedldp.audit.forged_reports import FACTOR, Forger, made_of
 from fedldp.audit.results import Estimate, Result
 from fedldp.mechanisms.codes import ClippedCodes
-from fedldp.parts.changes import alone
-from fedldp.parts.summed_client import Answer
 from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import Encoder, Sender, State
 from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Counted, Report, Sensitive
+from fedldp.secure_sum.client_role import Answer
 from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Encoders
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.per_client import is_own
 from fedldp.algorithms.settings import Delays
 from fedldp.audit.arrivals import CLOCKS, Clocks, Span, TargetClient, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
@@ -34,7 +35,6 @@ from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
 from fedldp.mechanisms import BitMechanism
-from fedldp.parts.per_client import is_own
 from fedldp.simulation.inputs import Inputs
 
 _SPANS: tuple[Span, ...] = ("within", "across")

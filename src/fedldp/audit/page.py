@@ -10,11 +10,11 @@ from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.per_client import is_own
 from fedldp.audit import linkage, poisoning
 from fedldp.audit.attacks import attack
 from fedldp.audit.efforts import FULL, QUICK
 from fedldp.audit.results import Audit, Result
-from fedldp.parts.per_client import is_own
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
 

@@ -111,7 +111,7 @@ def representatives() -> list[RunConfig]:
     That is the one named by the system and the data, or else the first; and one with a public
     encoder, of which more is proven, where there is such a recipe.
     """
-    from fedldp.recipes import recipes
+    from fedldp.algorithms.recipes import recipes
 
     found: dict[str, RunConfig] = {}
     for recipe in recipes().values():

@@ -14,6 +14,7 @@ from statistics import mean
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.recipes import shared_settings
 from fedldp.audit.byzantine_run import accuracy_of
 from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.influence import influence
@@ -21,7 +22,6 @@ from fedldp.audit.results import Audit, Estimate, Result
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.recipes import shared_settings
 from fedldp.simulation.inputs import Inputs
 
 

@@ -19,10 +19,10 @@ from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.one_run import best_lower
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
 from fedldp.protocol.client_keys import TrialKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Question, Report, pack_question, read_answer
 from fedldp.training.tensors import one_thread

@@ -2,8 +2,8 @@
 
 What a command needs is imported inside its function: help, and a refusal, should not wait for it.
 
-It may use core, accounting, data, ledgers, mechanisms, models, algorithms, recipes,
-reporting, simulation, reproduction, audit, deployment.
+It may use core, accounting, data, ledgers, mechanisms, models, algorithms, reporting, simulation,
+reproduction, audit, deployment.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def file(text: str) -> Path:
 
 def recipe_names(incomplete: str) -> list[str]:
     """Return the recipes that a shell may complete a name to."""
-    from fedldp.recipes import recipes
+    from fedldp.algorithms.recipes import recipes
 
     return [name for name in recipes() if name.startswith(incomplete)]
 

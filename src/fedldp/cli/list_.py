@@ -34,7 +34,7 @@ def dataset_rows(data_dir: Path | None) -> Rows:
 
 def _recipe_rows(_: Path | None) -> Rows:
     """Return every recipe as a row, those of one system together."""
-    from fedldp.recipes import recipes
+    from fedldp.algorithms.recipes import recipes
     from fedldp.simulation.plan import missing_extra
 
     rows = []

@@ -12,7 +12,7 @@ from fedldp.cli._common import DataDir, Json, at_most_cores, file, print_json
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedldp.recipes import Recipe
+    from fedldp.algorithms.recipes import Recipe
     from fedldp.reproduction.comparison import Row
     from fedldp.reproduction.results import Device, Store
     from fedldp.reproduction.targets import Target

@@ -106,7 +106,7 @@ def _of_recipe(name: str) -> dict[str, Any]:
 
 def _facts(name: str) -> dict[str, Any]:
     """Return where a recipe is from and the number there; of a file there is nothing to say."""
-    from fedldp.recipes import find_recipe
+    from fedldp.algorithms.recipes import find_recipe
 
     if name.endswith(".toml"):
         return {"description": "a configuration of your own", "source": None, "expected": None}

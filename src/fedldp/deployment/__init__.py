@@ -7,7 +7,7 @@ server's operator   agree -> run.agreement -> server: the round loop, behind a p
 site's operator     accept -> site: the agent, with data, policy, client runtime and ledger
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training,
-parts, algorithms, client, reporting, simulation.
+algorithms, reporting, simulation.
 """
 
 __all__ = [

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedldp.parts.summed_client import summed_client
-from fedldp.parts.summed_server import SumOfRound, summed_server
 from fedldp.protocol.roles import ClientSide, ServerSide
+from fedldp.secure_sum.client_role import summed_client
 from fedldp.secure_sum.identities import Identity, Roster
+from fedldp.secure_sum.server_role import SumOfRound, summed_server
 
 if TYPE_CHECKING:
     import torch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fedldp.accounting.accountants import is_idealised
 from fedldp.accounting.events import within
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.per_client import is_own
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
-from fedldp.parts.per_client import is_own
 
 
 def without_simulation(config: RunConfig) -> RunConfig:

@@ -15,9 +15,9 @@ from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import WireError
 from fedldp.core.randomness import Stream
 from fedldp.deployment.agreement import Agreement
-from fedldp.parts.changes import alone
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.roles import Draws, Sender, ServerSide, State
+from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Question, Report, Sensitive
 
 

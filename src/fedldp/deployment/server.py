@@ -40,8 +40,6 @@ from fedldp.deployment.sites import Pipe, Sites
 from fedldp.deployment.statement import stated
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
-from fedldp.parts.summed_client import Phase
-from fedldp.parts.summed_server import SumOfRound
 from fedldp.protocol.client_keys import read_secret
 from fedldp.protocol.roles import Draws, State
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
@@ -52,6 +50,8 @@ from fedldp.reporting.record import RunFolder, check_new, replace_file
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema
+from fedldp.secure_sum.client_role import Phase
+from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
 from fedldp.simulation.result import config_document
 from fedldp.training.local_sgd import PIECE, evaluate

@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedldp.accounting.accountants import UNITS, sent_of_nothing
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.core.formatting import number
 from fedldp.deployment.agreement import Agreement
@@ -50,6 +49,7 @@ from fedldp.deployment.silenced import Silenced
 from fedldp.deployment.source import open_source
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_secret
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.wire import Reason, Refusal, pack_answer, read_answer, read_question

@@ -4,16 +4,18 @@
 bytes; the client's runtime protects a client, ``server_loop`` runs the rounds. They are the same in
 a simulation and at real sites, which differ in transport, keys and ledger.
 
-It may use core, accounting, data.
+It may use core, accounting, data, ledgers.
 """
 
 __all__ = [
     "client_keys",
+    "client_runtime",
     "client_store",
     "policy",
     "roles",
     "server_keys",
     "server_loop",
     "transport",
+    "updates",
     "wire",
 ]

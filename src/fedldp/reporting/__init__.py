@@ -1,6 +1,6 @@
 """What is kept and shown of runs: folders, text, HTML, charts, tables for other tools.
 
-It may use core, accounting, ledgers, protocol, algorithms, recipes.
+It may use core, accounting, ledgers, protocol, algorithms.
 """
 
 __all__ = [

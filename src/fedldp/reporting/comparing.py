@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.algorithms.systems import with_left_out
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import find_recipe
 from fedldp.reporting.runs import FinishedRun
 
 TRAINING = ("dataset", "label_column", "standardise", "partition", "num_examples", "num_clients",

@@ -1,6 +1,6 @@
 """The papers' tables and figures as targets, beside what was measured.
 
-It may use core, accounting, data, protocol, models, algorithms, recipes, reporting, simulation.
+It may use core, accounting, data, protocol, models, algorithms, reporting, simulation.
 """
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import Expected, Recipe
 from fedldp.core.errors import FedldpError
-from fedldp.recipes import Expected, Recipe
 from fedldp.reproduction.known import KNOWN, NOT_KNOWN
 from fedldp.reproduction.results import (
     Device,

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import Recipe
 from fedldp.core.errors import RunError
 from fedldp.models import multiplications_of
-from fedldp.recipes import Recipe
 from fedldp.reproduction.results import (
     Device,
     Measured,

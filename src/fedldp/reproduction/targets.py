@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedldp.algorithms.recipes import Expected, Recipe, Source, recipes
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import Expected, Recipe, Source, recipes
 
 _SHORT = {
     "Sun, Qian, Chen 2021": "ldp-fl",

@@ -52,13 +52,15 @@ active variant. Ours: the mask key is made of a shared seed of 16 bytes; a clien
 shares to itself, sealed; and it opens the boxes already in phase 2, so that it masks only with
 clients who saw the same keys and parameters.
 
-It may use core, mechanisms.
+It may use core, accounting, protocol, mechanisms.
 """
 
 __all__ = [
     "client",
+    "client_role",
     "identities",
     "masks",
     "messages",
     "server",
+    "server_role",
 ]

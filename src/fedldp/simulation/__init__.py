@@ -3,7 +3,7 @@
 ``settings`` makes configurations of what users write; ``sweeps`` does many runs.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
-recipes, client, reporting.
+reporting.
 """
 
 __all__ = [

@@ -13,12 +13,12 @@ import torch
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.problem import Problem
-from fedldp.client.runtime import ClientRuntime, Cohort, check_count, naming
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.client_runtime import ClientRuntime, Cohort, check_count, naming
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import (

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.algorithms.settings_docs import commented_toml
 from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
-from fedldp.recipes import find_recipe
 
 
 def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:

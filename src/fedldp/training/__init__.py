@@ -6,10 +6,19 @@ It may use core, accounting, data, protocol, mechanisms, models.
 """
 
 __all__ = [
+    "architecture",
     "batched_sgd",
+    "bit_training",
+    "codes",
+    "device_bits",
+    "feature_importance",
     "local_sgd",
     "noisy_sums",
+    "portions",
     "private_sgd",
+    "public_encoder",
+    "randomised_sgd",
+    "ranking_sgd",
     "single_gradients",
     "tensors",
 ]

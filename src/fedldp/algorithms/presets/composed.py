@@ -32,6 +32,7 @@ from fedldp.algorithms.composition import (
     WeightedMean,
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
+from fedldp.algorithms.per_client import Own, check_one_each
 from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, MOMENTUM, WEIGHTING, Count, Offer, Positive
@@ -40,7 +41,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import Mechanism, find_mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.none import Plain
-from fedldp.parts.per_client import Own, check_one_each
 
 
 @preset(

@@ -47,12 +47,12 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.settings import Count, Offer, Positive
 from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
+from fedldp.mechanisms.fixed_point import FixedPoint
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.randomised_bits import RandomisedBits, Variant
-from fedldp.parts.architecture import Layers
-from fedldp.parts.fixed_point import FixedPoint
-from fedldp.parts.public_encoder import PublicEncoder, check_is_public, public_among, to_public
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.architecture import Layers
+from fedldp.training.public_encoder import PublicEncoder, check_is_public, public_among, to_public
 
 LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
 Channels = Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)]

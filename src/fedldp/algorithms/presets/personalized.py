@@ -39,6 +39,7 @@ from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON
 from fedldp.algorithms.composition import Composition, EstimateOf, OwnMean
 from fedldp.algorithms.features import SCALE, Features
+from fedldp.algorithms.per_client import is_own, of_client
 from fedldp.algorithms.personalized_noise import (
     MEANING,
     PublishedNoise,
@@ -52,7 +53,6 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer
 from fedldp.core.bounding import Box
 from fedldp.mechanisms.none import Plain
-from fedldp.parts.per_client import is_own, of_client
 
 
 @preset(

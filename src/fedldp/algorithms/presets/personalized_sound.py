@@ -43,13 +43,13 @@ from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON, check_each, c
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import SCALE, Features
 from fedldp.algorithms.participation import Participation, Preselected, participation_of
+from fedldp.algorithms.per_client import Own, of_client
 from fedldp.algorithms.portions import LEARNING_RATE, MODEL, OFFERS, Portions
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_sign import GaussianSign
-from fedldp.parts.per_client import Own, of_client
 
 Turns = Annotated[int, Field(ge=0)]
 

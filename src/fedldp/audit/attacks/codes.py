@@ -16,7 +16,7 @@ from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
 from fedldp.audit.attacks.scenario import AttackScenario, take
 from fedldp.audit.results import Result
 from fedldp.data import Examples
-from fedldp.parts.bit_training import TrainOnBits
+from fedldp.training.bit_training import TrainOnBits
 from fedldp.training.tensors import one_thread
 
 OWN = "every client has an encoder of its own, so that its bits mean what no other client's mean"

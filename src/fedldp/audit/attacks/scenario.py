@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.audit.harness import CPU, RUN, policy_of, population_of
-from fedldp.client.runtime import ClientRuntime
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.none import Plain
-from fedldp.parts.per_client import of_client
 from fedldp.protocol.client_keys import SimulationKeys
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import ClientSide, ServerSide, State
 from fedldp.protocol.server_keys import draws_of_seed

@@ -15,9 +15,9 @@ from fedldp.core.bounding import Ranges
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.parts.device_bits import encode_on_device
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Sensitive
+from fedldp.training.device_bits import encode_on_device
 
 
 def streams(count: int) -> list[Stream]:

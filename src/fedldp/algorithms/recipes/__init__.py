@@ -15,8 +15,6 @@ one reads nothing but that file, and those that it refers to. A file has
       place, row, column, metric, accuracy      the source, and its number in percent
 
 A long list may be written as { repeat = [...], times = N }.
-
-It may use core, algorithms.
 """
 
 from __future__ import annotations
@@ -94,7 +92,7 @@ class Recipe:
         same_as: the recipe whose configuration this one shares, as papers show some runs twice:
             it has a source of its own, and may have another number. None: it is the first.
 
-    >>> from fedldp.recipes import find_recipe
+    >>> from fedldp.algorithms.recipes import find_recipe
     >>> print(find_recipe("ldp-fl-mnist").description)
     LDP-FL on MNIST: eps 1, 100 clients, fixed range (0, 0.075) (Sun, Qian, Chen 2021: 96.24 %).
     """

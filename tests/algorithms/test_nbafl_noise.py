@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.algorithms.nbafl import downlink_noise
+from fedldp.algorithms.nbafl_noise import NbaflNoise, smallest_share
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.parts.nbafl import NbaflNoise, smallest_share
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.wire import Report

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedldp.core.errors import ConfigError
-from fedldp.parts.oriented_gradients import OrientedGradients
+from fedldp.data.oriented_gradients import OrientedGradients
 
 RANDOM = np.random.default_rng(3)
 IMAGES = RANDOM.random((5, 2, 9, 7)).astype(np.float32)

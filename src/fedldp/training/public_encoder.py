@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
 from fedldp.data.sources import SOURCES, Source, find_source
-from fedldp.parts.architecture import Architecture
 from fedldp.protocol.roles import Draw
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.architecture import Architecture
 
 if TYPE_CHECKING:
-    from fedldp.parts.feature_net import Body, FeatureNet
+    from fedldp.training.feature_net import Body, FeatureNet
 
 _PREFIX = "encoder."
 _NOISE_IMAGES = 256
@@ -88,7 +88,7 @@ class PublicEncoder:
         """
         import torch
 
-        from fedldp.parts.feature_net import build, train
+        from fedldp.training.feature_net import build, train
         from fedldp.training.tensors import one_thread
 
         if self.dataset is None:
@@ -119,7 +119,7 @@ class PublicEncoder:
 
 def to_public(net: FeatureNet) -> Body:
     """Return the arrays of a network, as a broadcast carries them."""
-    from fedldp.parts.feature_net import state_of
+    from fedldp.training.feature_net import state_of
 
     return {_PREFIX + name: value for name, value in state_of(net).items()}
 
@@ -135,7 +135,7 @@ def from_public(broadcast: Broadcast, architecture: Architecture) -> FeatureNet:
     Raises:
         RunError: it carries none, or another.
     """
-    from fedldp.parts.feature_net import restore
+    from fedldp.training.feature_net import restore
 
     names = [name for name in broadcast.public if name.startswith(_PREFIX)]
     body = {name.removeprefix(_PREFIX): broadcast.public[name].copy() for name in names}

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.parts.changes import whole
-from fedldp.parts.summed_client import KEYS, SHARES, SURVIVORS, Phase
 from fedldp.protocol.roles import Aggregate, Ask, Draw, Metrics, ServerSide, State
+from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report
+from fedldp.secure_sum.client_role import KEYS, SHARES, SURVIVORS, Phase
 from fedldp.secure_sum.identities import Roster
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server import NoSum, SecureSumServer, Suspects

@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import hadamard
 
 from fedldp.core.errors import ConfigError
-from fedldp.parts.rotation import Rotation, padded_size
+from fedldp.mechanisms.rotation import Rotation, padded_size
 
 SIZES = [1, 2, 3, 31, 64, 650, 1025]
 

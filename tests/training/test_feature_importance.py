@@ -16,12 +16,12 @@ from torch import nn
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model, layout_of_module
-from fedldp.parts.feature_importance import (
+from fedldp.training.feature_importance import (
     FirstLayer,
     pick_features,
     variance_importance,
 )
-from fedldp.parts.ranking_sgd import check_dense_first, sensitivity_importance
+from fedldp.training.ranking_sgd import check_dense_first, sensitivity_importance
 from fedldp.training.tensors import read_weights
 
 CPU = torch.device("cpu")

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from fedldp.core.randomness import torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
-from fedldp.parts.codes import PIECE, Codes
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
 from fedldp.training.batched_sgd import train_alone
+from fedldp.training.codes import PIECE, Codes
 from fedldp.training.local_sgd import batches, evaluate, gradients
 from fedldp.training.tensors import laid_as, load_weights, read_weights
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.parts.fixed_point import FixedPoint
+from fedldp.mechanisms.fixed_point import FixedPoint
 
 digits = st.tuples(st.integers(0, 12), st.integers(0, 12)).filter(any)
 floats = st.floats(allow_nan=False, allow_infinity=False, width=32)

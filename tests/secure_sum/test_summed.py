@@ -17,14 +17,12 @@ from secure_sums import make_roster, private_of
 import fedldp
 from fedldp.accounting.events import NoData
 from fedldp.algorithms.config import RunConfig
-from fedldp.client.runtime import ClientRuntime, OneClient
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms.summing import Summing, counts_of_bits
-from fedldp.parts.summed_client import Phase, summed_client
-from fedldp.parts.summed_server import SumOfRound, summed_server
 from fedldp.protocol.client_keys import SecretKeys, SimulationKeys
+from fedldp.protocol.client_runtime import ClientRuntime, OneClient
 from fedldp.protocol.roles import Update
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round
@@ -39,8 +37,10 @@ from fedldp.protocol.wire import (
     pack_question,
     read_answer_to,
 )
+from fedldp.secure_sum.client_role import Phase, summed_client
 from fedldp.secure_sum.identities import Identity, Roster
 from fedldp.secure_sum.messages import SecureSum
+from fedldp.secure_sum.server_role import SumOfRound, summed_server
 from fedldp.simulation.inputs import Inputs
 
 N = 6

@@ -16,14 +16,14 @@ from torch import nn
 
 from fedldp.core.randomness import torch_seeded
 from fedldp.data.examples import Examples
+from fedldp.data.oriented_gradients import OrientedGradients
 from fedldp.mechanisms import Mechanism
 from fedldp.models import layout_of_module
-from fedldp.parts.oriented_gradients import OrientedGradients
-from fedldp.parts.portions import indices_of_round, kept_order
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training.batched_sgd import train_alone
 from fedldp.training.local_sgd import evaluate
+from fedldp.training.portions import indices_of_round, kept_order
 from fedldp.training.single_gradients import single_gradients
 from fedldp.training.tensors import load_weights
 

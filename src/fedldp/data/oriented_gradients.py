@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
-from fedldp.parts.images import check_images
+from fedldp.data.images import check_images
 
 _PIECE = 1000  # images at a time
 

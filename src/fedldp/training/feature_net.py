@@ -20,7 +20,7 @@ from torch.nn import functional
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
-from fedldp.parts.architecture import KERNEL, Architecture
+from fedldp.training.architecture import KERNEL, Architecture
 from fedldp.training.local_sgd import batches
 from fedldp.training.tensors import as_tensors, to_device
 

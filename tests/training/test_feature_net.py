@@ -13,12 +13,12 @@ from torch import nn
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
-from fedldp.parts.architecture import Architecture, Layers
-from fedldp.parts.feature_net import FeatureNet, build, restore, state_of, train
-from fedldp.parts.public_encoder import PublicEncoder, check_is_public, from_public, to_public
 from fedldp.protocol.roles import Draw
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.architecture import Architecture, Layers
+from fedldp.training.feature_net import FeatureNet, build, restore, state_of, train
+from fedldp.training.public_encoder import PublicEncoder, check_is_public, from_public, to_public
 
 CPU = torch.device("cpu")
 SMALL = Architecture((1, 8, 8), 10, (4, 6), True)
@@ -247,7 +247,7 @@ def test_a_public_encoder_that_diverges_ends_the_run_in_one_line(
 ) -> None:
     """Nothing private is in it: here whoever starts the run is to know."""
     data = replace(load_dataset("digits"), train=diverging())
-    monkeypatch.setattr("fedldp.parts.public_encoder.load_dataset", lambda *_, **__: data)
+    monkeypatch.setattr("fedldp.training.public_encoder.load_dataset", lambda *_, **__: data)
     with pytest.raises(RunError, match=r"^[^\n]*became NaN or infinite; scale the features down"):
         public("digits").build(of_server())
 

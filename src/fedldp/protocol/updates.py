@@ -1,4 +1,4 @@
-"""Encoders of many clients for one of them, and how a server reads reports: whole, or counted."""
+"""Encoders of many clients for one of them, and reports that a server reads as a whole."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
-from fedldp.mechanisms import Counts
 from fedldp.protocol.roles import Encoder, Sender, Senders, Update
-from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, Reports, Sensitive, Shuffled
+from fedldp.protocol.wire import Broadcast, Incoming, Report, Reports, Sensitive
 
 
 def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
@@ -102,17 +101,3 @@ def whole(reports: Incoming) -> Iterator[Report]:
             yield report
         else:
             raise RunError("this server reads whole reports, not shuffled messages")
-
-
-def count(counts: Counts, report: Report | Reports | Shuffled | Counted) -> None:
-    """Take reports of bits into ``counts``, in whatever way they come."""
-    if isinstance(report, Report):
-        counts.add(report.payload)
-    elif isinstance(report, Reports):
-        counts.add_many(report.payloads)
-    elif isinstance(report, Counted):
-        counts.add_counts(report.ones, report.reports)
-    else:
-        coordinates = report.positions[:, None] * report.chunk + np.arange(report.chunk)
-        inside = coordinates < report.size
-        counts.add_bits(coordinates[inside], report.bits[inside])

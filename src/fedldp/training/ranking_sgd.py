@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedldp.data.examples import Examples
-from fedldp.parts.feature_importance import FirstLayer, not_dense, variance_importance
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
+from fedldp.training.feature_importance import FirstLayer, not_dense, variance_importance
 from fedldp.training.local_sgd import LocalSgd
 from fedldp.training.tensors import as_tensors, read_weights
 

@@ -29,8 +29,8 @@ from fedldp.accounting.events import Event, NoData
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.parts.changes import alone, each_alone
 from fedldp.protocol.roles import ClientSide, Encoder, Sender, Senders, Update
+from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
 from fedldp.secure_sum.client import SecureSumClient
 from fedldp.secure_sum.identities import Identity

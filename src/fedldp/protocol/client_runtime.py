@@ -43,7 +43,6 @@ from fedldp.core.errors import (
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
 from fedldp.ledgers.protocol import Ledgers, Place, Rows
-from fedldp.parts.changes import check_shape, rows_of
 from fedldp.protocol.client_keys import Keys
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.policy import Policy
@@ -58,6 +57,7 @@ from fedldp.protocol.roles import (
     Store,
     Update,
 )
+from fedldp.protocol.updates import check_shape, rows_of
 from fedldp.protocol.wire import (
     Broadcast,
     Question,

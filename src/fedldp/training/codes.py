@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
+from fedldp.mechanisms.fixed_point import FixedPoint
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.randomised_bits import RandomisedBits
-from fedldp.parts.architecture import Architecture
-from fedldp.parts.fixed_point import FixedPoint
-from fedldp.parts.public_encoder import from_public
 from fedldp.protocol.roles import Arrays, Client
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.architecture import Architecture
+from fedldp.training.public_encoder import from_public
 
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.parts.feature_net import FeatureNet
+    from fedldp.training.feature_net import FeatureNet
 
 _OWN_RIGHT = "own right"
 
@@ -112,7 +112,7 @@ class Codes:
         return np.sort(order[:training]), np.sort(order[training:])
 
     def _encoder(self, broadcast: Broadcast, client: Client) -> FeatureNet:
-        from fedldp.parts.feature_net import restore
+        from fedldp.training.feature_net import restore
 
         if self.epochs is None:
             return from_public(broadcast, self.architecture)
@@ -134,7 +134,7 @@ class Codes:
 
     def _trained(self, client: Client, epochs: int) -> Arrays:
         """Return the body of the client's own network, and how its head did."""
-        from fedldp.parts.feature_net import build, num_right, state_of, train
+        from fedldp.training.feature_net import build, num_right, state_of, train
 
         def make() -> Arrays:
             net = build(self.architecture, client.kept("encoder weights"))

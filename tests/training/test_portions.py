@@ -19,10 +19,10 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
-from fedldp.parts.portions import PortionSgd, check_portions, optimal_rate, scale_features
 from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.local_sgd import LocalSgd, evaluate
+from fedldp.training.portions import PortionSgd, check_portions, optimal_rate, scale_features
 from fedldp.training.tensors import read_weights
 
 CPU = torch.device("cpu")
