@@ -1,30 +1,44 @@
 """What a user adds, with the number of edits that the guides say: one file, and nothing else.
 
-The files are those of the guides, as they stand there.
+The files are those of the guides, as they stand there. And parts of different publications work
+together.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import guides
 import numpy as np
 import pytest
+import torch
 
 import fedldp
-from fedldp.accounting.accountants import ACCOUNTANTS
+from fedldp.accounting.accountants import ACCOUNTANTS, from_record
+from fedldp.accounting.events import to_record
+from fedldp.accounting.prices import price
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import find_system, own_code, systems
-from fedldp.core.errors import PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.ledgers.columns import MemoryLedger
+from fedldp.mechanisms import BitMechanism, mechanisms
 from fedldp.protocol.server_keys import draws_of_seed
+from fedldp.protocol.server_loop import Loop, Round
+from fedldp.simulation.executors import Serial
+from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.population import Population
 from fedldp.simulation.settings import to_toml
 
 sys.path.append(str(Path(__file__).parent / "deployment"))
@@ -178,3 +192,122 @@ def test_a_preset_is_audited(fedldp_command: Callable[..., Any], folder: Path) -
             assert found.status == 0, found.err
             verdicts = {row["verdict"] for row in json.loads(found.out)["results"]}
             assert verdicts == {"ok"}
+
+
+# A mechanism, and a transport
+
+
+def test_a_mechanism_is_one_file(fedldp_command: Callable[..., Any]) -> None:
+    with guides.followed():
+        assert "two_point_subset" in fedldp_command("list", "mechanisms").out
+        for system in ("ldp_fl", "composed"):
+            settings = {**SHARED, "mechanism": "two_point_subset", "epsilon": 8.0}
+            config = find_system(system).model_validate(settings)
+            result = fedldp.run(config)
+            pure = [li for li in result.privacy["guarantees"] if li["kind"] == "pure"]
+            assert [line["unit"] for line in pure] == ["client-round", "client-run"]
+            assert 7.9 < pure[0]["epsilon"] < 8.1
+
+
+def test_a_transport_is_one_class(folder: Path) -> None:
+    lossy = importlib.import_module("own_transport").Lossy
+    config = find_system("composed").model_validate({**SHARED, "epsilon": 4.0})
+    inputs = Inputs.of(config, None, None)
+    population = Population(
+        config=config,
+        problem=inputs.problem,
+        dataset=inputs.dataset,
+        members=inputs.members,
+        device=torch.device("cpu"),
+        folder=folder,
+        run="run",
+        lasting=False,
+    )
+    ledger, draws, found = MemoryLedger(), draws_of_seed(0), list[Round]()
+    server = config.algorithm(inputs.problem).server()
+    Loop(
+        run="run",
+        server=server,
+        rounds=config.rounds,
+        participants=lambda round: participants(config, round, draws),
+        transport=lossy(InProcess(Serial(population, ledger).answers)),
+        draws=draws,
+        evaluate=lambda broadcast: None,
+    ).go(server.initial(draws(0)), lambda state, record: found.append(record))
+    assert [record.clients for record in found] == [4] * config.rounds
+    # An answer that was lost has left its client, which has paid for it.
+    assert ledger.releases("run") == plan(config, inputs.problem).releases
+
+
+def test_an_event_is_a_class_and_an_entry(folder: Path) -> None:
+    config = config_of("own_event:cited")
+    event = config.algorithm(problem_of(config, None)).encoder(0).event()
+    assert type(event).__name__ == "CitedReport"
+    assert price(event, "pure") == Fraction(event.epsilon)
+    assert from_record(to_record(event)) == event
+    del ACCOUNTANTS[type(event)]
+    with pytest.raises(ConfigError, match="CitedReport"):
+        plan(config, problem_of(config, None))
+
+
+# Parts of different publications together
+
+
+@pytest.mark.parametrize("mechanism", mechanisms())
+def test_ldp_fl_takes_any_mechanism_and_adam(mechanism: str) -> None:
+    config = find_system("ldp_fl").model_validate(
+        {**SHARED, "mechanism": mechanism, "epsilon": 8.0, "rounds": 2}
+        | {"server_optimizer": "adam", "server_rate": 0.05}
+    )
+    problem = problem_of(config, None)
+    plain = config.changed(server_optimizer="none", server_rate=1.0)
+    assert plan(config, problem).privacy == plan(plain, problem).privacy
+    state = config.algorithm(problem).server().initial(draws_of_seed(0)(0))
+    assert {"momentum", "second_moment"} <= state.arrays.keys()
+    if mechanism in ("two_point", "gaussian"):
+        assert len(fedldp.run(config).rounds) == 2
+
+
+def test_fedavg_takes_momentum() -> None:
+    config = find_system("fedavg").model_validate({**SHARED, "server_optimizer": "momentum"})
+    assert len(fedldp.run(config).rounds) == 3
+
+
+ONE_BIT: dict[str, dict[str, Any]] = {
+    **{
+        f"{system}, {mechanism}": {
+            **SHARED, "system": system, "mechanism": mechanism, "epsilon": 2.0
+        }
+        for system in ("ldp_fl", "composed")
+        for mechanism in ("two_point", "sign", "two_point_l1")
+    },
+    "personalized, sign": {
+        **SHARED, "system": "personalized", "learning_rate": 1.0, "perturbation": "sign",
+        "aggregation": "mean", "epsilon": 1.0, "clip": 0.1, "sampling_probability": 0.5,
+    },
+}  # fmt: skip
+
+
+def test_every_preset_with_one_bit_mechanisms_is_tried_here() -> None:
+    """A preset whose mechanism is one bit with some setting: a new one gets an entry above."""
+    tried = {settings["system"] for settings in ONE_BIT.values()}
+    for recipe in recipes().values():
+        if issubclass(recipe.config.composition.calibration.kind, BitMechanism):
+            assert recipe.config.system in tried
+
+
+@pytest.mark.parametrize(
+    ("channel", "adversary"), [("shuffle", "shuffled-server"), ("sum", "summing-server")]
+)
+@pytest.mark.parametrize("settings", ONE_BIT.values(), ids=ONE_BIT)
+def test_one_bit_reports_go_through_shuffler_and_sum(
+    settings: dict[str, Any], channel: str, adversary: str
+) -> None:
+    config = find_system(settings["system"]).model_validate({**settings, "channel": channel})
+    planned = plan(config, problem_of(config, None))
+    lines = [li for li in planned.privacy["guarantees"] if li["adversary"] == adversary]
+    assert lines
+    assert all(math.isfinite(line["epsilon"]) for line in lines)
+    result = fedldp.run(config)
+    assert len(result.rounds) == config.rounds
+    assert result.privacy == planned.privacy

@@ -6,7 +6,7 @@ other is for; whatever is merely of no use is left to those who measure it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedldp.algorithms.participation import Balanced, Preselected
 from fedldp.core.errors import ConfigError
@@ -29,37 +29,35 @@ SUMMABLE: tuple[type[Mechanism], ...] = (BitMechanism, ClippedCodes, SharedGauss
 """Mechanisms whose reports add up to something that a server can read."""
 
 
-_BITS = "take system = ldp_fl or composed with mechanism = two_point"
-
-
-def check_pairs(parts: Composition, system: str) -> None:
+def check_pairs(parts: Composition, settings: Any) -> None:
     """Refuse parts that do not go together.
 
     Args:
         parts: all of an algorithm.
-        system: what the user knows it as.
+        settings: that they were made from, of which a remedy may change others.
 
     Raises:
         ConfigError: two of them do not.
     """
     channel, kind = parts.channel.kind, parts.calibration.kind
     named = f"mechanism = {kind.name}"
+    home = "sum" if issubclass(kind, SharedGaussian) else "named"
     if channel != "central" and parts.downlink is not None:
         raise ConfigError(
-            f"channel = {channel} and system = {system}: its noise is drawn once, by a server that "
-            "clients trust; set channel = central"
+            f"channel = {channel} and system = {settings.name()}: its noise is drawn once, by a "
+            "server that clients trust; set channel = central"
         )
     if channel == "central" and parts.downlink is None:
         raise ConfigError(
             f"channel = central and {named}: with central the server draws the noise, once for the "
-            "sum, which system = central_dp does; take that, or set channel = named"
+            f"sum; take system = central_dp, or set channel = {home}"
         )
     if channel == "central" and isinstance(parts.participation, Balanced):
         raise ConfigError(
             "channel = central and participation = balanced: what is proven of broadcasts is of a "
             "secret sample, drawn anew in each round; set participation = drawn"
         )
-    if channel == "named" and issubclass(kind, SharedGaussian):
+    if channel == "named" and home == "sum":
         raise ConfigError(
             f"channel = named and {named}: one share of a sum's noise hides little by itself; set "
             "channel = sum"
@@ -67,10 +65,14 @@ def check_pairs(parts: Composition, system: str) -> None:
     if channel == "shuffle" and not issubclass(kind, BitMechanism):
         raise ConfigError(
             f"channel = shuffle and {named}: its reports are not one bit a weight, and cannot "
-            f"travel as messages of single weights; {_BITS}, or set channel = named"
+            f"travel as messages of single weights; {_other_mechanism(settings, kind)}set "
+            f"channel = {home}"
         )
     if channel == "sum" and not issubclass(kind, SUMMABLE):
-        raise ConfigError(f"channel = sum and {named}: {_no_sum(kind)}, or set channel = named")
+        raise ConfigError(
+            f"channel = sum and {named}: {_no_sum(kind)}; {_other_sum(settings, kind)}set "
+            "channel = named"
+        )
     if channel in ("shuffle", "sum") and parts.estimate.needs != "sum":
         what = {
             "sender": "must know whose report it weighs",
@@ -89,12 +91,28 @@ def check_pairs(parts: Composition, system: str) -> None:
 
 
 def _no_sum(kind: type[Mechanism]) -> str:
-    """Return why reports of a mechanism do not add up, and what to take instead."""
+    """Return why reports of a mechanism do not add up."""
     if issubclass(kind, Plain):
-        return "floats do not add up exactly; take system = secure_aggregation"
+        return "floats do not add up exactly"
     if issubclass(kind, Gaussian):
-        return (
-            "this noise is sized for one client alone, and is not one that sums are exact for; "
-            "take system = distributed_gaussian"
-        )
-    return f"its reports add up to nothing that can be read; {_BITS}"
+        return "this noise is sized for one client alone, and is not one that sums are exact for"
+    return "its reports add up to nothing that can be read"
+
+
+def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
+    """Return what to take for a sum in place of a mechanism, as the beginning of a remedy."""
+    if issubclass(kind, Plain):
+        return "take system = secure_aggregation, or "
+    if issubclass(kind, Gaussian):
+        return "take system = distributed_gaussian, or "
+    return _other_mechanism(settings, kind)
+
+
+def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
+    """Return how to get one-bit reports, as the beginning of a remedy; "" where one needs more.
+
+    What draws nothing has no budget, which a mechanism would need.
+    """
+    if getattr(settings, "mechanism", None) is None:  # the preset has one of its own
+        return "take system = composed with mechanism = two_point, or "
+    return "" if issubclass(kind, Plain | ClippedCodes) else "take mechanism = two_point, or "

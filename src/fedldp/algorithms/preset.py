@@ -124,7 +124,7 @@ def composed(parts: Composition, settings: Settings) -> Composition:
         uses=uses,
         unused={**parts.unused, **unused},
     )
-    check_pairs(found, settings.name())
+    check_pairs(found, settings)
     return found
 
 
