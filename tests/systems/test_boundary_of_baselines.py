@@ -23,12 +23,13 @@ from fedldp.accounting.events import (
     SampledGaussian,
 )
 from fedldp.algorithms.nbafl_noise import NbaflNoise
-from fedldp.algorithms.presets.central_dp import central_dp, gaussian, of_broadcast
+from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
 from fedldp.algorithms.presets.nbafl import nbafl
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.presets.priority_public import priority_public
 from fedldp.algorithms.presets.privunit_fl import privunit_fl
+from fedldp.algorithms.server_noise import gaussian, of_broadcast
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples

@@ -32,29 +32,24 @@ the Gaussian (``numerics.gaussian.shares_mu``), and rounding that is too long is
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Rotated
-from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Sum
 from fedldp.algorithms.composition import Composition
-from fedldp.algorithms.participation import Participation, most_rounds, participation_of
+from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.run_settings import ServerRate
 from fedldp.algorithms.settings import CLIP, Offer
+from fedldp.algorithms.shares_per_run import SharesPerRun
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian_share import (
     LARGEST_WORD,
     SMALLEST_WORD,
-    SharedGaussian,
-    largest_mu,
-    shared_gaussian,
 )
 
 Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
@@ -92,39 +87,3 @@ def distributed_gaussian(settings: Settings) -> Composition:
         channel=Sum(),
         uses=frozenset({"untrusted_clients"}),  # the line of sums rests on it
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharesPerRun(Calibration):
-    """Shares of noise for a budget of as many rounds as a client takes part in at most.
-
-    Attributes:
-        settings: of the preset.
-        bound: of a change.
-        turns: who takes part when.
-    """
-
-    uses_rounds: ClassVar[bool] = True
-    kind: ClassVar[type[SharedGaussian]] = SharedGaussian
-
-    settings: Settings
-    bound: Rotated
-    turns: Participation
-    meaning: EpsilonMeaning
-
-    def mechanism(self, problem: Problem, client: int) -> SharedGaussian:
-        """Return what clips, rounds, and adds a share of the noise.
-
-        Raises:
-            ConfigError: the modulus cannot hold what ``epsilon`` asks for; the model is too large.
-        """
-        settings = self.settings
-        return shared_gaussian(
-            self.bound.size(settings.layout(problem).size),
-            largest_mu(settings.epsilon, settings.delta)
-            / math.sqrt(most_rounds(self.turns, client, settings.rounds)),
-            shares=settings.round_size - settings.untrusted_clients,
-            clients=settings.round_size,
-            rounds=settings.rounds,
-            bits=settings.bits,
-        )
