@@ -26,18 +26,15 @@ class Calibration(ABC):
 
     Attributes:
         meaning: what ``epsilon`` is about, where there is such a setting.
+        kind: the class of the mechanisms.
         uses_rounds: whether the noise depends on the number of rounds.
         data_may_refuse: whether the data may refuse a run of which the plan could be made.
     """
 
     meaning: EpsilonMeaning | None
+    kind: type[Mechanism] = Gaussian
     uses_rounds: ClassVar[bool] = False
     data_may_refuse: ClassVar[bool] = False
-
-    @property
-    def kind(self) -> type[Mechanism]:
-        """The class of mechanisms that it makes."""
-        return Gaussian
 
     @abstractmethod
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
@@ -74,10 +71,8 @@ class Fixed(Calibration):
     every: Mechanism
     meaning: EpsilonMeaning | None = None
 
-    @property
-    def kind(self) -> type[Mechanism]:
-        """Its class."""
-        return type(self.every)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", type(self.every))
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return it."""
@@ -111,7 +106,7 @@ class PerRun(Calibration):
     clip: float | Sequence[float] | Own
     rounds: int
     turns: Participation = field(default_factory=All)
-    kind: type[Gaussian] = Gaussian
+    kind: type[Mechanism] = Gaussian
     own: bool = False
     meaning: EpsilonMeaning = field(default=EpsilonMeaning("client-run", "proven"))
 
@@ -156,6 +151,7 @@ class PerRun(Calibration):
         )
         clip, sigma = of_client(self.clip, client), self.sigma(client)
         check_noise(clip, sigma, given=given, knob="epsilon")
+        assert issubclass(self.kind, Gaussian)
         return _gaussian(self.kind, clip, sigma)
 
 

@@ -35,6 +35,7 @@ class PerReport(Calibration):
 
     settings: Settings
     meaning: EpsilonMeaning = field(init=False)
+    kind: type[Mechanism] = field(init=False)
 
     def __post_init__(self) -> None:
         name = self.settings.mechanism
@@ -43,18 +44,14 @@ class PerReport(Calibration):
                 f"epsilon is not set: mechanism = {name} needs a budget; give one, or set "
                 "mechanism = none"
             )
-        unit = find_mechanism(name).epsilon_unit
-        meaning = EpsilonMeaning(unit, "claimed" if is_address(name) else "proven")
-        object.__setattr__(self, "meaning", meaning)
+        kind = find_mechanism(name)
+        standing: Literal["claimed", "proven"] = "claimed" if is_address(name) else "proven"
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "meaning", EpsilonMeaning(kind.epsilon_unit, standing))
         if is_own(self.settings.epsilon) and not self.sends_bits:
             raise ConfigError(
                 f"epsilon is a list, and {name} takes one budget for all clients: give one number"
             )
-
-    @property
-    def kind(self) -> type[Mechanism]:
-        """The class that the setting names."""
-        return find_mechanism(self.settings.mechanism)
 
     @property
     def sends_bits(self) -> bool:

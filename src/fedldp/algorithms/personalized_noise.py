@@ -104,10 +104,8 @@ class PublishedNoise(Calibration):
     settings: Settings
     meaning: EpsilonMeaning = field(default=MEANING)
 
-    @property
-    def kind(self) -> type[Gaussian | Sign]:
-        """Gaussian noise, or randomised signs."""
-        return Sign if sends_signs(self.settings) else Gaussian
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", Sign if sends_signs(self.settings) else Gaussian)
 
     def budget(self, client: int) -> tuple[float, float]:
         """Return (epsilon_i, delta_i) of a client."""

@@ -11,6 +11,7 @@ from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.participation import Participation, most_rounds
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_gaussian
 
 
@@ -25,12 +26,11 @@ class SharesPerRun(Calibration):
     """
 
     uses_rounds: ClassVar[bool] = True
-    kind: ClassVar[type[SharedGaussian]] = SharedGaussian
-
     settings: Settings
     bound: Rotated
     turns: Participation
     meaning: EpsilonMeaning
+    kind: type[Mechanism] = SharedGaussian
 
     def mechanism(self, problem: Problem, client: int) -> SharedGaussian:
         """Return what clips, rounds, and adds a share of the noise.

@@ -38,7 +38,8 @@ def _names_in(path: tuple[str, ...]) -> tuple[str, ...]:
 def modules(package: str) -> Iterator[ModuleType]:
     """Import and yield the modules of ``package``, by name, but those that begin with "_"."""
     for name in module_names(package):
-        yield importlib.import_module(f"{package}.{name}")
+        full = f"{package}.{name}"
+        yield sys.modules.get(full) or importlib.import_module(full)
 
 
 def scan(package: str, base: type[T]) -> list[type[T]]:

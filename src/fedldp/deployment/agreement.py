@@ -225,10 +225,8 @@ class Agreement:
     @property
     def turns(self) -> int:
         """In how many rounds one site takes part at most."""
-        turns = [
-            self.config.composition.participation.max_rounds(client)
-            for client in range(len(self.sites))
-        ]
+        participation = self.config.composition.participation
+        turns = [participation.max_rounds(client) for client in range(len(self.sites))]
         known = [each for each in turns if each is not None]
         return (
             min(self.config.rounds, max(known)) if len(known) == len(turns) else self.config.rounds

@@ -29,19 +29,19 @@ def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:
 def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Releases:
     """Return what every client, and the server, will release."""
     found: dict[Event, list[Clients]] = {}
+    algorithm = config.algorithm(problem)
     for alike in config.alike():
-        for event in events_of_round(
-            config.algorithm(problem).encoder(alike[0]), config.composition.channel.phases
-        ):
+        encoder = algorithm.encoder(alike[0])
+        for event in events_of_round(encoder, algorithm.parts.channel.phases):
             found.setdefault(event, []).append(alike)
     groups = {
         event: each[0] if len(each) == 1 else np.concatenate(each) for event, each in found.items()
     }
-    participation = config.composition.participation
+    participation = algorithm.parts.participation
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.client_budget is not None:
         asked = _within_budget(config, config.client_budget.budget(), groups, asked)
-    return Releases.planned(groups, asked, config.algorithm(problem).server().downlink)
+    return Releases.planned(groups, asked, algorithm.server().downlink)
 
 
 def _within_budget(

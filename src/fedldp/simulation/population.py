@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
@@ -65,29 +65,29 @@ class Population:
     step: LocalUpdate = field(init=False)
     encoders: Encoders = field(init=False)
     most_examples: int | None = field(init=False)
-    _participation: Participation = field(init=False)
+    _parts: Composition = field(init=False)
     _tester: Tester | None = field(init=False)
     _model: torch.nn.Module = field(init=False)
 
     def __post_init__(self) -> None:
         config, problem = self.config, self.problem
-        layout = config.layout(problem)
+        algorithm = config.algorithm(problem)
         policy = Policy(
             run=self.run,
             rounds=config.rounds,
-            exchanges=config.composition.channel.phases,
-            layout=layout,
+            exchanges=algorithm.parts.channel.phases,
+            layout=algorithm.layout,
         )
         nothing = Stream(bytes(32), simulated=True)  # whatever weights: they are replaced
         found = {
-            "layout": layout,
+            "layout": algorithm.layout,
             "policy": policy,
-            "step": Watched(config.algorithm(problem).local_update(self.device)),
+            "step": Watched(algorithm.local_update(self.device)),
             "encoders": Encoders(config, problem),
-            "most_examples": config.algorithm(problem).most_examples(),
-            "_participation": config.composition.participation,
-            "_tester": config.algorithm(problem).tester(self.device),
-            "_model": config.algorithm(problem).module(nothing).to(self.device),
+            "most_examples": algorithm.most_examples(),
+            "_parts": algorithm.parts,
+            "_tester": algorithm.tester(self.device),
+            "_model": algorithm.module(nothing).to(self.device),
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -119,12 +119,12 @@ class Population:
     @property
     def trains_in(self) -> int:
         """In which exchange of a round they train."""
-        return self.config.composition.channel.trains_in
+        return self._parts.channel.trains_in
 
     @property
     def group(self) -> int:
         """How many clients are the least piece of work that does not change a bit."""
-        alone = self.config.composition.channel.phases > 1  # an executed sum masks client by client
+        alone = self._parts.channel.phases > 1  # an executed sum masks client by client
         return 1 if alone else self.step.group(self.members.largest)
 
     def runtime(self, ledger: MemoryLedger) -> ClientRuntime:
@@ -137,7 +137,7 @@ class Population:
     def cohorts(self, indices: Sequence[int]) -> list[Cohort]:
         """Return some clients by their encoders, and by how many rounds each may answer."""
         kinds = self.encoders.kinds(indices)
-        most_of = [self._participation.max_rounds(int(index)) for index in indices]
+        most_of = [self._parts.participation.max_rounds(int(index)) for index in indices]
         if len(set(kinds)) == len(set(most_of)) == 1:
             return [Cohort(self.encoders.of_kind(kinds[0]), most_of[0], range(len(indices)))]
         found: dict[tuple[int, int | None], list[int]] = {}
@@ -220,9 +220,9 @@ class Population:
         return ClientSide(
             step=self.step,
             encoder=self.encoders[index],
-            exchanges=self.config.composition.channel.phases,
+            exchanges=self._parts.channel.phases,
             trains_in=self.trains_in,
-            turns=self._participation.max_rounds(index),
+            turns=self._parts.participation.max_rounds(index),
             most_examples=self.most_examples,
         )
 
@@ -242,7 +242,8 @@ class Encoders:
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
         groups = config.alike()
-        self._kinds = [config.algorithm(problem).encoder(group[0]) for group in groups]
+        algorithm = config.algorithm(problem)
+        self._kinds = [algorithm.encoder(group[0]) for group in groups]
         self._kind = np.zeros(config.num_clients if len(groups) > 1 else 1, np.int32)
         for number, group in enumerate(groups[1:], 1):
             self._kind[np.asarray(group)] = number
