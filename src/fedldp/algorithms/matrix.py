@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedldp.algorithms.participation import Balanced, Preselected
+from fedldp.algorithms.channel import MaskedSum
+from fedldp.algorithms.participation import All, Drawn, Preselected
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import BitMechanism, Mechanism
 from fedldp.mechanisms.categories import CategoryMechanism
@@ -52,10 +53,11 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             f"channel = central and {named}: with central the server draws the noise, once for the "
             f"sum; take system = central_dp, or set channel = {home}"
         )
-    if channel == "central" and isinstance(parts.participation, Balanced):
+    if channel == "central" and not isinstance(parts.participation, All | Drawn):
         raise ConfigError(
-            "channel = central and participation = balanced: what is proven of broadcasts is of a "
-            "secret sample, drawn anew in each round; set participation = drawn"
+            f"channel = central and participation = {type(parts.participation).__name__.lower()}: "
+            "what is proven of broadcasts is of all clients, or of a secret sample that is drawn "
+            "anew in each round; set participation = drawn"
         )
     if channel == "named" and home == "sum":
         raise ConfigError(
@@ -72,6 +74,23 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         raise ConfigError(
             f"channel = sum and {named}: {_no_sum(kind)}; {_other_sum(settings, kind)}set "
             "channel = named"
+        )
+    labelled = parts.calibration.label(0) is not None
+    if channel == "sum" and labelled:
+        raise ConfigError(
+            "channel = sum and epsilon is a list: a report then travels with its budget, and is no "
+            "summand; give one epsilon, or set channel = named"
+        )
+    if labelled and parts.estimate.needs != "sum":
+        raise ConfigError(
+            f"{parts.estimate.setting} and epsilon is a list: reports that are read one by one "
+            "must have the same budget; give one epsilon, or set weighting = uniform"
+        )
+    drops = isinstance(parts.channel, MaskedSum) and parts.channel.dropout > 0
+    if drops and issubclass(kind, SharedGaussian | BitMechanism):
+        raise ConfigError(
+            f"dropout and {named}: what is proven of a sum is of all its reports, and those of who "
+            "leaves are missing in it; set dropout = 0"
         )
     if channel in ("shuffle", "sum") and parts.estimate.needs != "sum":
         what = {

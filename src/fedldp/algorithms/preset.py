@@ -31,6 +31,7 @@ from fedldp.algorithms.matrix import check_pairs
 from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
+from fedldp.mechanisms.codes import ClippedCodes
 
 _PRESETS = "fedldp.algorithms.presets."
 
@@ -101,13 +102,19 @@ def composed(parts: Composition, settings: Settings) -> Composition:
     if settings.channel not in (None, channel.kind):
         channel = channel_of(settings)
         # Who colludes with the server knows what it put into a sum.
-        uses |= {"untrusted_clients"} if channel.kind == "sum" else set()
+        hides = channel.kind == "sum" and parts.calibration.kind is not ClippedCodes
+        uses |= {"untrusted_clients"} if hides else set()
     participation = parts.participation
     if isinstance(participation, All):
         participation = participation_of(settings)
     elif isinstance(participation, Preselected) and settings.participation is not None:
         raise ConfigError(
             f"participation = {settings.participation} and selects_first = true: the selection "
+            "says who takes part; leave participation out"
+        )
+    elif settings.participation is not None and participation != participation_of(settings):
+        raise ConfigError(
+            f"participation = {settings.participation} and system = {settings.name()}: the system "
             "says who takes part; leave participation out"
         )
     unused = {} if isinstance(channel, Shuffle) else UNSHUFFLED

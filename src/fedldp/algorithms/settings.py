@@ -60,7 +60,8 @@ def with_solved(settings: Any, solved: str, fields: Mapping[str, FieldInfo]) -> 
     """
     if not isinstance(settings, Mapping) or settings.get("target") is None:
         return settings
-    if solved not in fields or not fields[solved].is_required() or settings.get(solved) is not None:
+    needed = solved in fields and (fields[solved].is_required() or fields[solved].default is None)
+    if not needed or settings.get(solved) is not None:
         return settings
     return {**settings, solved: 1.0}  # with which every solution begins
 

@@ -128,6 +128,11 @@ class Agreement:
             raise ConfigError(
                 f"quorum = {self.quorum}: a round has {config.round_size} sites; give 1 to that"
             )
+        own = getattr(config, "channel", None)
+        if own is not None and own != self.channel:
+            raise ConfigError(
+                f"channel = {self.channel}: the configuration has channel = {own}; leave one out"
+            )
         if self.channel == "sum":
             self.setup  # noqa: B018 (it refuses what cannot be summed)
             if config.untrusted_clients not in (0, self.untrusted_clients):

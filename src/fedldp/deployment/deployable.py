@@ -23,11 +23,9 @@ def without_simulation(config: RunConfig) -> RunConfig:
         )
     _check_values(config)
     without = config.for_client(0)
-    return (
-        without
-        if config.composition.channel.delays is None
-        else without.changed(shuffle=False, chunk=1, untrusted_clients=0)
-    )
+    if config.composition.channel.delays is None:
+        return without
+    return without.changed(shuffle=False, chunk=1, untrusted_clients=0)
 
 
 def check_told(config: RunConfig) -> None:
@@ -48,6 +46,11 @@ def _check_values(config: RunConfig) -> None:
                 f"{name} has a value for each client: all sites would be told all of them; give "
                 "one for all"
             )
+    if getattr(config, "channel", None) == "shuffle":
+        raise ConfigError(
+            "channel = shuffle: no shuffler runs in a deployment; take channel = sum, which hides "
+            "what a shuffler of single weights would"
+        )
     if config.model_dump().get("shuffle") is True:
         raise ConfigError(
             "shuffle = true: no shuffler runs in a deployment; set shuffle = false, and take "

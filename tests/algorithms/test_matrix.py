@@ -1,0 +1,116 @@
+"""Parts that do not go together are refused, and what is refused would have said too much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import find_system
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.deployable import without_simulation
+from fedldp.simulation.plan import plan
+
+PROBLEM = Problem((1, 8, 8), 10, 1437)
+SHARED: dict[str, Any] = {
+    "dataset": "digits", "model": "linear", "num_clients": 10, "rounds": 4, "learning_rate": 0.1,
+}  # fmt: skip
+
+
+def made(system: str, **settings: Any) -> RunConfig:
+    return find_system(system).model_validate({**SHARED, "system": system, **settings})
+
+
+def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
+    guarantees = plan(config, PROBLEM).privacy["guarantees"]
+    return {(line["unit"], line["adversary"]): line["epsilon"] for line in guarantees}
+
+
+@pytest.mark.parametrize(
+    ("system", "settings", "line"),
+    [
+        # The line for broadcasts is of a secret sample: in turns, a client's rounds are known.
+        (
+            "central_dp",
+            {"noise_multiplier": 4.0, "clip": 1.0, "clients_per_round": 2,
+             "participation": "balanced"},
+            "channel = central and participation = balanced: .* set participation = drawn",
+        ),
+        # A report that carries its budget is no summand, so no sum hides it.
+        (
+            "ldp_fl",
+            {"epsilon": [1.0] * 10, "channel": "sum"},
+            "channel = sum and epsilon is a list: .* set channel = named",
+        ),
+        # All reports would be read by the randomiser of client 0.
+        (
+            "composed",
+            {"epsilon": [0.2] * 5 + [8.0] * 5, "weighting": "examples"},
+            "weighting = examples and epsilon is a list: .* set weighting = uniform",
+        ),
+        (
+            "composed",
+            {"mechanism": "codes", "channel": "sum", "untrusted_clients": 3},
+            "untrusted_clients = 3: no line",
+        ),
+        (
+            "composed",
+            {"epsilon": 1.0, "channel": "shuffle", "mechanism": "laplace", "bound": "norm"},
+            "channel = shuffle and mechanism = laplace: .* or set channel = named",
+        ),
+        (
+            "personalized_sound",
+            {"epsilon": 1.0, "clip": 1.0, "selects_first": True, "participation": "drawn"},
+            "participation = drawn and selects_first = true",
+        ),
+        ("ldp_fl", {"epsilon": 1.0, "shuffle": True, "channel": "sum"}, "leave shuffle out"),
+        ("fedavg", {"participation": "balanced"}, "give clients_per_round"),
+    ],
+)  # fmt: skip
+def test_a_pair_that_says_too_much_is_refused(
+    system: str, settings: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ConfigError, match=line) as found:
+        made(system, **settings)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("system", ["composed", "ldp_fl"])
+def test_no_site_is_told_of_a_shuffler(system: str) -> None:
+    with pytest.raises(ConfigError, match=r"channel = shuffle: .* take channel = sum"):
+        without_simulation(made(system, epsilon=1.0, channel="shuffle"))
+
+
+def test_a_channel_adds_the_line_of_its_adversary_and_no_other_line_moves() -> None:
+    named = lines(made("composed", epsilon=1.0, channel="named"))
+    for channel, adversary in (("sum", "summing-server"), ("shuffle", "shuffled-server")):
+        found = lines(made("composed", epsilon=1.0, channel=channel))
+        assert {key: found[key] for key in named} == named
+        assert {against for _, against in found.keys() - named.keys()} == {adversary}
+
+
+def test_noise_is_for_as_many_rounds_as_a_client_can_take_part_in() -> None:
+    settings: dict[str, Any] = {"epsilon": 1.0, "clip": 1.0, "clients_per_round": 5}
+    drawn = made("personalized_sound", **settings)
+    turns = made("personalized_sound", **settings, participation="balanced")
+    for config, rounds in ((drawn, 4), (turns, 2)):
+        mechanism = config.algorithm(PROBLEM).release(0).mechanism
+        once = made("personalized_sound", epsilon=1.0, clip=1.0, rounds=1)
+        alone = once.algorithm(PROBLEM).release(0).mechanism
+        assert mechanism.sigma == pytest.approx(alone.sigma * rounds**0.5)  # type: ignore[attr-defined]
+        assert lines(config)["client-run", "server"] <= 1.0
+
+
+def test_a_claim_is_of_the_papers_own_algorithm() -> None:
+    assert made("ldp_fl", epsilon=1.0).claim() is not None
+    assert made("ldp_fl", epsilon=1.0, channel="sum").claim() is None
+    balanced = {"participation": "balanced", "clients_per_round": 2}
+    assert made("nbafl", epsilon=1.0, clip=1.0).claim() is not None
+    assert made("nbafl", epsilon=1.0, clip=1.0, **balanced).claim() is None
+
+
+def test_a_target_is_solved_for_a_budget_that_was_not_given() -> None:
+    solved = made("composed", target={"unit": "client-run", "epsilon": 10.0})
+    assert lines(solved)["client-run", "server"] <= 10.0
