@@ -190,8 +190,7 @@ def test_a_preset_is_audited(fedldp_command: Callable[..., Any], folder: Path) -
         for name in ("ldp-update-digits", "mine.toml"):
             found = fedldp_command("audit", name, "--quick", "--json", "--workers", "1")
             assert found.status == 0, found.err
-            verdicts = {row["verdict"] for row in json.loads(found.out)["results"]}
-            assert verdicts == {"ok"}
+            assert json.loads(found.out)["verdict"] == "ok"
 
 
 # A mechanism, and a transport
