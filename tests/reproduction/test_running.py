@@ -172,8 +172,8 @@ ONLY_ADD = {
 
 def test_systems_that_say_so_are_the_expected_ones() -> None:
     assert {config.system for config in ONLY_ADD.values()} == {
-        "central_dp", "cldp_fed", "dp_sgd", "fedavg", "ldp_fl", "ldpfl", "privunit_fl",
-        "secure_aggregation",
+        "central_dp", "cldp_fed", "composed", "dp_sgd", "fedavg", "ldp_fl", "ldpfl",
+        "privunit_fl", "secure_aggregation",
     }  # fmt: skip
 
 

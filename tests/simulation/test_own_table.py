@@ -146,6 +146,7 @@ def test_it_is_said_of_every_system(system: str) -> None:
     config = next(each.config for each in recipes().values() if each.config.system == system)
     features, labels = np.zeros((800, 1, 28, 28), np.float32), np.arange(800) % 10
     small = {"num_clients": 4, "rounds": 2, "clients_per_round": None, "num_examples": None}
+    small["untrusted_clients"] = 0
     changes: dict[str, Any] = {"dataset": "custom", "standardise": False, **small}
     if isinstance(each := getattr(config, "epsilon", None), list):
         changes["epsilon"] = each[0]
