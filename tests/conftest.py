@@ -175,7 +175,9 @@ class Command:
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Wait for a state of the command, which must not end before."""
-        for _ in range(2400):
+        # Long: on a busy machine alone the imports of some ten processes take a minute.
+        until = time.monotonic() + 300
+        while time.monotonic() < until:
             if ready():
                 return
             assert self.process.poll() is None, self.errors()
@@ -184,7 +186,7 @@ class Command:
 
     def end(self) -> Outcome:
         """Wait for its end."""
-        out, _ = self.process.communicate(timeout=60)
+        out, _ = self.process.communicate(timeout=300)
         return Outcome(self.process.returncode, out, self.errors())
 
     def family(self) -> list[int]:

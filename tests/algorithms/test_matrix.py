@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
+from fedldp.algorithms.bounds import RANGES, InRange
+from fedldp.algorithms.channel import SHUFFLER, Shuffle
+from fedldp.algorithms.composition import Composition, OwnMean, Sgd
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
+from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.settings import CLIP, Offer
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.deployable import without_simulation
@@ -81,6 +87,35 @@ def test_a_pair_that_says_too_much_is_refused(
 def test_no_site_is_told_of_a_shuffler(system: str) -> None:
     with pytest.raises(ConfigError, match=r"channel = shuffle: .* take channel = sum"):
         without_simulation(made(system, epsilon=1.0, channel="shuffle"))
+
+
+@preset(
+    MECHANISM.but(default="two_point"),
+    Offer("epsilon", float, "budget of one weight", 1.0),
+    CLIP.but(default=1.0),
+    INTEGER_BITS,
+    *RANGES,
+    Offer("send", str, "what is sent", "weights"),
+    *SHUFFLER,
+)
+def shuffled(settings: Settings) -> Composition:
+    """A preset of a user's own whose reports always go through a shuffler."""
+    calibration = PerReport(settings=settings)
+    return Composition(
+        local=Sgd(momentum=0.0),
+        bound=InRange.of(settings),
+        calibration=calibration,
+        channel=Shuffle.of(settings),
+        estimate=OwnMean(scale=calibration.scale),
+    )
+
+
+def test_a_preset_of_ones_own_with_a_shuffler_is_refused_at_sites() -> None:
+    config = shuffled.model_validate(SHARED)
+    assert config.composition.channel.kind == "shuffle"
+    with pytest.raises(ConfigError, match="no shuffler runs in a deployment; set channel = sum"):
+        without_simulation(config)
+    assert without_simulation(config.changed(channel="sum")).composition.channel.kind == "sum"
 
 
 def test_a_channel_adds_the_line_of_its_adversary_and_no_other_line_moves() -> None:

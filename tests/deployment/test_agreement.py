@@ -52,8 +52,14 @@ def on_digits(name: str) -> RunConfig | None:
     config = recipes()[name].config
     if any(isinstance(getattr(config, each), list) for each in config.per_client):
         return None
+    fewer = {"untrusted_clients": min(config.untrusted_clients, 3)}
     return config.changed(
-        dataset="digits", num_clients=4, clients_per_round=None, rounds=2, num_examples=None
+        dataset="digits",
+        num_clients=4,
+        clients_per_round=None,
+        rounds=2,
+        num_examples=None,
+        **fewer,
     )
 
 

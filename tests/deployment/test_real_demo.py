@@ -13,7 +13,7 @@ from test_loopback import eventually, of_folder
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 400
+PATIENCE = 1200
 SMALL = ("--set", "num_examples=150", "--set", "local_epochs=1", "--rounds", "2")
 Start = Callable[..., Any]
 

@@ -17,7 +17,7 @@ from fedldp.deployment.loopback import Loopback
 
 pytestmark = pytest.mark.slow
 
-PATIENT = 600.0
+PATIENT = 1800.0
 
 
 class Theatre:

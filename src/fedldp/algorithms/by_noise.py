@@ -28,20 +28,20 @@ _TIE = 1e-12
 """Weighted means of signs are not exactly zero where the votes are even."""
 
 Shares = Callable[[Sequence[float], Draw], tuple[NDArray[np.float64], Mapping[str, float]]]
-"""From every client's sigma to its share in the mean of a round, shape (n,), and figures on it."""
+"""Turns the sigmas of all clients into their shares of a round's mean, shape (n,), and metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanByNoise:
-    """The mean of reports, each read by the mechanism of its sender, by shares that its noise has.
+    """A weighted mean: each report is read by its sender's mechanism and weighted by its noise.
 
     Attributes:
         settings: of the run, with the choices of all clients.
         mechanism: gives that of a client, for reports of some size.
-        sigma: gives a client's noise; None: nobody has any, and all are alike.
+        sigma: gives a client's noise; None where no client adds any.
         shares: from the noise of all clients.
-        setting: what a user has set that asks for it.
-        signs: whether of what a report says the signs alone count.
+        setting: the user's setting that asks for this estimate.
+        signs: whether only the signs of a report's values count.
     """
 
     needs: ClassVar[Needs] = "sender"
@@ -92,10 +92,10 @@ def weighted(
 
 
 def selection(*, redraw: bool) -> Shares:
-    """Return shares of those alone whom the round's draw selects: method (C).
+    """Return shares of 1 for the clients that the round's draw selects, 0 for others: method (C).
 
     Args:
-        redraw: whether it draws again where nobody is selected.
+        redraw: whether to draw again if nobody is selected.
     """
 
     def shares(

@@ -90,11 +90,10 @@ CHANNEL = Offer(
 )
 
 UNSHUFFLED = {offer.name: "reports go through no shuffler" for offer in SHUFFLER}
-"""The settings that nothing but a shuffler uses, and why."""
-
+"""The settings that only a shuffler uses, and why they are refused without one."""
 
 UNMASKED = {offer.name: "no sum is held in a dialogue" for offer in MASKED}
-"""The settings that nothing but a simulated dialogue uses, and why."""
+"""The settings that only a simulated dialogue uses, and why they are refused without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +244,7 @@ class MaskedSum(Sum):
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Channel):
-    """Clients send in clear to a server that they trust, which draws the noise itself."""
+    """Clients send in clear to a server that they trust; the server itself draws the noise."""
 
     kind: ClassVar[str] = "central"
 

@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 
 class EstimateOf(Protocol):
-    """Gives the server's estimate from the release whose reports it reads.
+    """Gives the server's estimate, from the release whose reports it reads.
 
-    What it needs of a report decides what a client must send beside its payload: its name, or its
-    example count, in clear.
+    ``needs`` decides what a client sends besides its payload: its name, or its example count in
+    clear.
 
     Attributes:
         needs: see ``Estimate``.
@@ -102,7 +102,7 @@ class Local(ABC):
 
     @abstractmethod
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return the local update; all clients share it."""
+        """Return the local update, which all clients share."""
 
     def check(self, algorithm: Algorithm) -> None:  # noqa: B027 (most fit every problem)
         """Refuse a setting that does not fit the problem.
@@ -229,9 +229,9 @@ class Composition:
 
     Attributes:
         calibration: gives the mechanism.
-        bound: the chart in which the mechanism works; or what gives that of a client, where clients
-            choose.
-        shaped: gives for a problem the release that is used, from that of bound and mechanism.
+        bound: the chart in which the mechanism works; a function of the client where clients choose
+            their own.
+        shaped: gives the release that is used for a problem, from that of bound and mechanism.
         features: what the model is given of an example.
         local: what a client computes.
         channel: how reports reach the server.
@@ -240,14 +240,13 @@ class Composition:
         server_noise: gives the server's own noise for a problem, on an estimate of some size.
         downlink: gives what a broadcast of so many weights releases of clients to those who see
             nothing else, where the server's noise is for them.
-        arrays: gives what else the server keeps, before the first round.
+        arrays: gives whatever else the server keeps, as it is before the first round.
         publish: gives the round's broadcast from the server's state; None: the weights, and the
             ranges that the bound announces.
         finish: gives the last operation on the next weights; None: that of the bound.
-        claim: what the source claims, if it claims anything; or what gives that, where it is that
-            of the worst of many clients.
+        claim: what the source claims, if anything; a function where it takes a look at all clients.
         unused: settings that change nothing beside these parts, and why.
-        uses: settings that these parts use, which others would not.
+        uses: settings that these parts use although they are usually unused.
     """
 
     calibration: Calibration

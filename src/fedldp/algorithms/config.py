@@ -36,7 +36,13 @@ class RunConfig(RunSettings):
 
     @model_validator(mode="after")
     def _check_idle(self) -> Self:
-        for name, reason in self.idle_settings().items():
+        idle = self.idle_settings()
+        if self.target is not None and self.solved in idle:
+            raise ConfigError(
+                f"target: there is no {self.solved} to solve for, as {idle[self.solved]}; leave "
+                "target out"
+            )
+        for name, reason in idle.items():
             value, default = getattr(self, name), type(self).model_fields[name].default
             if value != default:
                 raise ConfigError(

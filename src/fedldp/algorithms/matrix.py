@@ -1,7 +1,7 @@
 """Which parts go together: pairs that do not are refused, with both of them and a remedy.
 
-A combination is refused where nothing could be said of it, or where one part would undo what the
-other is for; whatever is merely of no use is left to those who measure it.
+A pair is refused if nothing could be proven of it, or if one part would undo what the other is for.
+A pair that is merely useless is allowed: measuring it shows that.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         )
     if channel in ("shuffle", "sum") and isinstance(parts.participation, Preselected):
         raise ConfigError(
-            f"channel = {channel} and participation = preselected: how many take part would vary "
+            f"channel = {channel} and a selection by noise: how many clients take part would vary "
             "with their budgets; set channel = named"
         )
 

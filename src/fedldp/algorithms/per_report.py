@@ -26,8 +26,8 @@ class PerReport(Calibration):
     """A mechanism by its name, with a budget for one report, or one weight of it.
 
     Attributes:
-        settings: of which these are used: mechanism, epsilon, delta, clip, integer_bits. Clients
-            may have their own epsilon, where a report is one bit for each weight.
+        settings: it reads mechanism, epsilon, delta, clip and integer_bits. Clients may have their
+            own epsilon if a report is one bit for each weight.
 
     Raises:
         ConfigError: there is no such mechanism, or it takes one budget for all clients.

@@ -1,8 +1,8 @@
 """Presets: functions from checked, flat settings to a composition of parts.
 
-``@preset`` makes a configuration class of such a function. Its settings are those of every run,
-those that the preset offers, each declared once, beside the part that it is for, and those that
-take another part in place of the preset's own.
+``@preset`` turns such a function into a configuration class. Its settings come from three places:
+every run has some; the preset offers some, each declared once, beside its part; and ``EVERY`` lists
+those that replace a part in any preset.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def preset(
             __doc__=compose.__doc__,
             **fields,
         )
-        found.compose = staticmethod(lambda settings: composed(compose(settings), settings))
+        found.compose = staticmethod(lambda settings: with_chosen(compose(settings), settings))
         found.semantics, found.solved, found.inverse = semantics, solved, inverse
         found.needs_extra = needs_extra
         found.per_client = tuple(offer.name for offer in offers if offer.per_client)
@@ -92,8 +92,8 @@ def preset(
     return make
 
 
-def composed(parts: Composition, settings: Settings) -> Composition:
-    """Return a preset's parts, with those that the settings take in place of its own.
+def with_chosen(parts: Composition, settings: Settings) -> Composition:
+    """Return the preset's parts, replaced where ``EVERY`` names another one.
 
     Raises:
         ConfigError: two of the parts do not go together.

@@ -4,7 +4,8 @@ Everything between the question's bytes and the answer's is what a deployment ru
 ledger, store, training, encoder, packing. Two things differ, and neither gives the adversary less.
 The client's keys come from the audit's seed, so that a game can be repeated, but its streams are of
 a deployment's kind where the mechanism takes them. And where training draws nothing but the order
-of examples, it is done once for each canary and question: whoever knows that order sees no less.
+of examples, the harness trains once for each canary and question: an adversary that knows this
+order learns no less.
 """
 
 from __future__ import annotations

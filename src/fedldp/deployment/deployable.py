@@ -25,6 +25,11 @@ def without_simulation(config: RunConfig) -> RunConfig:
     without = config.for_client(0)
     if config.composition.channel.delays is None:
         return without
+    if "shuffle" not in type(config).model_fields:
+        raise ConfigError(
+            f"system = {config.name()}: it is made for a shuffler, and no shuffler runs in a "
+            "deployment; set channel = sum, or channel = named"
+        )
     return without.changed(shuffle=False, chunk=1, untrusted_clients=0)
 
 
