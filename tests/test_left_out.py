@@ -9,15 +9,15 @@ import pytest
 from pydantic import Field
 
 from fedldp.algorithms.systems import with_left_out
-from fedldp.core.checked import LEFT_OUT, Checked
+from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
 
 
-class Inner(Checked):
+class Inner(FrozenConfig):
     unit: str = "client"
     column: Annotated[str | None, LEFT_OUT] = None
 
 
-class Before(Checked):
+class Before(FrozenConfig):
     first: int = 1
     inner: Inner | None = None
 
@@ -50,7 +50,7 @@ def test_defaults_are_left_out_and_nothing_else_is() -> None:
 
 
 @pytest.mark.parametrize("made", [After(), After(rate=3.0, names=["a"]), Published(rate=0.5)])
-def test_what_was_written_comes_back(made: Checked) -> None:
+def test_what_was_written_comes_back(made: FrozenConfig) -> None:
     assert type(made).model_validate(json.loads(made.model_dump_json())) == made
     assert made.changed(first=2).changed(first=1) == made
     assert made.every_setting().keys() == type(made).model_fields.keys()

@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import ConfigDict
 
 from fedldp.accounting.releases import Clients
-from fedldp.core.checked import Checked
 from fedldp.core.errors import ConfigError
+from fedldp.core.frozen_config import FrozenConfig
 
 
-class Own(Checked):
+class Own(FrozenConfig):
     """The value of one client, which does not know those of the others."""
 
     model_config = ConfigDict(strict=True)

@@ -30,8 +30,8 @@ from fedldp.algorithms.settings import (
     with_solved,
 )
 from fedldp.algorithms.validation import describe
-from fedldp.core.checked import LEFT_OUT, Checked
 from fedldp.core.errors import ConfigError
+from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
 
@@ -54,7 +54,7 @@ _EQUAL = ("iid", "drawn")
 ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
 
 
-class RunSettings(Checked):
+class RunSettings(FrozenConfig):
     """The settings that every run has, checked as far as they can be without its parts."""
 
     model_config = ConfigDict(protected_namespaces=(), strict=True)

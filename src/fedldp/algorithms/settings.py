@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedldp.accounting.accountants import Kind
 from fedldp.accounting.guarantees import Adversary
-from fedldp.core.checked import LEFT_OUT, Checked
+from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
 from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.ledgers.budget import Budget
 from fedldp.models import name_of
@@ -41,7 +41,7 @@ TargetUnit = Literal["weight", "record", "client-round", "client-run"]
 """The units that some system's statement has lines of; a person is not yet one."""
 
 
-class Target(Checked):
+class Target(FrozenConfig):
     """A guarantee to meet: the run's budget is solved so that the statement does."""
 
     unit: TargetUnit = Field(description="what to protect")
@@ -66,7 +66,7 @@ def with_solved(settings: Any, solved: str, fields: Mapping[str, FieldInfo]) -> 
     return {**settings, solved: 1.0}  # with which every solution begins
 
 
-class ClientBudget(Checked):
+class ClientBudget(FrozenConfig):
     """The limit that every simulated client's ledger has."""
 
     limit: float = Field(ge=0, allow_inf_nan=False, description="of all that it releases")

@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel
 
-from fedldp.core.checked import Checked
+from fedldp.core.frozen_config import FrozenConfig
 
 _UNITS = {
     "num_clients": "clients",
@@ -127,7 +127,7 @@ def _key(name: str) -> str:
     return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 
 
-def commented_toml(config: Checked) -> str:
+def commented_toml(config: FrozenConfig) -> str:
     """Return a configuration as TOML, each setting under a comment that says what it is."""
     values = config.every_setting() | config.model_dump(exclude_none=True)
     plain: list[str] = []

@@ -5,9 +5,9 @@ It may use nothing.
 
 __all__ = [
     "bounding",
-    "checked",
     "errors",
     "formatting",
+    "frozen_config",
     "numbers",
     "randomness",
     "registry",

@@ -36,8 +36,8 @@ from fedldp.accounting.accountants import Kind
 from fedldp.accounting.prices import price
 from fedldp.algorithms.systems import systems
 from fedldp.algorithms.validation import describe
-from fedldp.core.checked import Checked
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.identity import new_file
@@ -48,28 +48,28 @@ from fedldp.models import models
 Cost = Annotated[float, Field(ge=0)]
 
 
-class BudgetTable(Checked):
+class BudgetTable(FrozenConfig):
     """The limit of a site's ledger."""
 
     kind: Kind = "pure"
     limit: Cost = Field(description="of all that the site ever releases; inf only counts")
 
 
-class Largest(Checked):
+class Largest(FrozenConfig):
     """What a site pays at most, in the unit of its budget."""
 
     release: Cost = math.inf
     run: Cost = math.inf
 
 
-class FlowerTable(Checked):
+class FlowerTable(FrozenConfig):
     """How the site's SuperNode reaches the server."""
 
     superlink: Annotated[str, Field(pattern=r"^[^:\s]+:\d+$")]
     ca: Path = Field(description="the certificate that the server's is signed with")
 
 
-class SitePolicy(Checked):
+class SitePolicy(FrozenConfig):
     """A site's policy: frozen, checked when it is made."""
 
     data: Path = Field(description="the site's examples: a .npz, .csv or .parquet file")

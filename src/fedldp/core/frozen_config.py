@@ -23,7 +23,7 @@ class LeftOut:
 LEFT_OUT = LeftOut()
 
 
-class Checked(BaseModel):
+class FrozenConfig(BaseModel):
     """Settings that are checked when they are made, copied, or become a part of others.
 
     pydantic's own ``model_copy`` takes an update as it is: a copy could then have an epsilon that
