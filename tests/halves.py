@@ -258,7 +258,7 @@ class Case:
             config.algorithm(problem).most_examples() is not None
         ):  # then a client has an equal share
             problem = replace(problem, num_examples=COUNT * config.num_clients)
-        return cls(config.settled(draws_of_seed(SEED)), problem, few)
+        return cls(config.with_schedule(draws_of_seed(SEED)), problem, few)
 
     def places(self, client: int) -> NDArray[np.int64]:
         """Return which examples a client has; some have the same, which is nothing to it."""

@@ -124,10 +124,13 @@ def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: s
     config = fedldp.recipe(name)
     problem = problem_of(config, None)
     made = plan(config, problem)
-    draws, downlink = draws_of_seed(config.seed), made.settled.algorithm(problem).server().downlink
-    own, ledger = Encoders(made.settled, problem), MemoryLedger()
+    draws, downlink = (
+        draws_of_seed(config.seed),
+        made.scheduled.algorithm(problem).server().downlink,
+    )
+    own, ledger = Encoders(made.scheduled, problem), MemoryLedger()
     for round in range(1, config.rounds + 1):
-        for client in participants(made.settled, round, draws):
+        for client in participants(made.scheduled, round, draws):
             for exchange in range(config.composition.channel.phases):
                 event = own[client].event(exchange)
                 place = Place("run", round, exchange, bytes(32))
@@ -135,7 +138,7 @@ def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: s
         if downlink is not None:
             ledger.count_downlink("run", round, downlink)
     again = MemoryLedger.from_record(json.loads(json.dumps(ledger.to_record())))
-    assert state(made.settled, made.problem, again.releases("run")) == made.privacy
+    assert state(made.scheduled, made.problem, again.releases("run")) == made.privacy
 
 
 @pytest.mark.parametrize("name", ["quickstart", "fedavg-quickstart"])

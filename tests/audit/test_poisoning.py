@@ -92,7 +92,7 @@ def test_a_run_that_stops_has_the_accuracy_of_a_constant_answer() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     config = fedldp.recipe(name)
-    config = config.settled(draws_of_seed(config.seed))
+    config = config.with_schedule(draws_of_seed(config.seed))
     halves = Halves(config, DIGITS)
     agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS)
     draws = draws_of_seed(0)

@@ -318,7 +318,7 @@ def test_the_statement_in_a_folder_holds_for_the_rounds_that_took_place(tmp_path
     ledger = kept[2]
     (run,) = ledger.runs()
     planned = plan(config, problem_of(config, None))
-    true = state(planned.settled, planned.problem, ledger.releases(run))
+    true = state(planned.scheduled, planned.problem, ledger.releases(run))
     printed = json.loads((out / "privacy.json").read_text())
     assert shuffled_epsilon(printed) >= shuffled_epsilon(true)
 

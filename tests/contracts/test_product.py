@@ -153,7 +153,7 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_ran(axes: str) -> None
             for client, event in by_client.items():
                 if client == DOWNLINK:
                     continue
-                encoder = planned.settled.algorithm(planned.problem).encoder(client)
+                encoder = planned.scheduled.algorithm(planned.problem).encoder(client)
                 exchanges = range(config.composition.channel.phases)
                 assert event in [encoder.event(exchange) for exchange in exchanges], choice
     share = len(chosen) / len(allowed)
@@ -170,7 +170,7 @@ def test_reports_are_the_same_bits_one_by_one_and_in_groups(axes: str) -> None:
         if config.composition.channel.phases > 1:
             continue
         planned = plan(config, problem_of(config, None))
-        halves = Halves(planned.settled, planned.problem)
+        halves = Halves(planned.scheduled, planned.problem)
         broadcast, size = halves.broadcast, halves.layout.size
         rows = np.random.default_rng(3).normal(0, 0.1, (4, size)).astype(np.float32)
         rows[2] = np.nan

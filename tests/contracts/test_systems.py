@@ -58,7 +58,7 @@ def shortened(config: RunConfig) -> RunConfig:
 
 def halves_of(config: RunConfig) -> Halves:
     short = shortened(config)
-    return Halves(short.settled(draws_of_seed(short.seed)), problem_of(short, None))
+    return Halves(short.with_schedule(draws_of_seed(short.seed)), problem_of(short, None))
 
 
 def test_every_system_has_a_recipe_on_digits() -> None:
@@ -184,7 +184,7 @@ def test_it_runs_and_its_ledgers_agree_with_its_statement(
         assert found.items() <= by_plan[round].items()
     if not getattr(config, "dropout", 0):  # who leaves before it releases anything pays nothing
         assert released == planned.releases
-    assert state(planned.settled, planned.problem, released) == result.privacy
+    assert state(planned.scheduled, planned.problem, released) == result.privacy
     assert planned.privacy == result.privacy
 
 

@@ -84,7 +84,7 @@ def _of(config: RunConfig) -> tuple[str, dict[str, Any], dict[str, Any], dict[st
 def _told(planned: Plan) -> dict[str, Any]:
     kept, found = as_read(planned.config.model_dump()), {}
     for client in (0, 1, planned.config.num_clients - 1):
-        told = as_read(planned.settled.for_client(client).model_dump(mode="json"))
+        told = as_read(planned.scheduled.for_client(client).model_dump(mode="json"))
         digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
         changes = {key: value for key, value in told.items() if value != kept.get(key, kept)}
         if digest not in {each["digest"] for each in found.values()}:

@@ -25,7 +25,7 @@ WEIGHTS = ((np.arange(650) * 37 % 1001 - 500) / np.float32(1000)).astype(np.floa
 def first_round(name: str, **settings: Any) -> list[Report]:
     """Return the first round's reports of three clients whose trained weights are given."""
     config = fedldp.recipe(name, num_clients=3, **settings)
-    halves = Halves(config.settled(draws_of_seed(config.seed)), Problem((1, 8, 8), 10, 1437))
+    halves = Halves(config.with_schedule(draws_of_seed(config.seed)), Problem((1, 8, 8), 10, 1437))
     return [
         halves.encode(
             WEIGHTS / np.float32(index + 1),

@@ -55,7 +55,7 @@ def population_of(name: str, folder: Path, **settings: Any) -> Population:
     config = fedldp.recipe(name, **TOGETHER.get(name, {}) | settings)
     inputs = Inputs.of(config, None, None)
     return Population(
-        config=plan(config, inputs.problem).settled,
+        config=plan(config, inputs.problem).scheduled,
         problem=inputs.problem,
         dataset=inputs.dataset,
         members=inputs.members,

@@ -74,7 +74,7 @@ def test_all_that_a_client_sends_keeps_to_its_own_epsilon_at_its_own_delta(
     changes: dict[str, Any], seed: int
 ) -> None:
     draws = draws_of_seed(seed)
-    made = sound(seed=seed, rounds=12, **changes).settled(draws)
+    made = sound(seed=seed, rounds=12, **changes).with_schedule(draws)
     for client in range(4):
         event = made.algorithm(OWN).encoder(client).event()
         assert isinstance(event, GaussianReport)
@@ -106,16 +106,16 @@ def test_who_is_selected_follows_from_public_settings_alone() -> None:
             config.composition.participation.clients(round, draws) for round in range(1, rounds + 1)
         ]
 
-    made = sound(selects_first=True).settled(draws)
+    made = sound(selects_first=True).with_schedule(draws)
     changes = {"partition": "power-law:3", "learning_rate": 0.1, "report": "sign"}
-    same = sound(selects_first=True, **changes).settled(draws)
+    same = sound(selects_first=True, **changes).with_schedule(draws)
     assert selected(made, 5) == selected(same, 5)
     assert made.turns == same.turns
     # A changed copy selects by its own settings, not by what the first one found.
     stale = made.changed(rounds=2)
     with pytest.raises(ConfigError, match="leave turns out"):
-        stale.settled(draws)
-    fewer = stale.changed(turns=None).settled(draws)
+        stale.with_schedule(draws)
+    fewer = stale.changed(turns=None).with_schedule(draws)
     assert [noise(fewer).rounds_of(c) for c in range(4)] == [
         sum(c in chosen for chosen in selected(made, 2)) for c in range(4)
     ]

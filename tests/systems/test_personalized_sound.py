@@ -49,8 +49,8 @@ def noise(settings: personalized_sound) -> PerRun:
     return found
 
 
-def settled(settings: personalized_sound) -> personalized_sound:
-    return settings.settled(draws_of_seed(settings.seed))
+def scheduled(settings: personalized_sound) -> personalized_sound:
+    return settings.with_schedule(draws_of_seed(settings.seed))
 
 
 def encoded(
@@ -147,7 +147,7 @@ def selections(settings: personalized_sound) -> list[list[int]]:
 
 def test_the_unselected_send_nothing_and_pay_nothing() -> None:
     result = simulate(config(selects_first=True, rounds=8))
-    settings = settled(config(selects_first=True, rounds=8))
+    settings = scheduled(config(selects_first=True, rounds=8))
     selected = selections(settings)
     for client in range(3):
         sent = [r for r, chosen in enumerate(selected, 1) if client in chosen]
@@ -166,14 +166,14 @@ def test_the_unselected_send_nothing_and_pay_nothing() -> None:
 
 
 def test_fewer_rounds_of_its_own_leave_a_client_less_noise() -> None:
-    always, chosen = config(rounds=8), settled(config(rounds=8, selects_first=True))
+    always, chosen = config(rounds=8), scheduled(config(rounds=8, selects_first=True))
     for client in range(3):
         share = math.sqrt(noise(chosen).rounds_of(client) / 8)
         assert noise(chosen).sigma(client) == pytest.approx(noise(always).sigma(client) * share)
 
 
 def test_a_client_is_told_its_own_turns_and_learns_of_no_others() -> None:
-    settings = settled(config(selects_first=True, rounds=8, seed=5))
+    settings = scheduled(config(selects_first=True, rounds=8, seed=5))
     for client in range(3):
         told = settings.for_client(client)
         assert noise(told).rounds_of(client) == noise(settings).rounds_of(client)
@@ -186,7 +186,7 @@ def test_a_client_is_told_its_own_turns_and_learns_of_no_others() -> None:
 
 def test_the_selection_is_the_servers_secret_and_not_the_configurations() -> None:
     settings = config(selects_first=True, rounds=8)
-    first, other = (settings.settled(draws_of_seed(seed)).turns for seed in (0, 1))
+    first, other = (settings.with_schedule(draws_of_seed(seed)).turns for seed in (0, 1))
     assert first != other
     with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .* settled"):
         settings.algorithm(DIGITS).encoder(0)
@@ -195,12 +195,12 @@ def test_the_selection_is_the_servers_secret_and_not_the_configurations() -> Non
 
 
 def test_turns_that_the_server_does_not_draw_are_refused() -> None:
-    settings = settled(config(selects_first=True, rounds=8))
-    assert settled(settings) == settings
+    settings = scheduled(config(selects_first=True, rounds=8))
+    assert scheduled(settings) == settings
     assert isinstance(settings.turns, list)
     fewer = settings.changed(turns=[settings.turns[0] - 1, *settings.turns[1:]])
     with pytest.raises(ConfigError, match=r"^turns: client 0 has \d+, and is selected \d+ times"):
-        settled(fewer)
+        scheduled(fewer)
     with pytest.raises(ConfigError, match=r"^turns: client 0 has \d+, and is selected \d+ times"):
         simulate(fewer)
 
@@ -326,12 +326,12 @@ def test_what_does_not_fit_the_data_or_the_mechanism_is_refused(made: str) -> No
     ],
 )  # fmt: skip
 def test_what_one_client_is_told_has_the_limits_of_what_all_are(name: str, value: float) -> None:
-    settled_config = {"selects_first": True, "epsilon": 1.0, "turns": 2}
-    assert noise(config(**settled_config).for_client(1)).rounds_of(1) == 2
+    scheduled_config = {"selects_first": True, "epsilon": 1.0, "turns": 2}
+    assert noise(config(**scheduled_config).for_client(1)).rounds_of(1) == 2
     refused = []
     for told in (value, {"own": value}):
         with pytest.raises(ConfigError, match=rf"^{name} = {value}: ") as refusal:
-            config(**{**settled_config, name: told})
+            config(**{**scheduled_config, name: told})
         refused.append(str(refusal.value))
     assert refused[0] == refused[1]
     assert "\n" not in refused[0]

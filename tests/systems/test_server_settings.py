@@ -65,7 +65,7 @@ def test_every_system_has_them_and_writes_them_only_where_they_are_used(
     written = config.model_dump()
     assert set(NEW) & set(written) == published
     assert set(NEW) <= set(config.every_setting())
-    told = config.settled(draws_of_seed(0)).for_client(0).model_dump()
+    told = config.with_schedule(draws_of_seed(0)).for_client(0).model_dump()
     assert set(NEW) & set(told) == published
     made = stepped(config)
     changed = made.model_dump()
@@ -79,7 +79,9 @@ def test_every_system_has_them_and_writes_them_only_where_they_are_used(
 def test_a_step_tells_no_client_what_it_keeps(config: RunConfig) -> None:
     made, problem = stepped(config), problem_of(config, None)
     plain = made.changed(average=0.0, server_optimizer="none", server_rate=1.0)
-    with_step, without = (Halves(each.settled(draws_of_seed(0)), problem) for each in (made, plain))
+    with_step, without = (
+        Halves(each.with_schedule(draws_of_seed(0)), problem) for each in (made, plain)
+    )
     assert {"iterate_sum", "iterates"} <= set(with_step.first.arrays)
     assert with_step.broadcast.public.keys() == without.broadcast.public.keys()
     for name, value in without.broadcast.public.items():

@@ -84,7 +84,7 @@ class RunConfig(RunSettings):
         """
         return self.algorithm(problem).layout
 
-    def settled(self, draws: Draws) -> Self:
+    def with_schedule(self, draws: Draws) -> Self:
         """Return a copy with whatever the server draws, and tells everyone, before the run."""
         participation = self.composition.participation
         if not participation.told:

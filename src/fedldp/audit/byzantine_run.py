@@ -47,11 +47,11 @@ def accuracy_of(
     config: RunConfig, inputs: Inputs, attack: Lie | None, liars: Sequence[int]
 ) -> tuple[float, str]:
     """Run a configuration in which some lie; return the accuracy, and why it stopped early."""
-    settled = config.settled(draws_of_seed(config.seed))
+    scheduled = config.with_schedule(draws_of_seed(config.seed))
     with tempfile.TemporaryDirectory() as folder:
-        population = population_of(settled, inputs, Path(folder))
+        population = population_of(scheduled, inputs, Path(folder))
         byzantine = _ByzantineRun(
-            population, attack, frozenset(liars), settled.algorithm(inputs.problem).server()
+            population, attack, frozenset(liars), scheduled.algorithm(inputs.problem).server()
         )
         try:
             return byzantine.run()[-1].accuracy or 0.0, ""

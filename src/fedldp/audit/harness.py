@@ -59,7 +59,7 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
     """Return the clients of a run that is played, who keep what they must in a folder of its own.
 
     Args:
-        config: the run's, settled.
+        config: the run's, with its schedule.
         inputs: its data, and who has which.
         folder: which goes when the run has been played.
     """

@@ -40,8 +40,8 @@ def influence(config: RunConfig, problem: Problem) -> Result:
     times as far a forged report's estimate goes as an honest one's of the largest update, in
     expectation: None where no mechanism makes reports.
     """
-    settled = config.settled(draws_of_seed(config.seed))
-    step = Step(settled, problem)
+    scheduled = config.with_schedule(draws_of_seed(config.seed))
+    step = Step(scheduled, problem)
     return max((step.influence(place) for place in step.kinds), key=lambda one: one.lower)
 
 
@@ -49,7 +49,7 @@ class Step:
     """A server's first step on the reports of a round.
 
     Args:
-        config: the settled configuration.
+        config: the run's, with its schedule.
         problem: the shape of its data.
     """
 

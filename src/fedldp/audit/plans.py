@@ -88,7 +88,7 @@ def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
         few = config.changed(**changes)
         return [_setting("as given, but two clients and a small model", few, SMALL)]
     found = [_setting("as given", config, problem)]
-    claim = found[0].planned.settled.claim()
+    claim = found[0].planned.scheduled.claim()
     if claim is not None and claim.epsilon > REFUTABLE:
         found += _tried(_CLAIMED, lambda: _with_claim(config, claim.epsilon), problem)
     found += _small(config, problem)
@@ -146,14 +146,14 @@ def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
 
 def _attacked(planned: Plan) -> AttackedClient:
     """Return a client of those that are protected least."""
-    groups = planned.settled.alike()
+    groups = planned.scheduled.alike()
 
     def cost(client: int) -> tuple[float, ...]:  # of those of most epsilon, which comes first
-        values = [getattr(planned.settled, name) for name in planned.settled.per_client]
+        values = [getattr(planned.scheduled, name) for name in planned.scheduled.per_client]
         return tuple(value[client] for value in values if isinstance(value, Sequence))
 
     worst = max((int(group[0]) for group in groups), key=cost)
-    return AttackedClient(planned.settled, planned.problem, worst)
+    return AttackedClient(planned.scheduled, planned.problem, worst)
 
 
 def _tried(name: str, make: Any, problem: Problem) -> list[Setting]:
@@ -212,7 +212,7 @@ def _small_changes(config: RunConfig) -> dict[str, Any]:
 
 
 def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
-    planned, config = setting.planned, setting.planned.settled
+    planned, config = setting.planned, setting.planned.scheduled
     lines = list(planned.privacy["guarantees"])
     if any(line["kind"] == "approximate" for line in lines):
         lines += state(config, planned.problem, planned.releases, delta=CURVE)["guarantees"]
@@ -273,7 +273,7 @@ def _swaps(unit: Unit, attacked: AttackedClient) -> tuple[Swap, ...]:
 
 
 def _game(setting: Setting, unit: Unit, adversary: Adversary, swap: Swap) -> SystemGame:
-    config, problem = setting.planned.settled, setting.planned.problem
+    config, problem = setting.planned.scheduled, setting.planned.problem
     many = unit == "client-run" or (unit == "record" and not setting.attacked.trains_once)
     rounds = min(ROUNDS, config.rounds) if many else 1
     count = max(1, problem.num_examples // config.num_clients)
@@ -346,14 +346,14 @@ def _whole_runs(config: RunConfig) -> Iterator[PlannedWholeRun]:
                 continue
         lines = planned.privacy["guarantees"]
         own = [line for line in lines if (line["unit"], line["adversary"]) == (unit, "server")]
-        if not own or planned.settled.algorithm(problem).server().dialogue is not None:
+        if not own or planned.scheduled.algorithm(problem).server().dialogue is not None:
             continue
         delta = min(line["delta"] for line in own)
         yield PlannedWholeRun(
-            setting=f"small, {planned.settled.rounds} rounds",
-            size=planned.settled.layout(problem).size,
+            setting=f"small, {planned.scheduled.rounds} rounds",
+            size=planned.scheduled.layout(problem).size,
             neighbours=own[0]["neighbours"],
-            game=WholeRun(config=planned.settled, problem=problem, unit=unit),
+            game=WholeRun(config=planned.scheduled, problem=problem, unit=unit),
             delta=delta,
             proven=_proven(own, delta),
         )

@@ -58,7 +58,7 @@ def agree(
     def on(candidate: RunConfig) -> Agreement:
         return Agreement(
             run=run,
-            config=candidate.settled(draws),
+            config=candidate.with_schedule(draws),
             problem=replace(problem, data_dir=None, num_clients=None),
             channel=channel,
             sites=roster,

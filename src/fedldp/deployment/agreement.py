@@ -86,7 +86,7 @@ class Agreement:
 
     Attributes:
         run: its name: 32 hexadecimal digits.
-        config: of the system, as clients are told it, with all settled that is drawn before a run.
+        config: of the system, as clients are told it, with all that is drawn before a run.
         problem: public facts on the data of all sites together.
         channel: see ``Channel``.
         sites: the roster; a site's place in it is its number as a client.

@@ -114,7 +114,7 @@ def simulate(
             f"resume = {resume.path}: it is a run of another configuration; resume it with its own"
         )
     folder = resume
-    server = planned.settled.algorithm(inputs.problem).server()
+    server = planned.scheduled.algorithm(inputs.problem).server()
     # A folder of an earlier version tells other words of the same data.
     run = run_name(document if resume is None else resume.read_config())
     start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
@@ -124,7 +124,7 @@ def simulate(
     with ExitStack() as stack:
         try:
             population = Population(
-                config=planned.settled,
+                config=planned.scheduled,
                 problem=inputs.problem,
                 dataset=inputs.dataset,
                 members=inputs.members,
@@ -186,7 +186,7 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerSide, run: str) -> _S
     """Return where a run was cut short, and repair what was not written any more."""
     saved = folder.read_checkpoint(_budget(planned.config))
     start = _start(planned, server) if saved is None else _Start(*saved)
-    if start.state.weights.size != planned.settled.layout(planned.problem).size:
+    if start.state.weights.size != planned.scheduled.layout(planned.problem).size:
         raise RunError(
             f"{folder.path / 'checkpoint'} is damaged: it holds another model; start the run anew"
         )
@@ -218,7 +218,7 @@ def _rounds(
     after_round: Callable[[Round], None],
 ) -> State:
     """Let the server go through the rounds that are left, and return its last state."""
-    config, draws = planned.settled, draws_of_seed(planned.config.seed)
+    config, draws = planned.scheduled, draws_of_seed(planned.config.seed)
     transport, arrivals = _transport(config, executor, folder)
     loop = Loop(
         run=run,
@@ -246,7 +246,7 @@ def _what_holds(planned: Plan, releases: Releases, rounds: list[Round]) -> dict[
     """Return the statement on what was really released: the plan's, unless clients refused."""
     if releases == planned.releases:
         return planned.privacy
-    found = state(planned.settled, planned.problem, releases, delta=planned.delta)
+    found = state(planned.scheduled, planned.problem, releases, delta=planned.delta)
     if any(record.refused for record in rounds):
         found["warnings"].append(REFUSED)
     return found

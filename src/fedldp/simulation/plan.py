@@ -59,7 +59,7 @@ class Plan:
 
     Attributes:
         config: the configuration, with its budget solved where it has a target.
-        settled: the same with what the server draws before the run.
+        scheduled: the same with what the server draws before the run.
         problem: the shape of the data.
         releases: what every client will release.
         delta: of the statement's approximate lines, where it is not the configuration's.
@@ -67,7 +67,7 @@ class Plan:
     """
 
     config: RunConfig
-    settled: RunConfig
+    scheduled: RunConfig
     problem: Problem
     releases: Releases
     delta: float | None
@@ -101,12 +101,12 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     if config.target is not None:
         config = _solved(config, config.target, problem)
     draws = draws_of_seed(config.seed)
-    settled = config.settled(draws)
-    releases = planned_releases(settled, problem, draws)
+    scheduled = config.with_schedule(draws)
+    releases = planned_releases(scheduled, problem, draws)
     if delta is None and config.target is not None and config.target.delta > 0:
         delta = config.target.delta  # so that the line that was solved for is stated
-    privacy = state(settled, problem, releases, delta=delta)
-    return Plan(config, settled, problem, releases, delta, privacy)
+    privacy = state(scheduled, problem, releases, delta=delta)
+    return Plan(config, scheduled, problem, releases, delta, privacy)
 
 
 def cores() -> int:
@@ -184,8 +184,8 @@ def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, An
         delta = config.target.delta or delta
         config = _solved(config, config.target, problem)
     draws = draws_of_seed(config.seed)
-    settled = config.settled(draws)
-    return _without_shuffler(settled, planned_releases(settled, problem, draws), delta)
+    scheduled = config.with_schedule(draws)
+    return _without_shuffler(scheduled, planned_releases(scheduled, problem, draws), delta)
 
 
 def _without_shuffler(config: RunConfig, releases: Releases, delta: float) -> dict[str, Any]:
@@ -262,15 +262,15 @@ def _solved(config: RunConfig, target: Target, problem: Problem) -> RunConfig:
     draws = draws_of_seed(config.seed)
 
     def stated(candidate: RunConfig) -> dict[str, Any]:
-        settled = candidate.settled(draws)
-        releases = planned_releases(settled, problem, draws)
+        scheduled = candidate.with_schedule(draws)
+        releases = planned_releases(scheduled, problem, draws)
         if target.adversary == "shuffled-server":
-            return state(settled, problem, releases, delta=target.delta)
+            return state(scheduled, problem, releases, delta=target.delta)
         if target.adversary == "server":
             lines = server_lines(releases, target.unit, target.delta)
             if lines is not None:
                 return {"guarantees": lines}
-        return _without_shuffler(settled, releases, target.delta)
+        return _without_shuffler(scheduled, releases, target.delta)
 
     return solved(config, target, stated)
 

@@ -59,7 +59,7 @@ class AttackScenario:
     """A run's server, and examples that it and the clients have.
 
     Attributes:
-        config: the run's, with all settled that is public.
+        config: the run's, with its schedule.
         inputs: its data.
         seed: of the attack.
         size: examples of the client that is attacked.
@@ -114,7 +114,7 @@ class AttackScenario:
             config = plan(config, inputs.problem).config
         elif inputs.problem.num_clients is not None:
             config = config.changed(num_clients=inputs.problem.num_clients)
-        config = config.settled(draws_of_seed(config.seed))
+        config = config.with_schedule(draws_of_seed(config.seed))
         train = inputs.dataset.train
         if len(train) < 12:
             raise ConfigError(f"dataset: it has {len(train)} training examples; give 12 or more")
@@ -308,7 +308,7 @@ def published(
     """Return the server's states of a run: before its first round, and after each.
 
     Args:
-        config: the run's, settled.
+        config: the run's, with its schedule.
         inputs: its data, and who has which.
         rounds: how many.
         seed: of all randomness but the partition's; the configuration's where it is None.
