@@ -159,7 +159,7 @@ def marked(config: RunConfig) -> tuple[RunConfig, list[str]]:
     for place, name in enumerate(sorted(config.simulation_only.difference(OF_TABLES)), 1):
         value = getattr(config, name)
         mark = MARKS.get(name, None if isinstance(value, bool) else 1 / 1024 + place / 65536)
-        idle = config.idle_settings()
+        idle = config.unused_settings()
         if mark is None or name in idle or (name == "target" and config.solved in idle):
             continue
         config = config.changed(**{name: mark})

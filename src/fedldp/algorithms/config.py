@@ -35,14 +35,14 @@ class RunConfig(RunSettings):
     """From the settings to the parts; see ``preset``."""
 
     @model_validator(mode="after")
-    def _check_idle(self) -> Self:
-        idle = self.idle_settings()
-        if self.target is not None and self.solved in idle:
+    def _check_unused(self) -> Self:
+        unused = self.unused_settings()
+        if self.target is not None and self.solved in unused:
             raise ConfigError(
-                f"target: there is no {self.solved} to solve for, as {idle[self.solved]}; leave "
+                f"target: there is no {self.solved} to solve for, as {unused[self.solved]}; leave "
                 "target out"
             )
-        for name, reason in idle.items():
+        for name, reason in unused.items():
             value, default = getattr(self, name), type(self).model_fields[name].default
             if value != default:
                 raise ConfigError(
@@ -50,18 +50,18 @@ class RunConfig(RunSettings):
                 )
         return self
 
-    def idle_settings(self) -> Mapping[str, str]:
+    def unused_settings(self) -> Mapping[str, str]:
         """Return the settings that change nothing beside the others, and why: they are refused."""
-        idle = {}
+        unused = {}
         parts = self.composition
         delays = parts.channel.delays
         shuffled = delays is not None and delays.prediction_error == 0
         if not shuffled and parts.downlink is None:
-            idle["untrusted_clients"] = f"no line of {self.name()}'s statement rests on it here"
+            unused["untrusted_clients"] = f"no line of {self.name()}'s statement rests on it here"
         if self.server_optimizer == "none":
-            idle["server_momentum"] = "server_optimizer = none has no momentum"
-        idle |= parts.unused
-        return {name: reason for name, reason in idle.items() if name not in parts.uses}
+            unused["server_momentum"] = "server_optimizer = none has no momentum"
+        unused |= parts.unused
+        return {name: reason for name, reason in unused.items() if name not in parts.uses}
 
     @property
     def composition(self) -> Composition:

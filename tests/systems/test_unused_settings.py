@@ -20,7 +20,7 @@ every_digits_recipe = pytest.mark.parametrize("config", ON_DIGITS.values(), ids=
 def test_untrusted_clients_are_counted_or_refused(config: RunConfig) -> None:
     few = config.changed(rounds=2)
     most = few.round_size - 1
-    if "untrusted_clients" in few.idle_settings():
+    if "untrusted_clients" in few.unused_settings():
         with pytest.raises(
             ConfigError, match=rf"^untrusted_clients = {most}: no line of"
         ) as refused:
@@ -40,7 +40,7 @@ def test_where_arrival_times_tell_clients_apart_no_line_of_a_shuffler_rests_on_t
 
 @every_digits_recipe
 def test_a_recipe_sets_nothing_that_changes_nothing(config: RunConfig) -> None:
-    for name in config.idle_settings():
+    for name in config.unused_settings():
         assert getattr(config, name) == type(config).model_fields[name].default, name
 
 
