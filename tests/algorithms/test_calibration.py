@@ -10,7 +10,7 @@ import pytest
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.participation import Balanced
-from fedldp.algorithms.per_client import Own
+from fedldp.algorithms.per_client import ClientValue
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_sign import GaussianSign
@@ -42,7 +42,13 @@ def test_fewer_turns_leave_less_noise() -> None:
 
 
 def test_a_client_makes_its_noise_from_what_it_is_told() -> None:
-    told = PerRun(epsilon=Own(own=8.0), delta=Own(own=1e-3), clip=Own(own=3.0), rounds=12, own=True)
+    told = PerRun(
+        epsilon=ClientValue(own=8.0),
+        delta=ClientValue(own=1e-3),
+        clip=ClientValue(own=3.0),
+        rounds=12,
+        own=True,
+    )
     assert told.gaussian(1) == CHOSEN.gaussian(1) != CHOSEN.gaussian(0)
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.algorithms.participation import All, Participation
-from fedldp.algorithms.per_client import Own, of_client
+from fedldp.algorithms.per_client import ClientValue, of_client
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.mechanisms import Mechanism
@@ -101,9 +101,9 @@ class PerRun(Calibration):
 
     uses_rounds: ClassVar[bool] = True
 
-    epsilon: float | Sequence[float] | Own
-    delta: float | Sequence[float] | Own
-    clip: float | Sequence[float] | Own
+    epsilon: float | Sequence[float] | ClientValue
+    delta: float | Sequence[float] | ClientValue
+    clip: float | Sequence[float] | ClientValue
     rounds: int
     turns: Participation = field(default_factory=All)
     kind: type[Mechanism] = Gaussian

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedldp.algorithms.per_client import Own, check_one_each
+from fedldp.algorithms.per_client import ClientValue, check_one_each
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.settings import Delta, NormBound, Offer, Positive
 from fedldp.core.errors import ConfigError
 
-Choice = float | Sequence[float] | Own
+Choice = float | Sequence[float] | ClientValue
 """One value for all clients, a list with one for each, or that of the client that is told it."""
 
-EPSILON = Offer("epsilon", Positive | list[Positive] | Own, per_client=True)
+EPSILON = Offer("epsilon", Positive | list[Positive] | ClientValue, per_client=True)
 CLIENT_DELTA = Offer(
-    "client_delta", Delta | list[Delta] | Own | None, default=None, per_client=True
+    "client_delta", Delta | list[Delta] | ClientValue | None, default=None, per_client=True
 )
-CLIP = Offer("clip", NormBound | list[NormBound] | Own, per_client=True)
+CLIP = Offer("clip", NormBound | list[NormBound] | ClientValue, per_client=True)
 
 
 def check_each(settings: RunSettings) -> None:
@@ -40,7 +40,7 @@ def check_whole(settings: RunSettings) -> None:
     """
     for name in settings.per_client:
         value = getattr(settings, name)
-        if isinstance(value, Own):
+        if isinstance(value, ClientValue):
             raise ConfigError(
                 f"{name} = {value.own} is that of one client, and a server needs those of "
                 "all: give one for all, or a list with one for each client"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import Clients
-from fedldp.algorithms.per_client import Own, of_client
+from fedldp.algorithms.per_client import ClientValue, of_client
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
@@ -197,7 +197,7 @@ class Preselected:
 
     rho: Callable[[], NDArray[np.float64]]
     rounds: int
-    turns: int | Sequence[int] | Own | None = None
+    turns: int | Sequence[int] | ClientValue | None = None
 
     def clients(self, round: int, draws: Draws) -> Clients:
         selected, _ = draw_selection(self.rho(), draws(round)("selection"))

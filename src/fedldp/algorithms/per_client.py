@@ -16,7 +16,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
 
 
-class Own(FrozenConfig):
+class ClientValue(FrozenConfig):
     """The value of one client, which does not know those of the others."""
 
     model_config = ConfigDict(strict=True)
@@ -26,7 +26,7 @@ class Own(FrozenConfig):
 
 def is_own(values: Any) -> bool:
     """Return whether a setting differs, or may differ, from client to client."""
-    return isinstance(values, Sequence | Own) and not isinstance(values, str)
+    return isinstance(values, Sequence | ClientValue) and not isinstance(values, str)
 
 
 def check_one_each(name: str, values: Any, num_clients: int) -> None:
@@ -42,9 +42,9 @@ def check_one_each(name: str, values: Any, num_clients: int) -> None:
         )
 
 
-def of_client(values: float | Sequence[float] | Own, client: int) -> float:
+def of_client(values: float | Sequence[float] | ClientValue, client: int) -> float:
     """Return the value that a client chose."""
-    if isinstance(values, Own):
+    if isinstance(values, ClientValue):
         return values.own
     return values[client] if isinstance(values, Sequence) else values
 
@@ -57,7 +57,7 @@ def of_equal_values(settings: Sequence[Any], num_clients: int) -> list[Clients]:
     >>> of_equal_values([2.0, [1.0, 3.0, 1.0]], 3)
     [array([0, 2]), array([1])]
     """
-    lists = [each for each in settings if is_own(each) and not isinstance(each, Own)]
+    lists = [each for each in settings if is_own(each) and not isinstance(each, ClientValue)]
     if not lists:
         return [range(num_clients)]
     kinds = np.zeros(num_clients, np.int64)

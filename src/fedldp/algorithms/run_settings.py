@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 from fedldp.accounting.releases import Clients
-from fedldp.algorithms.per_client import Own, is_own, of_client, of_equal_values
+from fedldp.algorithms.per_client import ClientValue, is_own, of_client, of_equal_values
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import (
     Optimizer,
@@ -212,7 +212,7 @@ class RunSettings(FrozenConfig):
     @model_validator(mode="after")
     def _check_own(self) -> Self:
         """Refuse as one client's own value what would be refused for all of them."""
-        own = {n: v.own for n in self.per_client if isinstance(v := getattr(self, n), Own)}
+        own = {n: v.own for n in self.per_client if isinstance(v := getattr(self, n), ClientValue)}
         if own:
             self.changed(**own)
         return self
@@ -272,7 +272,7 @@ class RunSettings(FrozenConfig):
         for name in self.per_client:
             value = getattr(self, name)
             if is_own(value):
-                settings[name] = Own(own=of_client(value, client))
+                settings[name] = ClientValue(own=of_client(value, client))
         return self.changed(**settings)
 
     def alike(self) -> list[Clients]:

@@ -162,7 +162,7 @@ def _one_type(found: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     if "$ref" in found or "allOf" in found:
         reference = found.get("$ref") or found["allOf"][0]["$ref"]
         inner = document["$defs"][reference.rpartition("/")[2]]
-        if inner.get("title") == "Own":
+        if inner.get("title") == "ClientValue":
             return ""  # what one client is told of a list
         return f"table of {', '.join(inner['properties'])}"
     if "const" in found:

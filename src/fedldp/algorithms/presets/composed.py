@@ -32,7 +32,7 @@ from fedldp.algorithms.composition import (
     WeightedMean,
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
-from fedldp.algorithms.per_client import Own, check_one_each
+from fedldp.algorithms.per_client import ClientValue, check_one_each
 from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, MOMENTUM, WEIGHTING, Count, Offer, Positive
@@ -58,7 +58,7 @@ from fedldp.mechanisms.none import Plain
     ),
     Offer(
         "epsilon",
-        Positive | list[Positive] | Own | None,
+        Positive | list[Positive] | ClientValue | None,
         "budget of one weight (two_point, sign, k_rr, unary, cldp) or of a client's report in one "
         "round (the other mechanisms); a list gives each client its own",
         None,

@@ -28,7 +28,7 @@ from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import RANGES, InRange
 from fedldp.algorithms.channel import SHUFFLER, Named, Shuffle
 from fedldp.algorithms.composition import Composition, OwnMean, Sgd
-from fedldp.algorithms.per_client import Own, check_one_each, of_client
+from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
 from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, MOMENTUM, Offer, Positive
@@ -43,7 +43,7 @@ from fedldp.core.errors import ConfigError
     ),
     Offer(
         "epsilon",
-        Positive | list[Positive] | Own,
+        Positive | list[Positive] | ClientValue,
         "budget of one weight (two_point, sign, k_rr, unary, cldp) or of a client's report in one "
         "round (the other mechanisms); a list gives each client its own",
         per_client=True,

@@ -43,7 +43,7 @@ from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON, check_each, c
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import SCALE, Features
 from fedldp.algorithms.participation import Participation, Preselected, participation_of
-from fedldp.algorithms.per_client import Own, of_client
+from fedldp.algorithms.per_client import ClientValue, of_client
 from fedldp.algorithms.portions import LEARNING_RATE, MODEL, OFFERS, Portions
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer
@@ -87,7 +87,7 @@ _NOBODY = "without selects_first nobody is selected"
     ),
     Offer(
         "turns",
-        Turns | list[Turns] | Own | None,
+        Turns | list[Turns] | ClientValue | None,
         "T_i, the rounds that select a client, for all clients or a list; with selects_first the "
         "server draws it before the run, and it is not set until then",
         None,
