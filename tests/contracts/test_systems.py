@@ -234,7 +234,7 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
 def test_an_encoder_states_an_event_for_every_exchange(config: RunConfig) -> None:
     """Of one round, what is computed from examples is one event: a statement counts no other."""
     halves, phases = halves_of(config), config.composition.channel.phases
-    for group in halves.config.alike():
+    for group in halves.config.encoder_groups():
         for client in {group[0], group[-1]}:
             encoder = halves.encoder(client)
             events = [encoder.event(exchange) for exchange in range(phases)]

@@ -61,7 +61,7 @@ class MeanByNoise:
                 client does not go so far.
         """
         check_whole(self.settings)
-        for group in self.settings.alike():
+        for group in self.settings.encoder_groups():
             self.mechanism(int(group[0]), release.size).event(release.size)
         clients = range(self.settings.num_clients)
         sigmas = [1.0 if self.sigma is None else self.sigma(client) for client in clients]

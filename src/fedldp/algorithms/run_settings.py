@@ -275,7 +275,7 @@ class RunSettings(FrozenConfig):
                 settings[name] = ClientValue(own=of_client(value, client))
         return self.changed(**settings)
 
-    def alike(self) -> list[Clients]:
+    def encoder_groups(self) -> list[Clients]:
         """Return the clients in groups, of which each has encoders that are alike.
 
         Clients of a group ascend, and groups by their first client.

@@ -146,7 +146,7 @@ def _setting(name: str, config: RunConfig, problem: Problem) -> Setting:
 
 def _attacked(planned: Plan) -> AttackedClient:
     """Return a client of those that are protected least."""
-    groups = planned.scheduled.alike()
+    groups = planned.scheduled.encoder_groups()
 
     def cost(client: int) -> tuple[float, ...]:  # of those of most epsilon, which comes first
         values = [getattr(planned.scheduled, name) for name in planned.scheduled.per_client]

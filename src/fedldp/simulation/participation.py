@@ -30,7 +30,7 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     """Return what every client, and the server, will release."""
     found: dict[Event, list[Clients]] = {}
     algorithm = config.algorithm(problem)
-    for alike in config.alike():
+    for alike in config.encoder_groups():
         encoder = algorithm.encoder(alike[0])
         for event in events_of_round(encoder, algorithm.parts.channel.phases):
             found.setdefault(event, []).append(alike)

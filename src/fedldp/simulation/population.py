@@ -241,7 +241,7 @@ class Encoders:
     """
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
-        groups = config.alike()
+        groups = config.encoder_groups()
         algorithm = config.algorithm(problem)
         self._kinds = [algorithm.encoder(group[0]) for group in groups]
         self._kind = np.zeros(config.num_clients if len(groups) > 1 else 1, np.int32)
