@@ -37,10 +37,10 @@ class RunConfig(RunSettings):
     @model_validator(mode="after")
     def _check_unused(self) -> Self:
         unused = self.unused_settings()
-        if self.target is not None and self.solved in unused:
+        if self.target is not None and self.calibrated in unused:
             raise ConfigError(
-                f"target: there is no {self.solved} to solve for, as {unused[self.solved]}; leave "
-                "target out"
+                f"target: there is no {self.calibrated} to solve for, as "
+                f"{unused[self.calibrated]}; leave target out"
             )
         for name, reason in unused.items():
             value, default = getattr(self, name), type(self).model_fields[name].default
@@ -129,14 +129,14 @@ class RunConfig(RunSettings):
             ConfigError: the system has nothing to solve for, or not such a budget.
         """
         if self.inverse:
-            return self.changed(**{self.solved: 1 / budget})
-        if self.solved not in type(self).model_fields:
+            return self.changed(**{self.calibrated: 1 / budget})
+        if self.calibrated not in type(self).model_fields:
             raise ConfigError(
                 f"target: {self.name()} has no epsilon to solve for; choose another system"
             )
-        if isinstance(own := getattr(self, self.solved), list):
+        if isinstance(own := getattr(self, self.calibrated), list):
             raise ConfigError(
                 f"target: epsilon = {own} has a budget for each client; give one for all of them"
             )
         drawn = dict.fromkeys(self.composition.participation.told)  # it is to be drawn again
-        return self.changed(**{self.solved: budget, **drawn})
+        return self.changed(**{self.calibrated: budget, **drawn})

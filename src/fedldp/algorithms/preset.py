@@ -50,7 +50,7 @@ class Settings(RunConfig):
 def preset(
     *offers: Offer,
     semantics: int = 1,
-    solved: str = "epsilon",
+    calibrated: str = "epsilon",
     inverse: bool = False,
     needs_extra: str | None = None,
 ) -> Callable[[Callable[[Any], Composition]], type[Settings]]:
@@ -61,7 +61,7 @@ def preset(
     Args:
         offers: the settings of its own, in their order.
         semantics: rises whenever the same settings give another result.
-        solved: the setting that a target is solved for.
+        calibrated: the setting that a target is solved for.
         inverse: whether that one is a noise.
         needs_extra: the extra of fedldp without which its clients cannot train.
     """
@@ -82,7 +82,7 @@ def preset(
             **fields,
         )
         found.compose = staticmethod(lambda settings: with_chosen(compose(settings), settings))
-        found.semantics, found.solved, found.inverse = semantics, solved, inverse
+        found.semantics, found.calibrated, found.inverse = semantics, calibrated, inverse
         found.needs_extra = needs_extra
         found.per_client = tuple(offer.name for offer in offers if offer.per_client)
         simulated = {offer.name for offer in (*offers, *late) if offer.simulated}

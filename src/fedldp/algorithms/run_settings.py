@@ -27,7 +27,7 @@ from fedldp.algorithms.settings import (
     ModelName,
     Momentum,
     Target,
-    with_solved,
+    with_calibrated,
 )
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError
@@ -67,7 +67,7 @@ class RunSettings(FrozenConfig):
     )
     """Settings that no client is told."""
 
-    solved: ClassVar[str] = "epsilon"
+    calibrated: ClassVar[str] = "epsilon"
     """The setting that a target is solved for, which may then be left out."""
 
     per_client: ClassVar[tuple[str, ...]] = ()
@@ -167,7 +167,7 @@ class RunSettings(FrozenConfig):
     @classmethod
     def _refuse_in_one_line(cls, settings: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return validate(with_solved(settings, cls.solved, cls.model_fields))
+            return validate(with_calibrated(settings, cls.calibrated, cls.model_fields))
         except ValidationError as error:
             nested = {"target": Target.model_fields, "client_budget": ClientBudget.model_fields}
             raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None

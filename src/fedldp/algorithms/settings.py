@@ -50,20 +50,22 @@ class Target(FrozenConfig):
     adversary: Adversary = Field("server", description="against whom")
 
 
-def with_solved(settings: Any, solved: str, fields: Mapping[str, FieldInfo]) -> Any:
+def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldInfo]) -> Any:
     """Return a system's settings with a value for the one that a target replaces, if it needs one.
 
     Args:
         settings: as they were given.
-        solved: the setting that a target is solved for.
+        calibrated: the setting that a target is solved for.
         fields: of the system.
     """
     if not isinstance(settings, Mapping) or settings.get("target") is None:
         return settings
-    needed = solved in fields and (fields[solved].is_required() or fields[solved].default is None)
-    if not needed or settings.get(solved) is not None:
+    needed = calibrated in fields and (
+        fields[calibrated].is_required() or fields[calibrated].default is None
+    )
+    if not needed or settings.get(calibrated) is not None:
         return settings
-    return {**settings, solved: 1.0}  # with which every solution begins
+    return {**settings, calibrated: 1.0}  # with which every solution begins
 
 
 class ClientBudget(FrozenConfig):

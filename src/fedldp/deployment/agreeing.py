@@ -15,7 +15,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site
 from fedldp.deployment.deployable import without_simulation
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
-from fedldp.simulation.plan import solved
+from fedldp.simulation.plan import calibrated
 
 _RUN_BYTES = 16
 
@@ -71,7 +71,7 @@ def agree(
     on(config).check()
     if target is not None:
         # What is solved for is what is agreed: with as few in a sum as the quorum lets.
-        config = solved(config, target, lambda one: on(one).computed_statement(target.delta))
+        config = calibrated(config, target, lambda one: on(one).computed_statement(target.delta))
     agreement = on(config)
     agreement.check()
     return replace(agreement, statement=agreement.computed_statement())

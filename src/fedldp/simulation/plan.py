@@ -99,7 +99,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     elif problem.num_clients != config.num_clients:
         config = config.changed(num_clients=problem.num_clients)
     if config.target is not None:
-        config = _solved(config, config.target, problem)
+        config = _calibrated(config, config.target, problem)
     draws = draws_of_seed(config.seed)
     scheduled = config.with_schedule(draws)
     releases = planned_releases(scheduled, problem, draws)
@@ -182,7 +182,7 @@ def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, An
     delta = config.delta
     if config.target is not None:
         delta = config.target.delta or delta
-        config = _solved(config, config.target, problem)
+        config = _calibrated(config, config.target, problem)
     draws = draws_of_seed(config.seed)
     scheduled = config.with_schedule(draws)
     return _without_shuffler(scheduled, planned_releases(scheduled, problem, draws), delta)
@@ -257,7 +257,7 @@ def check_examples(config: RunConfig, found: int) -> int:
     return config.num_examples
 
 
-def _solved(config: RunConfig, target: Target, problem: Problem) -> RunConfig:
+def _calibrated(config: RunConfig, target: Target, problem: Problem) -> RunConfig:
     """Return ``config`` with the largest budget whose statement meets the target."""
     draws = draws_of_seed(config.seed)
 
@@ -272,10 +272,10 @@ def _solved(config: RunConfig, target: Target, problem: Problem) -> RunConfig:
                 return {"guarantees": lines}
         return _without_shuffler(scheduled, releases, target.delta)
 
-    return solved(config, target, stated)
+    return calibrated(config, target, stated)
 
 
-def solved(
+def calibrated(
     config: RunConfig, target: Target, stated: Callable[[RunConfig], dict[str, Any]]
 ) -> RunConfig:
     """Return ``config`` with the largest budget that meets a target.

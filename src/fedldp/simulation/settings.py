@@ -165,8 +165,8 @@ def to_toml(config: RunConfig) -> str:
 
 def epsilon_as_set(config: RunConfig) -> str | None:
     """Return what there is to say of a configuration's epsilon before its run is planned."""
-    if config.target is not None and config.solved in type(config).model_fields:
-        return f"{config.solved} is solved for the target, whatever it is here"
+    if config.target is not None and config.calibrated in type(config).model_fields:
+        return f"{config.calibrated} is solved for the target, whatever it is here"
     return config.epsilon_in_words()
 
 

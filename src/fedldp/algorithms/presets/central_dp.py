@@ -44,7 +44,7 @@ from fedldp.mechanisms.none import Plain
         "where it is not set",
         default=None,
     ),
-    solved="noise_multiplier",
+    calibrated="noise_multiplier",
     inverse=True,
 )
 def central_dp(settings: Settings) -> Composition:

@@ -35,7 +35,7 @@ from fedldp.mechanisms.cldp import CLDP
     Offer("alpha", Positive, "condensed privacy of one weight of one report, per step"),
     CLIP.but(meaning="c: bound on the change of one weight", default=1.0),
     Offer("precision", int, "rho: decimal digits; a step is 10^-rho", 10),
-    solved="alpha",
+    calibrated="alpha",
 )
 def cldp_fed(settings: Settings) -> Composition:
     """CLDP-Fed; ``clients_per_round`` is the k of its k-client selection."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         "the noise's standard deviation over the norm bound of one gradient",
     ),
     CLIP.but(meaning="norm bound of the gradient of one example", default=1.0),
-    solved="noise_multiplier",
+    calibrated="noise_multiplier",
     inverse=True,
     needs_extra="baselines",
 )

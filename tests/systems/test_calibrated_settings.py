@@ -28,7 +28,7 @@ def configs() -> dict[str, RunConfig]:
     found = {}
     for recipe in recipes().values():
         config = recipe.config
-        field = type(config).model_fields.get(config.solved)
+        field = type(config).model_fields.get(config.calibrated)
         if config.dataset == "digits" and field is not None and field.is_required():
             found.setdefault(config.system, config)
     return found
@@ -41,20 +41,20 @@ def test_what_a_target_is_solved_for_may_be_left_out(
 ) -> None:
     target = TARGETS.get(config.system, {"unit": "client-run", "epsilon": 50.0})
     given = {**config.model_dump(exclude_none=True), "target": target}
-    if isinstance(given[config.solved], list):
-        given[config.solved] = 1.0
+    if isinstance(given[config.calibrated], list):
+        given[config.calibrated] = 1.0
     whole = plan(from_mapping(given), problem_of(config, None)).config
-    del given[config.solved]
+    del given[config.calibrated]
     path = tmp_path / "own.toml"
     path.write_text(tomli_w.dumps(given))
     found = read_toml(path)
     assert plan(found, problem_of(found, None)).config == whole
-    assert getattr(whole, config.solved) != 1
-    says = f"{config.solved} is solved for the target, whatever it is here"
+    assert getattr(whole, config.calibrated) != 1
+    says = f"{config.calibrated} is solved for the target, whatever it is here"
     printed = to_toml(found)
     assert printed.startswith(f"# {says}\n")
     assert from_mapping(tomllib.loads(printed)) == found
     assert json.loads(fedldp_command("show", path, "--json").out)["epsilon"] == says
     del given["target"]
-    with pytest.raises(ConfigError, match=f"^{config.solved} is not set, and"):
+    with pytest.raises(ConfigError, match=f"^{config.calibrated} is not set, and"):
         from_mapping(given)
