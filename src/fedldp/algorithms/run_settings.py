@@ -26,7 +26,7 @@ from fedldp.algorithms.settings import (
     LearningRate,
     ModelName,
     Momentum,
-    Target,
+    PrivacyTarget,
     with_calibrated,
 )
 from fedldp.algorithms.validation import describe
@@ -117,7 +117,7 @@ class RunSettings(FrozenConfig):
         None, description="training examples to use, drawn at random; all where it is not set"
     )
 
-    target: Target | None = Field(
+    target: PrivacyTarget | None = Field(
         None,
         description="solve for epsilon, or the noise: target.unit, .epsilon, .delta, .adversary",
     )
@@ -169,7 +169,10 @@ class RunSettings(FrozenConfig):
         try:
             return validate(with_calibrated(settings, cls.calibrated, cls.model_fields))
         except ValidationError as error:
-            nested = {"target": Target.model_fields, "client_budget": ClientBudget.model_fields}
+            nested = {
+                "target": PrivacyTarget.model_fields,
+                "client_budget": ClientBudget.model_fields,
+            }
             raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None
 
     @model_validator(mode="after")

@@ -41,7 +41,7 @@ TargetUnit = Literal["weight", "record", "client-round", "client-run"]
 """The units that some system's statement has lines of; a person is not yet one."""
 
 
-class Target(FrozenConfig):
+class PrivacyTarget(FrozenConfig):
     """A guarantee to meet: the run's budget is solved so that the statement does."""
 
     unit: TargetUnit = Field(description="what to protect")

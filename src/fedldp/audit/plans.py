@@ -15,7 +15,7 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.settings import Target
+from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.audit.canaries import Swap
 from fedldp.audit.efforts import Effort
 from fedldp.audit.harness import AttackedClient
@@ -191,7 +191,9 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Se
     for unit, adversary in _TARGETS:
         for model, shape in models:
             try:
-                target = Target(unit=unit, epsilon=BUDGET, delta=config.delta, adversary=adversary)
+                target = PrivacyTarget(
+                    unit=unit, epsilon=BUDGET, delta=config.delta, adversary=adversary
+                )
                 small = config.changed(**changes, **model, target=target)
                 return [_setting(f"small, a budget of {BUDGET:g}", small, shape)]
             except (FedldpError, ValueError):
@@ -335,7 +337,7 @@ def _whole_runs(config: RunConfig) -> Iterator[PlannedWholeRun]:
     for unit, problem, num_clients in units:
         changes = _small_changes(config) | {
             "model": "logistic", "num_clients": num_clients, "rounds": min(WHOLE, config.rounds),
-            "target": Target(unit=unit, epsilon=1.0, delta=config.delta),
+            "target": PrivacyTarget(unit=unit, epsilon=1.0, delta=config.delta),
         }  # fmt: skip
         try:
             planned = plan(config.changed(**changes), problem, delta=_TINY)

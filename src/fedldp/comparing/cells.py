@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.settings import Target, TargetUnit
+from fedldp.algorithms.settings import PrivacyTarget, TargetUnit
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
 
@@ -44,9 +44,11 @@ class GuaranteeKind:
     adversary: Adversary
     delta: float
 
-    def target(self, epsilon: float) -> Target:
+    def target(self, epsilon: float) -> PrivacyTarget:
         """Return the target of a run that must meet ``epsilon``."""
-        return Target(unit=self.unit, epsilon=epsilon, delta=self.delta, adversary=self.adversary)
+        return PrivacyTarget(
+            unit=self.unit, epsilon=epsilon, delta=self.delta, adversary=self.adversary
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from fedldp.accounting.statement import (
 )
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.settings import Target
+from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.systems import own_code
 from fedldp.core.errors import ConfigError, UnfitEvent
 from fedldp.core.registry import check_extra, is_installed
@@ -257,7 +257,7 @@ def check_examples(config: RunConfig, found: int) -> int:
     return config.num_examples
 
 
-def _calibrated(config: RunConfig, target: Target, problem: Problem) -> RunConfig:
+def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> RunConfig:
     """Return ``config`` with the largest budget whose statement meets the target."""
     draws = draws_of_seed(config.seed)
 
@@ -276,7 +276,7 @@ def _calibrated(config: RunConfig, target: Target, problem: Problem) -> RunConfi
 
 
 def calibrated(
-    config: RunConfig, target: Target, stated: Callable[[RunConfig], dict[str, Any]]
+    config: RunConfig, target: PrivacyTarget, stated: Callable[[RunConfig], dict[str, Any]]
 ) -> RunConfig:
     """Return ``config`` with the largest budget that meets a target.
 
@@ -328,7 +328,7 @@ def _mechanism(config: RunConfig) -> str:
     return mechanism if isinstance(mechanism, str) else config.name()
 
 
-def _epsilon_of(guarantees: list[dict[str, Any]], target: Target) -> float:
+def _epsilon_of(guarantees: list[dict[str, Any]], target: PrivacyTarget) -> float:
     """Return the best epsilon that is proven for the target's unit, adversary and delta.
 
     Idealised noise does not count where the statement has a line for deployment.
