@@ -135,21 +135,22 @@ def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
     """Return the kind of what a ledger says to one client, from what it released alone."""
     run = ledger._runs.get(step.run, Run())
     row = run.row(client)
-    shape, done = run.shape(row), 0
+    shape, done, again = run.shape(row), 0, False
     if step.round < shape.round:
         return NoLongerKept
     if step.round == shape.round:
         for there, question, event in shape.answered:
             if there == step.exchange and question != asked(step.question):
                 return AskedOtherwise
-            if there == step.exchange and event == step.event:
-                return None
+            again |= there == step.exchange and event == step.event
     for bits in run.rounds(row):
         done |= bits & ((1 << step.round) - 1)
-    if step.max_rounds is not None and done.bit_count() >= step.max_rounds:
+    if step.max_rounds is not None and not again and done.bit_count() >= step.max_rounds:
         return OutOfTurn
     if done and draws_once(step.event) and client in step.gone:
         return NoLongerKept
+    if again:
+        return None
     before = list(ledger.history(step.run, client))
     try:
         if ledger.budget is None:
@@ -171,6 +172,19 @@ def state(ledger: MemoryLedger) -> Any:
         if column[run.row(client)]
     }
     return json.dumps(ledger.to_record()), answers
+
+
+def test_an_answer_that_was_given_is_not_out_of_turn() -> None:
+    """As in the other ledger, whatever ``max_rounds`` is said to be now."""
+    ledger, event = MemoryLedger(), PureReport(epsilon=1.0)
+    first, second = (
+        Step("run", round, 0, "?", event, [0], most) for round, most in ((1, None), (2, None))
+    )
+    first.release(ledger)
+    second.release(ledger)
+    assert second._replace(max_rounds=1).check(ledger) == [None]
+    (later,) = Step("run", 3, 0, "?", event, [0], 2).check(ledger)
+    assert isinstance(later, OutOfTurn)
 
 
 @pytest.mark.slow
