@@ -185,12 +185,11 @@ def test_a_preset_is_one_file(
 
 @pytest.mark.slow  # a minute
 def test_a_preset_is_audited(fedldp_command: Callable[..., Any], folder: Path) -> None:
+    """By its address alone: within the package it is the same class under a shorter name."""
     (folder / "mine.toml").write_text(to_toml(config_of(PRESET)))
-    with guides.followed():
-        for name in ("ldp-update-digits", "mine.toml"):
-            found = fedldp_command("audit", name, "--quick", "--json", "--workers", "1")
-            assert found.status == 0, found.err
-            assert json.loads(found.out)["verdict"] == "ok"
+    found = fedldp_command("audit", "mine.toml", "--quick", "--json", "--workers", "1")
+    assert found.status == 0, found.err
+    assert json.loads(found.out)["verdict"] == "ok"
 
 
 # A mechanism, and a transport

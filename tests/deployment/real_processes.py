@@ -33,7 +33,7 @@ from fedldp.deployment.sockets import listen
 from fedldp.protocol.roles import ServerSide, State
 from fedldp.protocol.wire import Report, read_answer, read_question
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 LIMIT = 1 << 30
 
 Place = tuple[int, int]

@@ -21,17 +21,14 @@ from fedldp.deployment.loopback import Loopback
 from fedldp.deployment.pipe import FlowerPipe
 from fedldp.deployment.sockets import listen
 
-PATIENCE = 150.0
+PATIENCE = 600.0
 
 
 class Echo:
-    """An agent that answers with its name and the question; ``holds`` makes it wait."""
+    """An agent that answers with its name and the question."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.asked: list[bytes] = []
-        self.go_on = threading.Event()
-        self.go_on.set()
         self._listener = listen(path)
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -44,13 +41,7 @@ class Echo:
     def _answer(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(WireError):
             body = read_frame(connection, 1 << 30)
-            self.asked.append(body)
-            self.go_on.wait()
             write_frame(connection, self.path.stem.encode() + body)
-
-    def hold(self) -> None:
-        self.asked.clear()
-        self.go_on.clear()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -106,8 +97,8 @@ def of_folder(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_bytes_go_through_and_what_is_killed_comes_back(tmp_path: Path, echoes: list[Echo]) -> None:
-    """A ServerApp and a SuperLink that die are in ``test_real_flower.py``."""
+def test_bytes_go_through_and_nothing_is_left(tmp_path: Path, echoes: list[Echo]) -> None:
+    """What dies on the way is in ``test_real_flower.py``."""
     folder = tmp_path / "flower"
     with (
         FlowerPipe(tmp_path / "server" / "pipe.sock") as pipe,
@@ -116,20 +107,7 @@ def test_bytes_go_through_and_what_is_killed_comes_back(tmp_path: Path, echoes: 
         loop.start()
         run_app(pipe, loop)
         assert sorted(pipe.nodes(10)) == sorted(loop.node_ids)
-        rounds(pipe, loop, 3, os.urandom(2_000_000))
-
-        # A ClientApp and a SuperNode die while they wait for their agents.
-        for echo in echoes:
-            echo.hold()
-        tags = [pipe.ask(node, b"held", 300) for node in loop.node_ids]
-        eventually(lambda: all(echo.asked for echo in echoes))
-        loop.kill("clientapp-0")
-        loop.kill("supernode-1")
-        assert take(pipe, 2) == dict.fromkeys(tags)
-        for echo in echoes:
-            echo.go_on.set()
-        loop.restart("supernode-1")
-        rounds(pipe, loop, 1, b"after the ClientApp and the SuperNode")
+        rounds(pipe, loop, 2, os.urandom(2_000_000))
 
         # An agent that is gone: an empty answer, and no error.
         echoes[1].close()
@@ -144,7 +122,7 @@ def test_bytes_go_through_and_what_is_killed_comes_back(tmp_path: Path, echoes: 
     assert loop.processes() == {}
     assert of_folder(folder) == []
     logs = b"".join(log.read_bytes() for log in folder.glob("*.log"))
-    assert b"after the" not in logs
+    assert b"nobody" not in logs
 
 
 BEGIN = """

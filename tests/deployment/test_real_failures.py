@@ -47,11 +47,11 @@ def dies(stage: Stage, site: int, sabotages: list[Sabotage]) -> None:
     stage.agents[site].start()
 
 
-@CHANNELS
+# The other channel's, and other moments, are in ``test_failures_in_process.py``.
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_an_agent_dies_at_every_commit(tmp_path: Path, channel: str, after: bool) -> None:
-    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
-    commits = 2 if channel == "named" else 8
+def test_an_agent_dies_at_every_commit(tmp_path: Path, after: bool) -> None:
+    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
+    commits = 8
     with staged(world) as (stage, _courier):
         for agent in stage.agents[1:]:
             agent.start()
@@ -67,10 +67,10 @@ def test_an_agent_dies_at_every_commit(tmp_path: Path, channel: str, after: bool
         assert sorted(filter(None, asked)) == stage.places([1, 2])
 
 
-@pytest.mark.parametrize(("channel", "sent"), [("named", 1), ("sum", 0), ("sum", 100)])
-def test_an_agent_dies_while_it_answers(tmp_path: Path, channel: str, sent: int) -> None:
-    world = small_world(tmp_path, channel=channel, deadline=PATIENT)
-    answers = 2 if channel == "named" else 8
+@pytest.mark.parametrize("sent", [0, 100])
+def test_an_agent_dies_while_it_answers(tmp_path: Path, sent: int) -> None:
+    world = small_world(tmp_path, channel="sum", deadline=PATIENT)
+    answers = 8
     with staged(world) as (stage, _courier):
         for agent in stage.agents[1:]:
             agent.start()
@@ -160,8 +160,7 @@ def test_clocks_jump(tmp_path: Path) -> None:
 # The server
 
 
-@CHANNELS
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("channel", "after"), [("sum", False), ("named", True)])
 def test_the_server_dies_at_every_file_that_it_writes(
     tmp_path: Path, channel: str, after: bool
 ) -> None:

@@ -81,30 +81,22 @@ def in_order(*meddles: Meddle) -> Meddle:
 def test_what_carries_dies_and_the_run_is_that_of_the_simulation(
     theatre: Theatre, tmp_path: Path
 ) -> None:
-    """The server, a ServerApp, and the SuperLink, in three of a secure sum's exchanges."""
+    """A ServerApp and the SuperLink; a server that dies is in ``test_real_demo.py``."""
     world = small_world(tmp_path, channel="sum", deadline=PATIENT)
-    holds = [Holds(1, 1), Holds(1, 3), Holds(2, 1)]
+    holds = [Holds(1, 3), Holds(2, 1)]
     with theatre.plays(world) as stage:
         theatre.proxies[1].meddle = in_order(*holds)
 
-        # kill -9 of the server: the app ends, and another goes on where it was.
-        assert holds[0].came.wait(PATIENT)
-        stage.server.kill()
-        eventually(lambda: "serverapp" not in theatre.flower.processes())
-        holds[0].go_on.set()
-        stage.server.start()
-        theatre.flower.run_app()
-
         # kill -9 of the ServerApp.
-        assert holds[1].came.wait(PATIENT)
+        assert holds[0].came.wait(PATIENT)
         theatre.flower.kill("serverapp")
-        holds[1].go_on.set()
+        holds[0].go_on.set()
         theatre.flower.run_app()
 
         # kill -9 of the SuperLink: a new run of Flower, the same run folder.
-        assert holds[2].came.wait(PATIENT)
+        assert holds[1].came.wait(PATIENT)
         theatre.flower.kill("superlink")
-        holds[2].go_on.set()
+        holds[1].go_on.set()
         theatre.flower.restart("superlink")
         theatre.flower.run_app()
 

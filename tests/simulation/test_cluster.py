@@ -82,10 +82,15 @@ def test_a_worker_that_is_killed_changes_no_bit_and_json_stays_alone(
 
 # What clients keep travels with their tasks: all of a run (bits drawn once), and a round's.
 @installed
-@pytest.mark.parametrize("recipe", ["ldpfl-digits", "secure-aggregation-digits"])
+@pytest.mark.parametrize(
+    ("recipe", "less"),
+    [("ldpfl-digits", {"encoder_epochs": 1}), ("secure-aggregation-digits", {})],
+)
 @of_two_nodes
-def test_what_clients_keep_comes_back(cluster: Any, tmp_path: Path, recipe: str) -> None:
-    config = fedldp.recipe(recipe, rounds=2, num_clients=5)
+def test_what_clients_keep_comes_back(
+    cluster: Any, tmp_path: Path, recipe: str, less: dict[str, Any]
+) -> None:
+    config = fedldp.recipe(recipe, rounds=2, num_clients=5, local_epochs=1, **less)
     alone, spread = (
         simulate(config, out=tmp_path / name, cluster=where)
         for name, where in (("alone", None), ("spread", cluster.address))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -101,11 +99,14 @@ def test_what_is_refused_or_fails_stands_in_the_result_and_others_run(
 
 
 # What clients keep stays from stretch to stretch: all of a run (bits drawn once), and a round's.
-@pytest.mark.parametrize("recipe", ["ldpfl-digits", "secure-aggregation-digits"])
+@pytest.mark.parametrize(
+    ("recipe", "less"),
+    [("ldpfl-digits", {"encoder_epochs": 1}), ("secure-aggregation-digits", {})],
+)
 def test_what_clients_keep_stays(
-    cluster: Any, tmp_path: Path, recipe: str, a_round_each: None
+    cluster: Any, tmp_path: Path, recipe: str, less: dict[str, Any], a_round_each: None
 ) -> None:
-    both(tmp_path, recipe, rounds=2, num_clients=5)
+    both(tmp_path, recipe, rounds=2, num_clients=5, local_epochs=1, **less)
     assert list((tmp_path / "cluster").glob("*/clients/client-0/*"))
 
 
@@ -134,9 +135,7 @@ def published(folder: Path, name: str) -> None:
         (place / file.name).write_bytes(content.ljust(file.size, b"\0"))
 
 
-def test_only_this_machine_needs_the_data_folder(
-    cluster: Any, tmp_path: Path, a_round_each: None
-) -> None:
+def test_only_this_machine_needs_the_data_folder(cluster: Any, tmp_path: Path) -> None:
     for name in ("mnist", "fmnist"):
         published(tmp_path / "data", name)
     recipes = [
@@ -232,11 +231,11 @@ def test_a_model_that_is_an_object_does_not_travel(cluster: Any) -> None:
     assert failure["reason"].startswith("cluster = auto: the model was given as an object")
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_a_sweep_that_is_cut_short_leaves_no_one_and_is_continued(
-    cluster: Any, fedldp_process: Any, fedldp_command: Any, tmp_path: Path, end: signal.Signals,
+def test_a_sweep_that_is_interrupted_leaves_no_one_and_is_continued(
+    cluster: Any, fedldp_process: Any, fedldp_command: Any, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    """One that is killed is in ``test_cli_sweep.py``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDLDP_TEST_MARKS", str(tmp_path))
     settings = {"num_clients": 5, "local_epochs": 1, "rounds": 20}
@@ -245,17 +244,11 @@ def test_a_sweep_that_is_cut_short_leaves_no_one_and_is_continued(
         "sweep", "--seeds", "0-2", "--cluster", cluster.address, "--out", "sweep", *given
     )
     command.wait_until(lambda: list(tmp_path.glob("sweep/*/summary.json")) != [])
-    if end == signal.SIGINT:
-        command.interrupt()
-    else:
-        os.kill(command.process.pid, end)
+    command.interrupt()
     outcome = command.end()
     command.assert_no_one_is_left()
-    if end == signal.SIGINT:
-        assert outcome.status == 130
-        assert outcome.err.splitlines()[-1] == (
-            "interrupted; continue with: fedldp sweep --resume sweep"
-        )
+    assert outcome.status == 130
+    assert outcome.err.splitlines()[-1] == "interrupted; continue with: fedldp sweep --resume sweep"
     assert "Traceback" not in outcome.err
     again = fedldp_command("sweep", "--resume", "sweep", "--cluster", "auto", "--json")
     assert again.status == 0, again.err
