@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from fedldp.accounting.events import Event, NoData, PureReport
+from fedldp.accounting.events import Event, NoRelease, PureReport
 from fedldp.core.errors import PrivacyError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.protocol import Ledgers, Place
 from fedldp.ledgers.sqlite import SqliteLedger
 
 ONE = PureReport(epsilon=1.0)
-KEYS = NoData(what="public keys")
+KEYS = NoRelease(what="public keys")
 PLENTY = Budget("pure", 1e6)
 FORK = multiprocessing.get_context("fork")
 

@@ -17,10 +17,10 @@ from tables import DOWNLINK, released
 import fedldp
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianReport,
     InClear,
+    Memoized,
     PerRecord,
     PureReport,
     TwoValuedBits,
@@ -328,7 +328,7 @@ def test_a_client_without_a_cheaper_record_decides_the_record_line() -> None:
 
 @given(rounds=st.integers(1, 30), epsilon=st.floats(0.01, 10))
 def test_what_is_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
-    kept = DrawnOnce(drawn=TwoValuedBits(epsilon=epsilon, coordinates=4), identity="all")
+    kept = Memoized(drawn=TwoValuedBits(epsilon=epsilon, coordinates=4), identity="all")
     once = local_guarantees(Counter({kept.drawn: 1}), "client-run", 1e-5)
     often = local_guarantees(Counter({kept: rounds}), "client-run", 1e-5)
     assert [line.epsilon for line in often] == [line.epsilon for line in once]
@@ -356,10 +356,10 @@ def test_the_servers_own_noise_is_a_line_against_those_who_see_broadcasts() -> N
     "event",
     [
         PerRecord(record=PureReport(epsilon=0.5), client=InClear(what="labels")),
-        DrawnOnce(drawn=TwoValuedBits(epsilon=0.1, coordinates=5), identity="all"),
+        Memoized(drawn=TwoValuedBits(epsilon=0.1, coordinates=5), identity="all"),
         PerRecord(
-            record=DrawnOnce(drawn=GaussianReport(mu=1.0, rho=0.5), identity="all"),
-            client=DrawnOnce(drawn=PureReport(epsilon=70.0), identity="all"),
+            record=Memoized(drawn=GaussianReport(mu=1.0, rho=0.5), identity="all"),
+            client=Memoized(drawn=PureReport(epsilon=70.0), identity="all"),
         ),
     ],
     ids=repr,

@@ -31,15 +31,15 @@ from fedldp.accounting.accountants import (
     sent_in_clear,
 )
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianShare,
     InClear,
-    NoData,
+    Memoized,
+    NoRelease,
     PerRecord,
     PureReport,
     SampledGaussian,
-    Several,
+    SelfComposed,
     TwoValuedBits,
     to_record,
 )
@@ -174,7 +174,7 @@ def test_two_events_of_one_name_are_no_entries_of_a_ledger(loaded: Any) -> None:
     kept = MemoryLedger()
     release(kept, "run", 1, PureReport(epsilon=5.0), lambda: b"sent")
     loaded("cheap", CHEAP)
-    for record in (to_record(PureReport(epsilon=5.0)), to_record(NoData(what="keys"))):
+    for record in (to_record(PureReport(epsilon=5.0)), to_record(NoRelease(what="keys"))):
         with pytest.raises(ConfigError, match="PureReport: two classes of events"):
             from_record(record)
     with pytest.raises(ConfigError, match="two classes of events"):
@@ -192,7 +192,7 @@ def test_an_unknown_event_raises_whatever_is_asked_of_it() -> None:
         """A subclass, which may mean something else."""
 
     event = Weaker(epsilon=1.0)
-    once = DrawnOnce(drawn=event, identity="all")
+    once = Memoized(drawn=event, identity="all")
     questions = [
         accountant, drawn_once, releases_nothing, is_idealised, sent_in_clear, protects_in_training,
         lambda event: on_side(event, "record"), lambda event: cost(event, "pure"),
@@ -215,20 +215,21 @@ def test_what_is_stated_of_a_larger_side_holds_for_a_smaller_one() -> None:
     event = PerRecord(record=one, client=two)
     assert [on_side(event, side) for side in SIDES] == [one, two, two]
     assert [on_side(one, side) for side in SIDES] == [one] * 3
-    once = DrawnOnce(drawn=two, identity="all")
+    once = Memoized(drawn=two, identity="all")
     assert {side for side, _ in drawn_once(once)} == set(SIDES)
     assert set(drawn_once(PerRecord(record=once, client=one))) == {("record", "all")}
 
 
 def test_what_protects_while_a_client_trains_is_told_from_what_does_so_after() -> None:
     bits = TwoValuedBits(epsilon=1.0, coordinates=3)
-    for event in (bits, Several(each=bits, count=2), NoData(what="keys"),
+    for event in (bits, SelfComposed(each=bits, count=2), NoRelease(what="keys"),
                   GaussianShare(squared_distance=1, variance=64)):  # fmt: skip
         assert not protects_in_training(event)
     steps = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
     clear = InClear(what="weights")
-    for event in (steps, clear, DrawnOnce(drawn=bits, identity="all"),
-                  PerRecord(record=bits, client=bits), Several(each=clear, count=2)):  # fmt: skip
+    for event in (steps, clear, Memoized(drawn=bits, identity="all"),
+                  PerRecord(record=bits, client=bits),
+                  SelfComposed(each=clear, count=2)):  # fmt: skip
         assert protects_in_training(event)
 
 
@@ -239,8 +240,8 @@ def test_what_protects_while_a_client_trains_is_told_from_what_does_so_after() -
 def test_a_new_event_is_paid_for_and_kept(loaded: Any, tmp_path: Path, kind: Kind) -> None:
     event = loaded("subset_by_test", SUBSET).Subset(epsilon=0.5, chosen=3)
     assert cost(event, kind) == cost(PureReport(epsilon=0.5), kind) > 0
-    assert cost(Several(each=event, count=3), "pure") == 1.5
-    assert price(DrawnOnce(drawn=event, identity="all"), "pure") == 0.5
+    assert cost(SelfComposed(each=event, count=3), "pure") == 1.5
+    assert price(Memoized(drawn=event, identity="all"), "pure") == 0.5
     budget = Budget(kind, 3.0)
     ledger = SqliteLedger(tmp_path / "ledger.sqlite", budget)
     release(ledger, "run", 1, event, lambda: b"report")
@@ -298,7 +299,7 @@ def test_what_protects_people_is_a_class_and_an_entry(loaded: Any) -> None:
     share = GaussianShare(squared_distance=10_000, variance=400)
     event = per_person(person=share, client=InClear(what="all that many people add up to"))
     with pytest.raises(ConfigError, match="cannot stand there"):
-        DrawnOnce(drawn=event, identity="all")
+        Memoized(drawn=event, identity="all")
     for side in ("record", "person"):
         assert price(event, "zcdp", side=side) == cost(share, "zcdp") < math.inf
     assert price(event, "zcdp") == math.inf
@@ -351,7 +352,7 @@ def test_the_bits_of_others_hide_a_client_in_a_sum_and_no_record_of_it() -> None
 
 def test_people_who_draw_once_pay_once(loaded: Any) -> None:
     per_person = loaded("person_by_test", PERSON).PerPerson
-    once = DrawnOnce(drawn=PureReport(epsilon=1.0), identity="bits")
+    once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
     event = per_person(person=once, client=InClear(what="weights"))
     assert price(event, "pure", [event], side="person") == 0.0
     assert price(event, "pure", [event]) == math.inf

@@ -17,12 +17,12 @@ from ledger_helpers import ONE, never, release
 
 from fedldp.accounting.accountants import ACCOUNTANTS, from_record, is_idealised
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianReport,
     GaussianShare,
     InClear,
-    NoData,
+    Memoized,
+    NoRelease,
     PerRecord,
     PureCoordinates,
     PureReport,
@@ -38,8 +38,8 @@ from fedldp.ledgers.columns import MemoryLedger
 
 IDEAL = PureReport(epsilon=1.0, idealised=True)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
-KEYS = NoData(what="public keys")
-ONCE = DrawnOnce(drawn=ONE, identity="bits")
+KEYS = NoRelease(what="public keys")
+ONCE = Memoized(drawn=ONE, identity="bits")
 
 NUMBERS = ["-5", "5", True, False, math.nan, math.inf, -math.inf, -1, -1e-300, None, [1.0],
            {}, 10**400, 2**53 + 1, np.float64(1.0), np.float32(1.0), np.int64(1), 1j]  # fmt: skip
@@ -69,9 +69,9 @@ WRONG: list[tuple[Callable[..., Event], str, list[Any]]] = [
         COUNTS,
     ),
     (lambda x: InClear(what=x), "what", TEXTS),
-    (lambda x: NoData(what=x), "what", TEXTS),
-    (lambda x: DrawnOnce(drawn=ONE, identity=x), "identity", TEXTS),
-    (lambda x: DrawnOnce(drawn=x, identity="bits"), "drawn", SUBEVENTS),
+    (lambda x: NoRelease(what=x), "what", TEXTS),
+    (lambda x: Memoized(drawn=ONE, identity=x), "identity", TEXTS),
+    (lambda x: Memoized(drawn=x, identity="bits"), "drawn", SUBEVENTS),
     (lambda x: PerRecord(record=x, client=ONE), "record", SUBEVENTS),
     (lambda x: PerRecord(record=ONE, client=x), "client", SUBEVENTS),
 ]
@@ -103,9 +103,9 @@ def test_whole_numbers_and_lists_are_kept_as_they_are_meant() -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: DrawnOnce(drawn=ONCE, identity="bits"),
-        lambda: DrawnOnce(drawn=PerRecord(record=ONE, client=ONE), identity="bits"),
-        lambda: DrawnOnce(drawn=KEYS, identity="bits"),
+        lambda: Memoized(drawn=ONCE, identity="bits"),
+        lambda: Memoized(drawn=PerRecord(record=ONE, client=ONE), identity="bits"),
+        lambda: Memoized(drawn=KEYS, identity="bits"),
         lambda: PerRecord(record=PerRecord(record=ONE, client=ONE), client=ONE),
         lambda: PerRecord(record=ONE, client=PerRecord(record=ONE, client=ONE)),
     ],
@@ -119,10 +119,10 @@ def test_idealised_events_are_found_wherever_they_are() -> None:
     noise = SampledClientsGaussian(noise_multiplier=1.0, sample_size=3, population=9)
     for event in (IDEAL, STEPS, noise):
         assert is_idealised(event)
-        assert is_idealised(DrawnOnce(drawn=event, identity="bits"))
+        assert is_idealised(Memoized(drawn=event, identity="bits"))
         assert is_idealised(PerRecord(record=event, client=ONE))
         assert is_idealised(PerRecord(record=ONE, client=event))
-        once = DrawnOnce(drawn=event, identity="bits")
+        once = Memoized(drawn=event, identity="bits")
         assert is_idealised(PerRecord(record=ONE, client=once))
     for event in (ONE, KEYS, ONCE, PerRecord(record=ONCE, client=InClear(what="weights"))):
         assert not is_idealised(event)
@@ -147,7 +147,7 @@ leaves: st.SearchStrategy[Event] = st.one_of(
     st.builds(SampledGaussian, noise_multiplier=numbers, sampling_rate=numbers, steps=counts),
     st.builds(InClear, what=st.just("weights")),
 )
-onces = st.builds(DrawnOnce, drawn=leaves, identity=st.sampled_from(["bits", "labels"]))
+onces = st.builds(Memoized, drawn=leaves, identity=st.sampled_from(["bits", "labels"]))
 parts = leaves | onces | st.just(KEYS)
 events = parts | st.builds(PerRecord, record=parts, client=parts)
 
@@ -248,7 +248,7 @@ def test_what_is_drawn_once_has_its_price_once() -> None:
     # It covers the client. What one record draws once says nothing of what the client pays.
     assert price(ONCE, "pure", [PerRecord(record=ONCE, client=ONE)]) == 1.0
     assert price(PerRecord(record=ONCE, client=ONE), "pure", [ONCE]) == 1.0
-    labels = DrawnOnce(drawn=ONE, identity="labels")
+    labels = Memoized(drawn=ONE, identity="labels")
     assert price(labels, "pure", [ONCE]) == 1.0
-    clear = DrawnOnce(drawn=InClear(what="weights"), identity="weights")
+    clear = Memoized(drawn=InClear(what="weights"), identity="weights")
     assert price(clear, "pure") == math.inf

@@ -10,10 +10,10 @@ from tables import DOWNLINK, Table, released
 
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianReport,
     InClear,
+    Memoized,
     PerRecord,
     PureCoordinates,
     PureReport,
@@ -73,7 +73,7 @@ def test_a_line_for_all_clients_rests_on_what_any_of_them_needs() -> None:
         assert line["epsilon"] > 7
         assert IDEALISED in line["assumptions"]
     for line in of_unit(
-        lines({1: {0: DrawnOnce(drawn=BITS, identity="all"), 1: worst, 2: BITS}}), "client-run"
+        lines({1: {0: Memoized(drawn=BITS, identity="all"), 1: worst, 2: BITS}}), "client-run"
     ):
         assert ONCE in line["assumptions"]
     record = PerRecord(record=STEPS, client=CLEAR)
@@ -91,7 +91,7 @@ def test_a_client_in_clear_leaves_no_epsilon_to_anyone_at_any_delta() -> None:
     for delta in (0.0, 1e-5):
         for events in (
             (CLEAR, BITS),
-            (DrawnOnce(drawn=CLEAR, identity="all"), BITS),
+            (Memoized(drawn=CLEAR, identity="all"), BITS),
             (CLEAR, NOISE),
         ):
             by_client = dict(enumerate(events))
@@ -108,8 +108,8 @@ def test_gaussian_noise_among_pure_reports_has_no_line_at_delta_zero() -> None:
 
 
 def test_what_is_drawn_once_and_what_is_drawn_anew_both_count() -> None:
-    once = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
-    other = DrawnOnce(drawn=PureReport(epsilon=3.0), identity="labels")
+    once = Memoized(drawn=PureReport(epsilon=2.0), identity="features")
+    other = Memoized(drawn=PureReport(epsilon=3.0), identity="labels")
     fresh = PureReport(epsilon=2.0)
     releases = {1: {0: once}, 2: {0: once}, 3: {0: other}, 4: {0: fresh}, 5: {0: fresh}}
     pure, _ = of_unit(lines(releases), "client-run")
@@ -119,14 +119,14 @@ def test_what_is_drawn_once_and_what_is_drawn_anew_both_count() -> None:
 
 
 def test_what_is_drawn_once_costs_alone_what_was_drawn() -> None:
-    once = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
+    once = Memoized(drawn=PureReport(epsilon=2.0), identity="features")
     assert cost(once, "pure") == cost(PureReport(epsilon=2.0), "pure") == 2.0
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        DrawnOnce(drawn=STEPS, identity="all"),
+        Memoized(drawn=STEPS, identity="all"),
         PerRecord(record=BITS, client=STEPS),
         SampledClientsGaussian(noise_multiplier=1.0, sample_size=5, population=10),
     ],
@@ -143,7 +143,7 @@ def test_a_budget_looks_into_events_for_kinds_that_it_does_not_know() -> None:
     hidden = Weaker(epsilon=1e-3)
     for event in (
         hidden,
-        DrawnOnce(drawn=hidden, identity="all"),
+        Memoized(drawn=hidden, identity="all"),
         PerRecord(record=BITS, client=hidden),
     ):
         with pytest.raises(PrivacyError, match="no accountant knows it"):
@@ -153,8 +153,8 @@ def test_a_budget_looks_into_events_for_kinds_that_it_does_not_know() -> None:
 def test_a_ledgers_record_gives_every_event_back() -> None:
     coordinates = PureCoordinates(groups=((0.1, 3), (2.0, 1)))
     events = (
-        DrawnOnce(drawn=coordinates, identity="all"),
-        PerRecord(record=STEPS, client=DrawnOnce(drawn=CLEAR, identity="all")),
+        Memoized(drawn=coordinates, identity="all"),
+        PerRecord(record=STEPS, client=Memoized(drawn=CLEAR, identity="all")),
     )
     for event in events:
         assert from_record(json.loads(json.dumps(to_record(event)))) == event

@@ -14,8 +14,8 @@ from tables import released
 
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
-    DrawnOnce,
     GaussianReport,
+    Memoized,
     PerRecord,
     PureCoordinates,
     PureReport,
@@ -37,7 +37,7 @@ def test_a_record_reads_back_as_an_equal_event() -> None:
     read = from_record(json.loads(json.dumps(to_record(EVENT))))
     assert read == EVENT
     assert hash(read) == hash(EVENT)
-    kept = PerRecord(record=DrawnOnce(drawn=EVENT, identity="all"), client=PureReport(epsilon=11.0))
+    kept = PerRecord(record=Memoized(drawn=EVENT, identity="all"), client=PureReport(epsilon=11.0))
     assert from_record(json.loads(json.dumps(to_record(kept)))) == kept
     ledger = MemoryLedger(Budget("pure", 100.0))
     One(ledger).release("run", 1, 0, bytes(32), EVENT, bytes)

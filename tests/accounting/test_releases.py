@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from ledger_helpers import ONE, One, asked
 from tables import DOWNLINK, Table, released, table_of
 
-from fedldp.accounting.events import Event, InClear, NoData, PerRecord, PureReport, TwoValuedBits
+from fedldp.accounting.events import Event, InClear, NoRelease, PerRecord, PureReport, TwoValuedBits
 from fedldp.accounting.releases import Block, Releases, blocks_of, rounds_of
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.core.errors import ConfigError
 from fedldp.ledgers.columns import MemoryLedger
 
 TWO = PureReport(epsilon=2.0)
-KEYS = NoData(what="public keys")
+KEYS = NoRelease(what="public keys")
 CLEAR = InClear(what="weights")
 CHEAP = PerRecord(record=ONE, client=CLEAR)
 CHEAPER = PerRecord(record=ONE, client=TWO)
@@ -65,7 +65,7 @@ def seen(table: Table, neighbours: str) -> Table:
     for round, by_client in table.items():
         for client, event in by_client.items():
             one = getattr(event, neighbours) if isinstance(event, PerRecord) else event
-            if client != DOWNLINK and not isinstance(one, NoData):
+            if client != DOWNLINK and not isinstance(one, NoRelease):
                 found.setdefault(round, {})[client] = one
     return found
 

@@ -13,9 +13,9 @@ from tables import DOWNLINK, released
 
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     InClear,
+    Memoized,
     PerRecord,
     PureReport,
     SampledClientsGaussian,
@@ -108,7 +108,7 @@ def test_nothing_pure_is_proven() -> None:
         ([SGD, PureReport(epsilon=0.1)], "record", "server"),
         ([SGD, ROUND], "record", "downlink"),
         ([SGD, CLEAR], "record", "server"),
-        ([DrawnOnce(drawn=SGD, identity="all"), SGD], "record", "server"),
+        ([Memoized(drawn=SGD, identity="all"), SGD], "record", "server"),
     ],
 )
 def test_what_no_accountant_knows_is_refused(

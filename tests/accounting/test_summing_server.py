@@ -12,7 +12,7 @@ from fedldp.accounting.events import (
     Event,
     GaussianReport,
     InClear,
-    NoData,
+    NoRelease,
     PureReport,
     TwoValuedBits,
 )
@@ -132,7 +132,7 @@ def test_there_is_no_pure_line() -> None:
 
 
 def test_other_exchanges_release_nothing() -> None:
-    released = Releases({NoData(what="public keys"): []})
+    released = Releases({NoRelease(what="public keys"): []})
     path = SumInPath(untrusted_clients=0)
     made = statement(released, claim=None, shuffler=None, summed=path, delta=1e-5)
     assert {g["adversary"] for g in made["guarantees"]} == {"server"}

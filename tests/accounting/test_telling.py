@@ -17,13 +17,13 @@ from ledger_helpers import release
 import fedldp
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
-    DrawnOnce,
     GaussianReport,
     InClear,
+    Memoized,
     PerRecord,
     PureCoordinates,
     PureReport,
-    Several,
+    SelfComposed,
     TwoValuedBits,
     to_record,
 )
@@ -171,7 +171,7 @@ def test_a_client_of_the_sound_ldpfl_pays_for_records_that_are_composed() -> Non
 
 
 def test_several_cost_what_that_many_do() -> None:
-    event = Several(each=PureReport(epsilon=0.5), count=300)
+    event = SelfComposed(each=PureReport(epsilon=0.5), count=300)
     for times, unit in itertools.product((1, 3), ("client-round", "client-run")):
         many = local_guarantees(Counter({event: times}), unit, 1e-5)
         singly = local_guarantees(Counter({event.each: 300 * times}), unit, 1e-5)
@@ -181,15 +181,15 @@ def test_several_cost_what_that_many_do() -> None:
     assert many[1].epsilon == two_valued_epsilon(0.5, 900, 1e-5)
     for kind in ("pure", "zcdp", "gdp"):
         assert cost(event, kind) == pytest.approx(300 * cost(event.each, kind), rel=1e-14)
-    assert math.isinf(cost(Several(each=InClear(what="labels"), count=2), "pure"))
-    assert math.isinf(cost(Several(each=GaussianReport(mu=1.0, rho=0.5), count=2), "pure"))
-    assert cost(Several(each=GaussianReport(mu=1.0, rho=0.5), count=2), "zcdp") == 1.0
+    assert math.isinf(cost(SelfComposed(each=InClear(what="labels"), count=2), "pure"))
+    assert math.isinf(cost(SelfComposed(each=GaussianReport(mu=1.0, rho=0.5), count=2), "pure"))
+    assert cost(SelfComposed(each=GaussianReport(mu=1.0, rho=0.5), count=2), "zcdp") == 1.0
 
 
 def test_several_of_what_is_drawn_once_are_no_known_event() -> None:
     with pytest.raises(ConfigError, match="cannot stand there"):
-        Several(each=DrawnOnce(drawn=PureReport(epsilon=1.0), identity="all"), count=2)
-    clear = Several(each=InClear(what="labels"), count=2)
+        SelfComposed(each=Memoized(drawn=PureReport(epsilon=1.0), identity="all"), count=2)
+    clear = SelfComposed(each=InClear(what="labels"), count=2)
     (line,) = local_guarantees(Counter({clear: 1}), "client-run", 1e-5)
     assert line.kind == "none"
 
@@ -202,7 +202,8 @@ def test_whole_reports_mix_with_single_bits() -> None:
 
 
 @pytest.mark.parametrize("event", [
-    Several(each=IDEAL, count=3), DrawnOnce(drawn=Several(each=IDEAL, count=3), identity="all"),
+    SelfComposed(each=IDEAL, count=3),
+    Memoized(drawn=SelfComposed(each=IDEAL, count=3), identity="all"),
     PerRecord(record=PureReport(epsilon=0.1), client=IDEAL),
 ], ids=repr)  # fmt: skip
 def test_a_ledger_refuses_what_holds_an_idealised_event(event: Any, tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ def test_a_ledger_refuses_what_holds_an_idealised_event(event: Any, tmp_path: Pa
 
 def test_records_of_events_read_back() -> None:
     for event in (
-        DrawnOnce(drawn=Several(each=IDEAL, count=3), identity="all"),
+        Memoized(drawn=SelfComposed(each=IDEAL, count=3), identity="all"),
         PureCoordinates(groups=((0.5, 10), (2.0, 3)), telling=0.25),
     ):
         assert from_record(json.loads(json.dumps(to_record(event)))) == event
@@ -221,4 +222,4 @@ def test_records_of_events_read_back() -> None:
     assert from_record(old) == PureCoordinates(groups=((0.5, 10),), telling=1.0)
     for count in (0, -1, 1.5, True):
         with pytest.raises(ConfigError):
-            Several(each=IDEAL, count=count)  # type: ignore[arg-type]
+            SelfComposed(each=IDEAL, count=count)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ from samples import first_of_each
 from tables import table_of
 
 import fedldp
-from fedldp.accounting.events import Event, NoData
+from fedldp.accounting.events import Event, NoRelease
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.per_client import of_client
@@ -267,7 +267,7 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
     # And the statement is made from the same, before the run and after it.
     planned = table_of(plan(config, case.problem).releases)
     counted = table_of(memory.releases(RUN))
-    charged = [event for event, _ in recording.charged if not isinstance(event, NoData)]
+    charged = [event for event, _ in recording.charged if not isinstance(event, NoRelease)]
     assert [counted[round][talk.index] for round in (1, 2)] == charged
     assert planned[1][talk.index] == charged[0]
     assert planned[2].get(talk.index, charged[1]) == charged[1]

@@ -21,7 +21,7 @@ from tables import table_of
 from workers import forked_workers
 
 import fedldp
-from fedldp.accounting.events import Event, NoData
+from fedldp.accounting.events import Event, NoRelease
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.recipes import recipes
@@ -239,7 +239,7 @@ def test_an_encoder_states_an_event_for_every_exchange(config: RunConfig) -> Non
             encoder = halves.encoder(client)
             events = [encoder.event(exchange) for exchange in range(phases)]
             assert all(isinstance(event, Event) for event in events)
-            assert len([event for event in events if not isinstance(event, NoData)]) == 1
+            assert len([event for event in events if not isinstance(event, NoRelease)]) == 1
             first = halves.encoder(group[0])
             assert [first.event(exchange) for exchange in range(phases)] == events
 

@@ -15,10 +15,10 @@ import pytest
 from ledger_helpers import ONE, PLENTY, One, asked, digest, filled, fresh, never, release
 
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianReport,
     InClear,
+    Memoized,
     PerRecord,
     PureReport,
     SampledGaussian,
@@ -155,7 +155,7 @@ def test_bytes_of_any_size_come_back(path: Path) -> None:
         ("zcdp", InClear(what="weights"), "no finite cost is proven"),
         ("gdp", InClear(what="weights"), "no finite cost is proven"),
         ("pure", IDEAL, "private for real numbers only"),
-        ("pure", DrawnOnce(drawn=IDEAL, identity="all"), "private for real numbers only"),
+        ("pure", Memoized(drawn=IDEAL, identity="all"), "private for real numbers only"),
         ("pure", PerRecord(record=IDEAL, client=ONE), "private for real numbers only"),
         ("pure", PerRecord(record=ONE, client=IDEAL), "private for real numbers only"),
         ("zcdp", PerRecord(record=STEPS, client=ONE), "private for real numbers only"),
@@ -337,7 +337,7 @@ def test_entries_must_make_sense_whatever_their_hashes(
 
 
 def test_what_is_drawn_once_is_checked_with_what_was_drawn_before(path: Path) -> None:
-    once = DrawnOnce(drawn=ONE, identity="bits")
+    once = Memoized(drawn=ONE, identity="bits")
     ledger = SqliteLedger(path, PLENTY)
     for run, round in (("a", 1), ("a", 2), ("b", 1), ("a", 3)):
         release(ledger, run, round, once, fresh)

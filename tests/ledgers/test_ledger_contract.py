@@ -15,11 +15,11 @@ from ledger_helpers import KEYS, ONE, One, asked, fresh, never
 from samples import some
 
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianReport,
     GaussianShare,
     InClear,
+    Memoized,
     PerRecord,
     PureReport,
     TwoValuedBits,
@@ -29,9 +29,9 @@ from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.sqlite import SqliteLedger
 
-FEATURES = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="features")
-LABELS = DrawnOnce(drawn=PureReport(epsilon=2.0), identity="labels")
-OTHER_FEATURES = DrawnOnce(drawn=PureReport(epsilon=0.5), identity="features")
+FEATURES = Memoized(drawn=PureReport(epsilon=2.0), identity="features")
+LABELS = Memoized(drawn=PureReport(epsilon=2.0), identity="labels")
+OTHER_FEATURES = Memoized(drawn=PureReport(epsilon=0.5), identity="features")
 CLEAR = InClear(what="weights")
 
 
@@ -131,7 +131,7 @@ def test_over_the_budget_nothing_is_made(store: Store) -> None:
 )
 def test_what_cannot_be_paid_is_refused(store: Store, event: Event) -> None:
     ledger, _ = store(Budget("pure", 1e300))
-    for each in (event, PerRecord(record=ONE, client=event), DrawnOnce(drawn=event, identity="x")):
+    for each in (event, PerRecord(record=ONE, client=event), Memoized(drawn=event, identity="x")):
         with pytest.raises(OverBudget, match="no finite cost is proven"):
             ledger.admit("run", 10**5, 0, each)
         with pytest.raises(OverBudget, match="no finite cost is proven"):
@@ -189,7 +189,7 @@ def test_equal_draws_of_two_identities_are_two(store: Store) -> None:
 
 @pytest.mark.parametrize("inside", [False, True], ids=["plain", "in a PerRecord"])
 def test_another_event_under_the_same_identity_is_refused(store: Store, inside: bool) -> None:
-    def event(drawn: DrawnOnce) -> Event:
+    def event(drawn: Memoized) -> Event:
         return PerRecord(record=ONE, client=drawn) if inside else drawn
 
     ledger, spent = store(Budget("pure", 9.0))
@@ -250,9 +250,9 @@ EVENTS: list[Event] = [
     FEATURES,
     LABELS,
     OTHER_FEATURES,
-    PerRecord(record=FEATURES, client=DrawnOnce(drawn=PureReport(epsilon=3.0), identity="all")),
-    PerRecord(record=ONE, client=DrawnOnce(drawn=PureReport(epsilon=3.0), identity="all")),
-    PerRecord(record=ONE, client=DrawnOnce(drawn=PureReport(epsilon=1.5), identity="all")),
+    PerRecord(record=FEATURES, client=Memoized(drawn=PureReport(epsilon=3.0), identity="all")),
+    PerRecord(record=ONE, client=Memoized(drawn=PureReport(epsilon=3.0), identity="all")),
+    PerRecord(record=ONE, client=Memoized(drawn=PureReport(epsilon=1.5), identity="all")),
     PerRecord(record=KEYS, client=CLEAR),
     CLEAR,
     GaussianReport(mu=1.0, rho=0.25),

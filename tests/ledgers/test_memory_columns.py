@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from ledger_helpers import ONE, One, asked, never
 
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianReport,
     InClear,
-    NoData,
+    Memoized,
+    NoRelease,
     PureReport,
     TwoValuedBits,
 )
@@ -47,9 +47,9 @@ EVENTS: list[Event] = [
     ONE,
     ONE,
     PureReport(epsilon=0.1),
-    NoData(what="public keys"),
-    DrawnOnce(drawn=PureReport(epsilon=2.0), identity="bits"),
-    DrawnOnce(drawn=PureReport(epsilon=0.5), identity="bits"),
+    NoRelease(what="public keys"),
+    Memoized(drawn=PureReport(epsilon=2.0), identity="bits"),
+    Memoized(drawn=PureReport(epsilon=0.5), identity="bits"),
     GaussianReport(mu=1.0, rho=0.25),
     InClear(what="weights"),
 ]

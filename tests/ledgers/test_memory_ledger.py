@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ledger_helpers import KEYS, ONE, One, asked, fresh, never, release
 from tables import DOWNLINK, released
 
-from fedldp.accounting.events import DrawnOnce, Event, InClear, PureReport, TwoValuedBits
+from fedldp.accounting.events import Event, InClear, Memoized, PureReport, TwoValuedBits
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
 from fedldp.ledgers.budget import Budget, Kind
@@ -220,7 +220,7 @@ def test_a_resumed_simulation_answers_nothing_again() -> None:
             release(resumed, "run", 3, ONE, never, question=question)
     with pytest.raises(NoLongerKept, match="round 3 was released since"):
         release(resumed, "run", 2, ONE, never)
-    once = DrawnOnce(drawn=ONE, identity="bits")
+    once = Memoized(drawn=ONE, identity="bits")
     charge(ledger, 2, 1, once)
     resumed = One(again(ledger, Budget("pure", 1.0)), 2)
     release(resumed, "run", 2, once, fresh)  # it was paid before

@@ -13,18 +13,18 @@ from runtimes import Site, question, refusal_of, sending
 
 import fedldp
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianReport,
     GaussianShare,
     InClear,
-    NoData,
+    Memoized,
+    NoRelease,
     PerRecord,
     PureCoordinates,
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
-    Several,
+    SelfComposed,
     TwoValuedBits,
 )
 from fedldp.algorithms.problem import Problem
@@ -50,10 +50,10 @@ def thawed(event: Event, **changes: Any) -> Event:
 
 
 REFUSED: dict[str, Callable[[int], Any]] = {
-    "no data": lambda d: NoData(what="public keys"),
-    "drawn once": lambda d: DrawnOnce(drawn=PURE, identity="bits"),
+    "no data": lambda d: NoRelease(what="public keys"),
+    "drawn once": lambda d: Memoized(drawn=PURE, identity="bits"),
     "per record": lambda d: PerRecord(record=PURE, client=PURE),
-    "several": lambda d: Several(each=PURE, count=2),
+    "several": lambda d: SelfComposed(each=PURE, count=2),
     "sampled": lambda d: SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3),
     "sampled clients": lambda d: SampledClientsGaussian(
         noise_multiplier=1.0, sample_size=1, population=100
@@ -137,7 +137,7 @@ def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> No
     mechanism = own(lambda size: stated[-1])
     site = Site(tmp_path, encoder=sending(mechanism))
     runtime = site.start()
-    stated.append(NoData(what="nothing"))
+    stated.append(NoRelease(what="nothing"))
     assert refusal_of(runtime.answer(question())).reason == Reason.POLICY
     assert (site.step.calls, site.entries()) == (0, [])
 
@@ -146,7 +146,7 @@ def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> No
 
 FILE = """
 from dataclasses import dataclass
-from fedldp.accounting.events import NoData
+from fedldp.accounting.events import NoRelease
 from fedldp.mechanisms.two_point import TwoPoint
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ class Free(TwoPoint):
     name = "free"
 
     def event(self, size):
-        return NoData(what="nothing, says its author")
+        return NoRelease(what="nothing, says its author")
 """
-LINE = "error: mechanism = free_of_charge:Free: it states NoData of a report"
+LINE = "error: mechanism = free_of_charge:Free: it states NoRelease of a report"
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_nobody_answers_for_nothing(
 
 def test_an_audit_and_a_sweep_refuse_it_too(fedldp_command: Any, free: str) -> None:
     audited = fedldp_command("audit", "--mechanism", free, "--quick")
-    assert "it states NoData of a report" in audited.assert_refused()
+    assert "it states NoRelease of a report" in audited.assert_refused()
     swept = fedldp_command(
         "sweep",
         "--set",
@@ -209,5 +209,5 @@ def test_an_audit_and_a_sweep_refuse_it_too(fedldp_command: Any, free: str) -> N
 def test_sites_cannot_agree_on_it(free: str) -> None:
     config = fedldp.recipe("quickstart", mechanism=free, num_clients=4, rounds=2)
     sites = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
-    with pytest.raises(ConfigError, match="it states NoData of a report"):
+    with pytest.raises(ConfigError, match="it states NoRelease of a report"):
         agree(config, Problem((1, 8, 8), 10, 1437), sites, channel="named")

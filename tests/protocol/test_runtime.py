@@ -25,10 +25,10 @@ from runtimes import (
 )
 
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     InClear,
-    NoData,
+    Memoized,
+    NoRelease,
     PerRecord,
     PureReport,
     SampledGaussian,
@@ -212,9 +212,11 @@ def test_weight_epsilon_and_sender_are_within_what_is_hashed(tmp_path: Path) -> 
     [
         PureReport(epsilon=1.0, idealised=True),
         SAMPLED,
-        DrawnOnce(drawn=PureReport(epsilon=1.0, idealised=True), identity="drawn"),
+        Memoized(drawn=PureReport(epsilon=1.0, idealised=True), identity="drawn"),
         PerRecord(record=SAMPLED, client=InClear(what="weights")),
-        PerRecord(record=DrawnOnce(drawn=SAMPLED, identity="drawn"), client=NoData(what="nothing")),
+        PerRecord(
+            record=Memoized(drawn=SAMPLED, identity="drawn"), client=NoRelease(what="nothing")
+        ),
     ],
 )
 def test_what_is_private_for_real_numbers_only_is_refused_at_the_start(
@@ -233,9 +235,9 @@ def test_an_idealised_event_of_a_later_exchange_is_refused_at_the_start_too(
 ) -> None:
     class Later(Stating):
         def event(self, exchange: int = 0) -> Event:
-            return SAMPLED if exchange == 1 else NoData(what="keys")
+            return SAMPLED if exchange == 1 else NoRelease(what="keys")
 
-    encoder = Later(NoData(what="keys"))
+    encoder = Later(NoRelease(what="keys"))
     assert Site(tmp_path, encoder=encoder).start() is not None
     with pytest.raises(PrivacyError, match="real numbers only"):
         Site(tmp_path, encoder=encoder, exchanges=2).start()

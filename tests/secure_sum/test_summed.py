@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from secure_sums import make_roster, private_of
 
 import fedldp
-from fedldp.accounting.events import NoData
+from fedldp.accounting.events import NoRelease
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples
@@ -175,7 +175,7 @@ def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) 
     events = [side.encoder.event(phase) for phase in Phase]
     assert events[Phase.MASKED_INPUT] == encoder.event()
     assert all(
-        isinstance(event, NoData)
+        isinstance(event, NoRelease)
         for phase, event in zip(Phase, events, strict=True)
         if phase is not Phase.MASKED_INPUT
     )

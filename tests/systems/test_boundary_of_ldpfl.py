@@ -18,7 +18,7 @@ from clients import client_of
 from neighbours import PROBLEM, SMALL, halves, images
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
+from fedldp.accounting.events import InClear, Memoized, PerRecord, PureCoordinates
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.bits import Bits
 from fedldp.algorithms.codes import OnBits
@@ -158,7 +158,7 @@ def test_where_data_say_whose_they_are_a_client_has_no_line() -> None:
     config = ldpfl(encoder="public", evaluation="common")
     event = config.algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
     assert isinstance(event, PerRecord)
-    assert isinstance(event.record, DrawnOnce)
+    assert isinstance(event.record, Memoized)
     assert isinstance(event.client, InClear)
 
 
@@ -169,7 +169,7 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
     config = ldpfl(num_clients=num_clients, encoder="public", evaluation="common")
     event = halves(config).encoder().event()
     assert isinstance(event, PerRecord)
-    assert isinstance(event.client, DrawnOnce)
+    assert isinstance(event.client, Memoized)
     assert isinstance(event.client.drawn, PureCoordinates)
     charged = sum(count for _, count in event.client.drawn.groups)
     for seed in range(5):
@@ -184,8 +184,8 @@ def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_man
     problem = problem_of(config, None)
     event = config.algorithm(problem).encoder(0).event()
     assert isinstance(event, PerRecord)
-    assert isinstance(event.record, DrawnOnce)
-    assert isinstance(event.client, DrawnOnce)
+    assert isinstance(event.record, Memoized)
+    assert isinstance(event.client, Memoized)
     assert isinstance(event.client.drawn, PureCoordinates)
     trained = num_trained(20, config.test_share)
     assert trained < 20
@@ -219,7 +219,7 @@ def test_one_record_costs_its_own_bits_of_a_public_encoder_and_all_of_an_own_one
     settings = {**SMALL, "dataset": "mnist", "num_examples": 600, **common}
     event = ldpfl_preset(**settings, encoder="public").algorithm(problem).encoder(0).event()
     assert isinstance(event, PerRecord)
-    assert isinstance(event.record, DrawnOnce)
+    assert isinstance(event.record, Memoized)
     assert isinstance(event.record.drawn, PureCoordinates)
     cost = math.fsum(epsilon * count for epsilon, count in event.record.drawn.groups)
     assert cost == pytest.approx(34884.836349495786 + 2, rel=1e-12)

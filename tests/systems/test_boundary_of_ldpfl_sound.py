@@ -16,7 +16,7 @@ from clients import client_of, trained
 from neighbours import PROBLEM, SMALL, halves, images, lines, with_another
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureReport, Several
+from fedldp.accounting.events import InClear, Memoized, PerRecord, PureReport, SelfComposed
 from fedldp.accounting.guarantees import IDEALISED, ONCE
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.preset import Settings
@@ -135,8 +135,8 @@ def test_where_every_client_draws_as_many_examples_its_lines_are_those_of_so_man
     problem = problem_of(config, None)
     event = config.algorithm(problem).encoder(0).event()
     assert isinstance(event, PerRecord)
-    assert isinstance(event.client, DrawnOnce)
-    assert event.client.drawn == Several(each=PureReport(epsilon=8.0), count=7)
+    assert isinstance(event.client, Memoized)
+    assert event.client.drawn == SelfComposed(each=PureReport(epsilon=8.0), count=7)
     parts = partition(images(60).labels, 5, "drawn:7", np.random.default_rng(0))
     assert {len(part) for part in parts} == {7}
     found = plan(config, problem).privacy
@@ -165,7 +165,7 @@ def test_a_client_that_draws_its_examples_pays_for_all_of_them(limit: float, ans
 def test_where_data_say_whose_they_are_only_examples_have_a_line() -> None:
     event = sound().algorithm(replace(PROBLEM, num_clients=3)).encoder(0).event()
     assert isinstance(event, PerRecord)
-    assert isinstance(event.record, DrawnOnce)
+    assert isinstance(event.record, Memoized)
     assert isinstance(event.client, InClear)
 
 
@@ -175,8 +175,8 @@ def test_no_client_of_an_iid_partition_has_more_examples_than_are_charged(
 ) -> None:
     event = halves(sound(num_clients=num_clients, mechanism="laplace")).encoder().event()
     assert isinstance(event, PerRecord)
-    assert isinstance(event.client, DrawnOnce)
-    assert isinstance(event.client.drawn, Several)
+    assert isinstance(event.client, Memoized)
+    assert isinstance(event.client.drawn, SelfComposed)
     each, count = event.client.drawn.each, event.client.drawn.count
     assert each == PureReport(epsilon=8.0)
     for seed in range(5):

@@ -16,7 +16,7 @@ from clients import Halves, sender_of
 from halves import CPU, RUN, runtime_of, secret_keys
 
 import fedldp
-from fedldp.accounting.events import InClear, NoData
+from fedldp.accounting.events import InClear, NoRelease
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_runtime import ClientRuntime
@@ -115,7 +115,7 @@ class Sites:
 
 def test_three_of_the_four_answers_are_computed_from_no_example(halves: Halves) -> None:
     events = {phase: halves.encoder().event(phase) for phase in Phase}
-    assert [phase for phase, event in events.items() if not isinstance(event, NoData)] == [
+    assert [phase for phase, event in events.items() if not isinstance(event, NoRelease)] == [
         Phase.MASKED_INPUT
     ]
     assert isinstance(events[Phase.MASKED_INPUT], InClear)

@@ -17,18 +17,18 @@ from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from fedldp.accounting.events import (
-    DrawnOnce,
     Event,
     GaussianReport,
     GaussianShare,
     InClear,
-    NoData,
+    Memoized,
+    NoRelease,
     PerRecord,
     PureCoordinates,
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
-    Several,
+    SelfComposed,
     TwoValuedBits,
     within,
 )
@@ -312,14 +312,14 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         loss=_loss_of_sampled_clients, real_arithmetic_only=lambda event: True
     ),
     InClear: Accountant(loss=lambda event: Clear(what=event.what), by_mechanism=True),
-    NoData: Accountant(nothing=lambda event: event.what),
+    NoRelease: Accountant(nothing=lambda event: event.what),
     PerRecord: Accountant(
         sides=lambda event: {"record": event.record, "client": event.client},
     ),
-    DrawnOnce: Accountant(
+    Memoized: Accountant(
         content=lambda event: Content(event=event.drawn, identity=event.identity),
     ),
-    Several: Accountant(content=lambda event: Content(event=event.each, count=event.count)),
+    SelfComposed: Accountant(content=lambda event: Content(event=event.each, count=event.count)),
 }
 """A row for each class of events. What a user's own code adds is taken like any other."""
 

@@ -202,7 +202,7 @@ class InClear(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoData(Event):
+class NoRelease(Event):
     """A message that is computed without any example: it costs nothing, and tells nothing.
 
     Attributes:
@@ -233,7 +233,7 @@ class PerRecord(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawnOnce(Event):
+class Memoized(Event):
     """A release that is randomised once and kept: every later report follows from it alone.
 
     In each run of a client its first release costs what is drawn, and every later one nothing.
@@ -245,8 +245,8 @@ class DrawnOnce(Event):
             under one identity is one event: another one under the same identity is refused.
 
     Raises:
-        ConfigError: ``drawn`` is a ``DrawnOnce``, a ``PerRecord`` (which holds this one instead) or
-            ``NoData``.
+        ConfigError: ``drawn`` is a ``Memoized``, a ``PerRecord`` (which holds this one instead) or
+            ``NoRelease``.
     """
 
     wire: ClassVar[str] = "DrawnOnce"
@@ -256,7 +256,7 @@ class DrawnOnce(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Several(Event):
+class SelfComposed(Event):
     """Several releases of one kind, each with fresh randomness, whatever the others released.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedldp.accounting.events import DrawnOnce, InClear, PerRecord, PureCoordinates
+from fedldp.accounting.events import InClear, Memoized, PerRecord, PureCoordinates
 from fedldp.algorithms.bits import Bits
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.preset import Settings
@@ -120,7 +120,7 @@ class OnBits(Local):
         label = labels.event(1)
         most = self.most_examples(algorithm)
         if most is None:
-            client: DrawnOnce | InClear = InClear(what="number of examples")
+            client: Memoized | InClear = InClear(what="number of examples")
         else:
             client = _drawn(num_trained(most, settings.test_share), bits, label)
         return PerRecord(record=_drawn(1, bits, label), client=client)
@@ -147,11 +147,11 @@ class OnBits(Local):
         return self.settings.public_dataset is not None
 
 
-def _drawn(examples: int, *events: PureCoordinates) -> DrawnOnce:
+def _drawn(examples: int, *events: PureCoordinates) -> Memoized:
     """Return the event of all ``events`` for each of so many examples, drawn once."""
     groups: Counter[float] = Counter()
     for event in events:
         for epsilon, count in event.groups:
             groups[epsilon] += examples * count
     drawn = PureCoordinates(groups=tuple(groups.items()))
-    return DrawnOnce(drawn=drawn, identity="features and labels")
+    return Memoized(drawn=drawn, identity="features and labels")

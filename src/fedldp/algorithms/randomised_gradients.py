@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import coordinate_of, is_pure
-from fedldp.accounting.events import DrawnOnce, Event, InClear, PerRecord, Several
+from fedldp.accounting.events import Event, InClear, Memoized, PerRecord, SelfComposed
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.preset import Settings
@@ -134,13 +134,13 @@ class RandomisedGradients(Local):
         whole = (
             InClear(what="number of examples")
             if most is None
-            else self._drawn(Several(each=record, count=most))
+            else self._drawn(SelfComposed(each=record, count=most))
         )
         return PerRecord(record=self._drawn(record), client=whole)
 
-    def _drawn(self, event: Event) -> DrawnOnce:
+    def _drawn(self, event: Event) -> Memoized:
         # Another number of rounds would put an example into another one.
-        return DrawnOnce(drawn=event, identity=f"gradients, in {self.settings.rounds} rounds")
+        return Memoized(drawn=event, identity=f"gradients, in {self.settings.rounds} rounds")
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return an equal share, where it is public how many examples a client has."""

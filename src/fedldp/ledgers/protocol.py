@@ -69,7 +69,7 @@ class Ledgers(Protocol):
 
     A question is asked by (run, round, exchange), and is told from others by the SHA-256 digest of
     its bytes. Within a run rounds do not go back: only the latest round's answers are kept, all its
-    exchanges; whatever is asked for an earlier round is refused. What is drawn once (``DrawnOnce``)
+    exchanges; whatever is asked for an earlier round is refused. What is drawn once (``Memoized``)
     costs once in each run.
 
     Both methods raise ``ConfigError`` for a malformed argument; nothing was released then.

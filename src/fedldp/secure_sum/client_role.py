@@ -25,7 +25,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import Event, NoData
+from fedldp.accounting.events import Event, NoRelease
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
@@ -105,13 +105,13 @@ class Answer:
         """Return what the answer in an exchange releases: one of them depends on examples."""
         match Phase(exchange):
             case Phase.ADVERTISE:
-                return NoData(what="public keys")
+                return NoRelease(what="public keys")
             case Phase.SHARE_KEYS:
-                return NoData(what="sealed shares of the secrets behind masks")
+                return NoRelease(what="sealed shares of the secrets behind masks")
             case Phase.MASKED_INPUT:
                 return self.inner.event()
             case Phase.UNMASK:
-                return NoData(what="shares of the secrets behind masks")
+                return NoRelease(what="shares of the secrets behind masks")
 
     def __call__(
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
