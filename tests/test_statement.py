@@ -17,13 +17,13 @@ from tables import DOWNLINK, released
 import fedldp
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     InClear,
     Memoized,
     PerRecord,
     PureReport,
-    TwoValuedBits,
     to_record,
 )
 from fedldp.accounting.guarantees import (
@@ -214,7 +214,10 @@ def test_arrival_times_that_tell_clients_apart_void_the_shuffler() -> None:
 # Properties, over random histories
 
 bits = st.builds(
-    TwoValuedBits, epsilon=st.floats(1e-3, 8), coordinates=st.integers(1, 3000), whole=st.none()
+    BinaryRandomizedResponse,
+    epsilon=st.floats(1e-3, 8),
+    coordinates=st.integers(1, 3000),
+    whole=st.none(),
 )
 deltas = st.sampled_from([1e-2, 1e-5, 1e-9])
 
@@ -230,8 +233,14 @@ def test_more_of_anything_never_costs_less(event: Any, rounds: int, delta: float
     cost = approximate(event, rounds, delta)
     more = [
         (event, rounds + 1),
-        (TwoValuedBits(epsilon=event.epsilon, coordinates=event.coordinates + 7), rounds),
-        (TwoValuedBits(epsilon=event.epsilon * 1.1, coordinates=event.coordinates), rounds),
+        (
+            BinaryRandomizedResponse(epsilon=event.epsilon, coordinates=event.coordinates + 7),
+            rounds,
+        ),
+        (
+            BinaryRandomizedResponse(epsilon=event.epsilon * 1.1, coordinates=event.coordinates),
+            rounds,
+        ),
     ]
     for larger, times in more:
         assert approximate(larger, times, delta) >= cost * (1 - 1e-9)
@@ -256,7 +265,7 @@ def test_a_shuffler_never_harms_and_a_crowd_helps(
 
 @pytest.mark.parametrize("chunk", [2, 7, 650])
 def test_chunks_are_never_better_hidden_than_single_weights(chunk: int) -> None:
-    event = TwoValuedBits(epsilon=1.0, coordinates=650)
+    event = BinaryRandomizedResponse(epsilon=1.0, coordinates=650)
     single = shuffled_guarantees(event, 3, anonymity_set=100, chunk=1, delta=1e-5)
     chunked = shuffled_guarantees(event, 3, anonymity_set=100, chunk=chunk, delta=1e-5)
     by_unit = {g.unit: g.epsilon for g in single}
@@ -266,7 +275,7 @@ def test_chunks_are_never_better_hidden_than_single_weights(chunk: int) -> None:
 
 
 def test_beyond_what_a_shuffler_can_hide_the_local_guarantee_remains() -> None:
-    event = TwoValuedBits(epsilon=LARGEST_SHUFFLED + 1, coordinates=5)
+    event = BinaryRandomizedResponse(epsilon=LARGEST_SHUFFLED + 1, coordinates=5)
     for line in shuffled_guarantees(event, 2, anonymity_set=50, chunk=5, delta=1e-5):
         assert line.epsilon >= 5 * LARGEST_SHUFFLED * (1 - 1e-3)
 
@@ -295,7 +304,7 @@ def test_where_no_epsilon_is_finite_there_is_none(delta: float) -> None:
 
 def test_mixed_events_add_up_what_they_cost_under_a_zcdp_budget() -> None:
     noise, large = GaussianReport(mu=1.0, rho=0.5), PureReport(epsilon=8.0)
-    bits = TwoValuedBits(epsilon=0.5, coordinates=100)
+    bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=100)
     (line,) = local_guarantees(Counter({noise: 2, large: 1, bits: 3}), "client-run", 1e-5)
     # A pure 8 is 8-zCDP, not 32; bits count singly, not as a report of 50.
     assert line.epsilon == zcdp_epsilon(2 * 0.5 + 8.0 + 3 * 100 * 0.125, 1e-5)
@@ -328,7 +337,7 @@ def test_a_client_without_a_cheaper_record_decides_the_record_line() -> None:
 
 @given(rounds=st.integers(1, 30), epsilon=st.floats(0.01, 10))
 def test_what_is_drawn_once_costs_once(rounds: int, epsilon: float) -> None:
-    kept = Memoized(drawn=TwoValuedBits(epsilon=epsilon, coordinates=4), identity="all")
+    kept = Memoized(drawn=BinaryRandomizedResponse(epsilon=epsilon, coordinates=4), identity="all")
     once = local_guarantees(Counter({kept.drawn: 1}), "client-run", 1e-5)
     often = local_guarantees(Counter({kept: rounds}), "client-run", 1e-5)
     assert [line.epsilon for line in often] == [line.epsilon for line in once]
@@ -356,7 +365,7 @@ def test_the_servers_own_noise_is_a_line_against_those_who_see_broadcasts() -> N
     "event",
     [
         PerRecord(record=PureReport(epsilon=0.5), client=InClear(what="labels")),
-        Memoized(drawn=TwoValuedBits(epsilon=0.1, coordinates=5), identity="all"),
+        Memoized(drawn=BinaryRandomizedResponse(epsilon=0.1, coordinates=5), identity="all"),
         PerRecord(
             record=Memoized(drawn=GaussianReport(mu=1.0, rho=0.5), identity="all"),
             client=Memoized(drawn=PureReport(epsilon=70.0), identity="all"),

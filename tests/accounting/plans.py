@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import fedldp
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.simulation.plan import Plan, plan, problem_of
 
 SIZE = 650
@@ -26,7 +26,7 @@ def line(made: Plan, unit: str, adversary: str, kind: str) -> dict[str, Any]:
     return dict(found)
 
 
-def event_of(made: Plan, client: int = 0) -> TwoValuedBits:
+def event_of(made: Plan, client: int = 0) -> BinaryRandomizedResponse:
     event = made.config.algorithm(made.problem).encoder(client).event()
-    assert isinstance(event, TwoValuedBits)
+    assert isinstance(event, BinaryRandomizedResponse)
     return event

@@ -31,6 +31,7 @@ from fedldp.accounting.accountants import (
     sent_in_clear,
 )
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianShare,
     InClear,
@@ -40,7 +41,6 @@ from fedldp.accounting.events import (
     PureReport,
     SampledGaussian,
     SelfComposed,
-    TwoValuedBits,
     to_record,
 )
 from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees, summing_guarantees
@@ -221,7 +221,7 @@ def test_what_is_stated_of_a_larger_side_holds_for_a_smaller_one() -> None:
 
 
 def test_what_protects_while_a_client_trains_is_told_from_what_does_so_after() -> None:
-    bits = TwoValuedBits(epsilon=1.0, coordinates=3)
+    bits = BinaryRandomizedResponse(epsilon=1.0, coordinates=3)
     for event in (bits, SelfComposed(each=bits, count=2), NoRelease(what="keys"),
                   GaussianShare(squared_distance=1, variance=64)):  # fmt: skip
         assert not protects_in_training(event)
@@ -253,7 +253,7 @@ def test_a_new_event_is_paid_for_and_kept(loaded: Any, tmp_path: Path, kind: Kin
 
 def test_a_new_event_is_stated(loaded: Any) -> None:
     event = loaded("subset_by_test", SUBSET).Subset(epsilon=0.5, chosen=3)
-    as_known = TwoValuedBits(epsilon=0.5, coordinates=3, whole=0.5)
+    as_known = BinaryRandomizedResponse(epsilon=0.5, coordinates=3, whole=0.5)
     found, expected = (
         statement(
             released({round: dict.fromkeys(range(50), each) for round in (1, 2)}),
@@ -336,8 +336,10 @@ def test_what_protects_people_is_a_class_and_an_entry(loaded: Any) -> None:
 
 def test_the_bits_of_others_hide_a_client_in_a_sum_and_no_record_of_it() -> None:
     # A client's bits may be all but certain where one record alone changes little.
-    nearly_certain = TwoValuedBits(epsilon=30.0, coordinates=3)
-    event = PerRecord(record=TwoValuedBits(epsilon=0.5, coordinates=3), client=nearly_certain)
+    nearly_certain = BinaryRandomizedResponse(epsilon=30.0, coordinates=3)
+    event = PerRecord(
+        record=BinaryRandomizedResponse(epsilon=0.5, coordinates=3), client=nearly_certain
+    )
     found = statement(
         released({1: dict.fromkeys(range(50), event)}),
         claim=None,

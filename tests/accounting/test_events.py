@@ -17,6 +17,7 @@ from ledger_helpers import ONE, never, release
 
 from fedldp.accounting.accountants import ACCOUNTANTS, from_record, is_idealised
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     GaussianShare,
@@ -28,7 +29,6 @@ from fedldp.accounting.events import (
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
-    TwoValuedBits,
     to_record,
 )
 from fedldp.accounting.prices import cost, price
@@ -50,10 +50,10 @@ SUBEVENTS = ["ONE", None, 1.0, {"event": "PureReport", "epsilon": 1.0}, PureRepo
 WRONG: list[tuple[Callable[..., Event], str, list[Any]]] = [
     (lambda x: PureReport(epsilon=x), "epsilon", NUMBERS),
     (lambda x: PureReport(epsilon=1.0, idealised=x), "idealised", FLAGS),
-    (lambda x: TwoValuedBits(epsilon=x, coordinates=3), "epsilon", NUMBERS),
-    (lambda x: TwoValuedBits(epsilon=1.0, coordinates=x), "coordinates", COUNTS),
-    (lambda x: TwoValuedBits(epsilon=1.0, coordinates=3, whole=x), "whole", NUMBERS),
-    (lambda x: TwoValuedBits(epsilon=1.0, coordinates=3, group=x), "group", NUMBERS),
+    (lambda x: BinaryRandomizedResponse(epsilon=x, coordinates=3), "epsilon", NUMBERS),
+    (lambda x: BinaryRandomizedResponse(epsilon=1.0, coordinates=x), "coordinates", COUNTS),
+    (lambda x: BinaryRandomizedResponse(epsilon=1.0, coordinates=3, whole=x), "whole", NUMBERS),
+    (lambda x: BinaryRandomizedResponse(epsilon=1.0, coordinates=3, group=x), "group", NUMBERS),
     (lambda x: PureCoordinates(groups=((x, 3),)), "epsilon", NUMBERS),
     (lambda x: PureCoordinates(groups=((1.0, x),)), "count", COUNTS),
     (lambda x: GaussianReport(mu=x, rho=1.0), "mu", NUMBERS),
@@ -97,7 +97,7 @@ def test_whole_numbers_and_lists_are_kept_as_they_are_meant() -> None:
     assert math.copysign(1.0, PureReport(epsilon=-0.0).epsilon) == 1.0
     groups: Any = [[1, 2], [0.5, 3]]
     assert PureCoordinates(groups=groups).groups == ((1.0, 2), (0.5, 3))
-    assert TwoValuedBits(epsilon=1.0, coordinates=2**53).coordinates == 2**53
+    assert BinaryRandomizedResponse(epsilon=1.0, coordinates=2**53).coordinates == 2**53
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,9 @@ counts = st.integers(0, 2**53)
 positive = st.floats(1e-300, 1e300)
 leaves: st.SearchStrategy[Event] = st.one_of(
     st.builds(PureReport, epsilon=numbers, idealised=st.booleans()),
-    st.builds(TwoValuedBits, epsilon=numbers, coordinates=counts, whole=st.none() | numbers),
+    st.builds(
+        BinaryRandomizedResponse, epsilon=numbers, coordinates=counts, whole=st.none() | numbers
+    ),
     st.builds(
         PureCoordinates,
         groups=st.dictionaries(positive, st.integers(1, 2**53), min_size=1, max_size=4).map(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.sign import Sign
@@ -61,7 +61,7 @@ def exact_shuffled(epsilon: float, num_reports: int, delta: float) -> Any:
     [(1e-4, 30, 1e-6), (1e-12, 5, 1e-15), (1.0, 20, 1e-5), (3.0, 12, 1e-40), (1e-3, 10, 1e-9)],
 )
 def test_a_shuffled_weights_lower_bound_is_one(epsilon: float, crowd: int, delta: float) -> None:
-    event = TwoValuedBits(epsilon=epsilon, coordinates=1)
+    event = BinaryRandomizedResponse(epsilon=epsilon, coordinates=1)
     line = shuffled_guarantees(event, 1, anonymity_set=crowd, chunk=1, delta=delta)[0]
     with mpmath.workdps(50):
         exact = exact_shuffled(epsilon, crowd, delta)

@@ -10,6 +10,7 @@ from tables import DOWNLINK, Table, released
 
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     InClear,
@@ -19,7 +20,6 @@ from fedldp.accounting.events import (
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
-    TwoValuedBits,
     to_record,
 )
 from fedldp.accounting.guarantees import DISCRETE, IDEALISED, ONCE, SECRET
@@ -27,7 +27,7 @@ from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import statement
 from fedldp.core.errors import ConfigError, PrivacyError
 
-BITS = TwoValuedBits(epsilon=1.0, coordinates=10)
+BITS = BinaryRandomizedResponse(epsilon=1.0, coordinates=10)
 CLEAR = InClear(what="weights")
 NOISE = GaussianReport(mu=1.0, rho=0.5)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.01, steps=10)

@@ -14,12 +14,12 @@ from tables import released
 
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     GaussianReport,
     Memoized,
     PerRecord,
     PureCoordinates,
     PureReport,
-    TwoValuedBits,
     to_record,
 )
 from fedldp.accounting.guarantees import local_guarantees
@@ -64,7 +64,7 @@ def test_costs_are_sums_over_coordinates() -> None:
     one, two = (cost(PureReport(epsilon=e), "gdp") for e in (0.5, 2.0))
     assert cost(EVENT, "gdp") == pytest.approx(10 * one + 3 * two, rel=1e-14)
     # One group costs what as many bits do.
-    bits = TwoValuedBits(epsilon=0.7, coordinates=33)
+    bits = BinaryRandomizedResponse(epsilon=0.7, coordinates=33)
     for kind in ("pure", "zcdp", "gdp"):
         assert cost(PureCoordinates(groups=((0.7, 33),)), kind) == cost(bits, kind)
 
@@ -92,7 +92,7 @@ def test_one_group_composes_as_bits_do_but_not_exactly() -> None:
 
 
 def test_it_mixes_with_other_events() -> None:
-    bits = TwoValuedBits(epsilon=0.5, coordinates=4)
+    bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=4)
     pure, _ = local_guarantees(Counter({EVENT: 1, bits: 1}), "client-run", 1e-5)
     assert pure.epsilon == 13.0
     assert pure.lower is not None

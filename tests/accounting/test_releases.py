@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from ledger_helpers import ONE, One, asked
 from tables import DOWNLINK, Table, released, table_of
 
-from fedldp.accounting.events import Event, InClear, NoRelease, PerRecord, PureReport, TwoValuedBits
+from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
+    Event,
+    InClear,
+    NoRelease,
+    PerRecord,
+    PureReport,
+)
 from fedldp.accounting.releases import Block, Releases, blocks_of, rounds_of
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.core.errors import ConfigError
@@ -196,7 +203,7 @@ def test_messages_without_data_are_no_releases() -> None:
 
 @pytest.mark.parametrize("crowd", [None, 1000])
 def test_a_million_clients_are_a_moment(crowd: int | None) -> None:
-    event = TwoValuedBits(epsilon=1.0, coordinates=21_840)
+    event = BinaryRandomizedResponse(epsilon=1.0, coordinates=21_840)
     generator = np.random.default_rng(0)
     chosen = {
         round: None if crowd is None else generator.choice(10**6, crowd, replace=False)

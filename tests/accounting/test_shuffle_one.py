@@ -11,7 +11,7 @@ import pytest
 from accounting_oracles import Law, invert, shuffled_one, truthful
 from scipy.stats import binom
 
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.accounting.guarantees import shuffled_guarantees
 from fedldp.accounting.numerics.binomial import SumOfBinomials
 from fedldp.accounting.numerics.shuffle import clone_losses, exponent_for
@@ -195,7 +195,7 @@ def test_a_delta_that_is_too_small_for_the_sums_keeps_the_local_guarantee(delta:
 
 @pytest.mark.slow
 def test_a_statement_prints_both_bounds_in_a_large_crowd() -> None:
-    event = TwoValuedBits(epsilon=0.5, coordinates=3)
+    event = BinaryRandomizedResponse(epsilon=0.5, coordinates=3)
     line, *_ = shuffled_guarantees(event, 1, anonymity_set=20_000, chunk=1, delta=1e-6)
     assert (line.unit, line.epsilon) == ("weight", shuffled_one_epsilon(0.5, 20_000, 1e-6))
     assert line.lower == pytest.approx(0.01107852, abs=1e-7)

@@ -12,7 +12,7 @@ from accounting_oracles import Floats, clone_arrays, contour_delta, gaussian
 from scipy.stats import norm
 
 import fedldp
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.accounting.guarantees import Guarantee, shuffled_guarantees
 from fedldp.accounting.numerics.compose import two_valued_epsilon
 from fedldp.accounting.numerics.shuffle import (
@@ -26,7 +26,7 @@ from fedldp.simulation.plan import plan, problem_of
 Inputs = tuple[int, ...]
 
 
-def of_run(event: TwoValuedBits, rounds: int, crowd: int, chunk: int) -> Guarantee:
+def of_run(event: BinaryRandomizedResponse, rounds: int, crowd: int, chunk: int) -> Guarantee:
     *_, line = shuffled_guarantees(event, rounds, anonymity_set=crowd, chunk=chunk, delta=1e-5)
     assert line.unit == "client-run"
     return line
@@ -62,7 +62,7 @@ def test_chunks_compose_the_losses_of_their_pair(
     printed: float,
     any_randomiser: float,
 ) -> None:
-    line = of_run(TwoValuedBits(epsilon=epsilon, coordinates=size), rounds, crowd, chunk)
+    line = of_run(BinaryRandomizedResponse(epsilon=epsilon, coordinates=size), rounds, crowd, chunk)
     messages = -(-size // chunk) * rounds
     assert line.epsilon == pytest.approx(printed, abs=1e-4)
     assert line.lower is not None
@@ -164,7 +164,7 @@ def test_inputs_that_agree_in_some_bits_are_hidden_better(
 def test_chunks_lie_between_single_bits_and_what_is_not_shuffled(
     epsilon: float, chunk: int
 ) -> None:
-    line = of_run(TwoValuedBits(epsilon=epsilon, coordinates=650), 4, 100, chunk)
+    line = of_run(BinaryRandomizedResponse(epsilon=epsilon, coordinates=650), 4, 100, chunk)
     assert line.epsilon is not None
     assert line.lower is not None
     bits = shuffled_composed_lower(epsilon, 100, 2600, 1e-5)

@@ -10,7 +10,7 @@ import pytest
 from folders import quick
 
 import fedldp
-from fedldp.accounting.events import InClear, PureReport, TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse, InClear, PureReport
 from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import (
     ShufflerInPath,
@@ -48,7 +48,7 @@ def test_a_line_says_whose_word_it_rests_on(own: tuple[str, ...]) -> None:
 
 
 def test_no_lower_bound_is_shown_of_a_users_own_code() -> None:
-    bits = TwoValuedBits(epsilon=1.0, coordinates=8)
+    bits = BinaryRandomizedResponse(epsilon=1.0, coordinates=8)
     ours, theirs = (
         statement(
             Releases.planned({bits: range(100)}, {1: range(100)}, None),

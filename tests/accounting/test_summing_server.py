@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     InClear,
     NoRelease,
     PureReport,
-    TwoValuedBits,
 )
 from fedldp.accounting.guarantees import (
     FRESH,
@@ -26,7 +26,7 @@ from fedldp.accounting.releases import Releases
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.core.errors import ConfigError
 
-BITS = TwoValuedBits(epsilon=1.0, coordinates=1000)
+BITS = BinaryRandomizedResponse(epsilon=1.0, coordinates=1000)
 
 
 def lines(
@@ -45,7 +45,7 @@ def test_the_figures_of_the_specification() -> None:
     assert found["weight"]["epsilon"] == pytest.approx(0.407817894709581, abs=1e-9)
     assert found["client-round"]["epsilon"] == pytest.approx(24.32550, rel=1e-4)
     assert found["client-round"]["lower"] == pytest.approx(19.07265, rel=1e-4)
-    whole = lines(TwoValuedBits(epsilon=1.0, coordinates=21_840))
+    whole = lines(BinaryRandomizedResponse(epsilon=1.0, coordinates=21_840))
     assert whole["client-round"]["epsilon"] == pytest.approx(252.80219, rel=1e-4)
     assert whole["client-round"]["lower"] == pytest.approx(185.09765, rel=1e-4)
 
@@ -53,11 +53,14 @@ def test_the_figures_of_the_specification() -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "event",
-    [BITS, TwoValuedBits(epsilon=0.1, coordinates=40), TwoValuedBits(epsilon=2.0, coordinates=9),
-     TwoValuedBits(epsilon=1.0, coordinates=300, whole=4.0)],
+    [BITS, BinaryRandomizedResponse(epsilon=0.1, coordinates=40),
+     BinaryRandomizedResponse(epsilon=2.0, coordinates=9),
+     BinaryRandomizedResponse(epsilon=1.0, coordinates=300, whole=4.0)],
 )  # fmt: skip
 @pytest.mark.parametrize(("rounds", "untrusted"), [(1, 0), (3, 20)])
-def test_they_are_those_of_shuffled_bits(event: TwoValuedBits, rounds: int, untrusted: int) -> None:
+def test_they_are_those_of_shuffled_bits(
+    event: BinaryRandomizedResponse, rounds: int, untrusted: int
+) -> None:
     shuffled = shuffled_guarantees(
         event, rounds, anonymity_set=100 - untrusted, chunk=1, delta=1e-5
     )
@@ -139,7 +142,7 @@ def test_other_exchanges_release_nothing() -> None:
 
 
 def test_clients_with_other_events_are_not_taken_for_alike() -> None:
-    other = TwoValuedBits(epsilon=2.0, coordinates=1000)
+    other = BinaryRandomizedResponse(epsilon=2.0, coordinates=1000)
     released = Releases.planned({BITS: range(50), other: range(50, 100)}, {1: None})
     with pytest.raises(ConfigError, match="one kind of report"):
         statement(

@@ -17,6 +17,7 @@ from ledger_helpers import release
 import fedldp
 from fedldp.accounting.accountants import from_record
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     GaussianReport,
     InClear,
     Memoized,
@@ -24,7 +25,6 @@ from fedldp.accounting.events import (
     PureCoordinates,
     PureReport,
     SelfComposed,
-    TwoValuedBits,
     to_record,
 )
 from fedldp.accounting.guarantees import IDEALISED, local_guarantees
@@ -195,7 +195,7 @@ def test_several_of_what_is_drawn_once_are_no_known_event() -> None:
 
 
 def test_whole_reports_mix_with_single_bits() -> None:
-    bits, report = TwoValuedBits(epsilon=0.5, coordinates=200), PureReport(epsilon=2.0)
+    bits, report = BinaryRandomizedResponse(epsilon=0.5, coordinates=200), PureReport(epsilon=2.0)
     _, line = local_guarantees(Counter({bits: 2, report: 3}), "client-run", 1e-5)
     assert line.epsilon == two_valued_epsilon_mixed({0.5: 400, 2.0: 3}, 1e-5)
     assert line.lower is None

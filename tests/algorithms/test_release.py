@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from clients import senders_of
 
-from fedldp.accounting.events import Event, InClear, PerRecord, TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, PerRecord
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
 from fedldp.algorithms.release import Encoder, Release, UnevenRelease, in_clear, open_finite
 from fedldp.core.bounding import Box, Ranges
@@ -113,7 +113,9 @@ def test_what_was_computed_beside_failed_weights_is_opened_as_zeros() -> None:
         (encoder_of("l2", names_sender=True), Gaussian(1.0, 2.0).event(SIZE)),
         (
             encoder_of("range", label=2.0),
-            TwoValuedBits(epsilon=TwoPoint(1.0).event(1).epsilon, coordinates=SIZE, group=2.0),
+            BinaryRandomizedResponse(
+                epsilon=TwoPoint(1.0).event(1).epsilon, coordinates=SIZE, group=2.0
+            ),
         ),
         (encoder_of("rotated"), SharedGaussian(1000.0, 1_100_000, 10, 24).event(16)),
         (

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from fedldp.accounting.events import Event, GaussianReport, PureReport, TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse, Event, GaussianReport, PureReport
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
@@ -36,7 +36,7 @@ class FloatBits(BitMechanism):
         return 1 / math.tanh(self.epsilon / 2)
 
     def event(self, size: int) -> Event:
-        return TwoValuedBits(epsilon=self.epsilon, coordinates=size)
+        return BinaryRandomizedResponse(epsilon=self.epsilon, coordinates=size)
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         return 0.5 + self.bound(values) / (2 * self.scale)

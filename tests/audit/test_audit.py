@@ -11,7 +11,12 @@ import numpy as np
 import planted
 import pytest
 
-from fedldp.accounting.events import GaussianReport, InClear, PureCoordinates, TwoValuedBits
+from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
+    GaussianReport,
+    InClear,
+    PureCoordinates,
+)
 from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.games import trials_for
@@ -60,7 +65,7 @@ def test_every_mechanism_has_games_with_figures(cls: Any) -> None:
 
 
 def test_what_is_proven_comes_from_the_event_by_the_accountants() -> None:
-    bits = TwoValuedBits(epsilon=0.5, coordinates=8)
+    bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=8)
     assert proven_epsilon(bits, "weight", 0.0) == 0.5
     assert proven_epsilon(bits, "client-round", 0.0) == 4.0
     assert proven_epsilon(bits, "client-run", 0.0, rounds=2) == 8.0

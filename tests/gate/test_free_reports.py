@@ -36,11 +36,11 @@ class Report(Laplace):
         return {event}
 """
 UNFIT = (
-    'NoData(what="nothing")',
-    'DrawnOnce(drawn=PureReport(epsilon=1.0), identity="all")',
+    'NoRelease(what="nothing")',
+    'Memoized(drawn=PureReport(epsilon=1.0), identity="all")',
     "PerRecord(record=PureReport(epsilon=1.0), client=PureReport(epsilon=1.0))",
     "PureReport(epsilon=0.0)",
-    "TwoValuedBits(epsilon=1.0, coordinates=1)",
+    "BinaryRandomizedResponse(epsilon=1.0, coordinates=1)",
 )
 
 

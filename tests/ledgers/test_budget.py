@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from fedldp.accounting.events import GaussianReport, InClear, PureReport, TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport, InClear, PureReport
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
 from fedldp.ledgers.budget import Budget, Kind
 
 
 def test_costs() -> None:
-    bits = TwoValuedBits(epsilon=0.5, coordinates=100)
-    clipped = TwoValuedBits(epsilon=0.5, coordinates=100, whole=2.0)
+    bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=100)
+    clipped = BinaryRandomizedResponse(epsilon=0.5, coordinates=100, whole=2.0)
     assert cost(bits, "pure") == 50.0
     assert cost(clipped, "pure") == 2.0
     assert cost(bits, "zcdp") == 12.5
@@ -29,12 +29,12 @@ def test_costs() -> None:
     assert cost(clipped, "gdp") == pytest.approx(2.3579614856472497116**2, rel=1e-11)
     assert cost(PureReport(epsilon=1.0), "zcdp") == 0.5
     assert cost(PureReport(epsilon=3.0), "zcdp") == 3.0
-    assert cost(TwoValuedBits(epsilon=3.0, coordinates=4, whole=5.0), "zcdp") == 5.0
+    assert cost(BinaryRandomizedResponse(epsilon=3.0, coordinates=4, whole=5.0), "zcdp") == 5.0
     assert cost(GaussianReport(mu=1.0, rho=0.5), "zcdp") == 0.5
-    assert cost(TwoValuedBits(epsilon=1e308, coordinates=100), "pure") == math.inf
+    assert cost(BinaryRandomizedResponse(epsilon=1e308, coordinates=100), "pure") == math.inf
     for kind in get_args(Kind):
         assert cost(InClear(what="weights"), kind) == math.inf
-        assert cost(TwoValuedBits(epsilon=1.0, coordinates=0), kind) == 0.0
+        assert cost(BinaryRandomizedResponse(epsilon=1.0, coordinates=0), kind) == 0.0
 
 
 # -2 Phi^-1(1/(1 + e^eps)) to 60 digits, by mpmath.
@@ -89,7 +89,7 @@ def test_the_trade_off_of_a_pure_release_is_above_that_of_mu(epsilon: float, alp
 
 def test_coordinates_are_whole() -> None:
     with pytest.raises(ConfigError, match=r"coordinates = 2\.5"):
-        cost(TwoValuedBits(epsilon=1.0, coordinates=2.5), "pure")  # type: ignore[arg-type]
+        cost(BinaryRandomizedResponse(epsilon=1.0, coordinates=2.5), "pure")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

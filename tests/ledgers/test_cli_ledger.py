@@ -15,7 +15,7 @@ import typer
 from ledger_helpers import PLENTY, asked, filled, fresh, release
 
 from fedldp import cli
-from fedldp.accounting.events import PureReport, TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse, PureReport
 from fedldp.cli.ledger import ledger_app
 from fedldp.core.errors import LedgerUnusable, OverBudget
 from fedldp.ledgers.budget import Budget
@@ -82,7 +82,14 @@ def test_a_release_beyond_the_limit_is_damage_whatever_was_lost(path: Path) -> N
 
 def test_show_and_verify_for_people(path: Path, fedldp: Callable[..., Outcome]) -> None:
     ledger = SqliteLedger(path, Budget("pure", 1.5))
-    release(ledger, "[red]run", 0, TwoValuedBits(epsilon=0.1, coordinates=3), fresh, exchange=7)
+    release(
+        ledger,
+        "[red]run",
+        0,
+        BinaryRandomizedResponse(epsilon=0.1, coordinates=3),
+        fresh,
+        exchange=7,
+    )
     status, out, err = fedldp("ledger", "show", path)
     assert (status, err) == (0, "")
     assert "pure budget of epsilon 1.5" in out

@@ -15,6 +15,7 @@ import pytest
 from ledger_helpers import ONE, PLENTY, One, asked, digest, filled, fresh, never, release
 
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     InClear,
@@ -22,7 +23,6 @@ from fedldp.accounting.events import (
     PerRecord,
     PureReport,
     SampledGaussian,
-    TwoValuedBits,
 )
 from fedldp.core.errors import (
     AskedOtherwise,
@@ -160,7 +160,11 @@ def test_bytes_of_any_size_come_back(path: Path) -> None:
         ("pure", PerRecord(record=ONE, client=IDEAL), "private for real numbers only"),
         ("zcdp", PerRecord(record=STEPS, client=ONE), "private for real numbers only"),
         ("zcdp", STEPS, "private for real numbers only"),
-        ("zcdp", TwoValuedBits(epsilon=1e308, coordinates=9), "no finite cost is proven"),
+        (
+            "zcdp",
+            BinaryRandomizedResponse(epsilon=1e308, coordinates=9),
+            "no finite cost is proven",
+        ),
     ],
 )
 def test_what_no_budget_covers_is_refused(path: Path, kind: Kind, event: Event, what: str) -> None:

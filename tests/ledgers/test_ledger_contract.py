@@ -15,6 +15,7 @@ from ledger_helpers import KEYS, ONE, One, asked, fresh, never
 from samples import some
 
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     GaussianShare,
@@ -22,7 +23,6 @@ from fedldp.accounting.events import (
     Memoized,
     PerRecord,
     PureReport,
-    TwoValuedBits,
 )
 from fedldp.core.errors import AskedOtherwise, ConfigError, FedldpError, NoLongerKept, OverBudget
 from fedldp.ledgers.budget import Budget
@@ -245,7 +245,7 @@ def test_malformed_places_are_refused(store: Store, place: Any, what: str) -> No
 EVENTS: list[Event] = [
     ONE,
     PureReport(epsilon=0.1),
-    TwoValuedBits(epsilon=0.3, coordinates=4, whole=1.0),
+    BinaryRandomizedResponse(epsilon=0.3, coordinates=4, whole=1.0),
     KEYS,
     FEATURES,
     LABELS,

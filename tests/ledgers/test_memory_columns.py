@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from ledger_helpers import ONE, One, asked, never
 
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     InClear,
     Memoized,
     NoRelease,
     PureReport,
-    TwoValuedBits,
 )
 from fedldp.accounting.prices import draws_once, price
 from fedldp.core.errors import (
@@ -403,7 +403,7 @@ def test_shapes_that_no_client_has_any_more_are_forgotten() -> None:
 
 def filled(clients: int, rounds: int, share: float = 1.0) -> MemoryLedger:
     ledger, generator = MemoryLedger(), np.random.default_rng(0)
-    event = TwoValuedBits(epsilon=1.0, coordinates=3)
+    event = BinaryRandomizedResponse(epsilon=1.0, coordinates=3)
     for round in range(1, rounds + 1):
         chosen = np.flatnonzero(generator.random(clients) < share)
         sent = np.zeros((chosen.size, 1), np.uint8)

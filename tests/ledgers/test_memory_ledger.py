@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ledger_helpers import KEYS, ONE, One, asked, fresh, never, release
 from tables import DOWNLINK, released
 
-from fedldp.accounting.events import Event, InClear, Memoized, PureReport, TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, Memoized, PureReport
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
 from fedldp.ledgers.budget import Budget, Kind
@@ -28,7 +28,7 @@ from fedldp.ledgers.columns import (
 )
 from fedldp.ledgers.protocol import Place
 
-OTHER = TwoValuedBits(epsilon=0.5, coordinates=3)
+OTHER = BinaryRandomizedResponse(epsilon=0.5, coordinates=3)
 
 
 def charge(ledger: MemoryLedger, client: int, round: int, event: Event) -> None:
@@ -44,7 +44,7 @@ EPSILONS = st.one_of(st.floats(0, 3), st.sampled_from([0.1, 1 / 3, 1e-9, 2.0**-6
 EVENTS = st.one_of(
     st.builds(PureReport, epsilon=EPSILONS),
     st.builds(
-        TwoValuedBits,
+        BinaryRandomizedResponse,
         epsilon=EPSILONS,
         coordinates=st.integers(0, 5),
         whole=st.one_of(st.none(), EPSILONS),

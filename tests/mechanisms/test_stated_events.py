@@ -13,6 +13,7 @@ from runtimes import Site, question, refusal_of, sending
 
 import fedldp
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     GaussianShare,
@@ -25,7 +26,6 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
     SelfComposed,
-    TwoValuedBits,
 )
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, FedldpError
@@ -58,13 +58,13 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "sampled clients": lambda d: SampledClientsGaussian(
         noise_multiplier=1.0, sample_size=1, population=100
     ),
-    "fewer bits": lambda d: TwoValuedBits(epsilon=1.0, coordinates=d - 1),
-    "more bits": lambda d: TwoValuedBits(epsilon=1.0, coordinates=d + 1),
+    "fewer bits": lambda d: BinaryRandomizedResponse(epsilon=1.0, coordinates=d - 1),
+    "more bits": lambda d: BinaryRandomizedResponse(epsilon=1.0, coordinates=d + 1),
     "one coordinate": lambda d: PureCoordinates(groups=((1.0, 1),)),
     "a subclass": lambda d: Cheaper(epsilon=1.0),
     "free": lambda d: PureReport(epsilon=0.0),
-    "free bits": lambda d: TwoValuedBits(epsilon=0.0, coordinates=d),
-    "free as a whole": lambda d: TwoValuedBits(epsilon=1.0, coordinates=d, whole=0.0),
+    "free bits": lambda d: BinaryRandomizedResponse(epsilon=0.0, coordinates=d),
+    "free as a whole": lambda d: BinaryRandomizedResponse(epsilon=1.0, coordinates=d, whole=0.0),
     "free noise": lambda d: GaussianReport(mu=1.0, rho=0.0),
     "free of mu": lambda d: GaussianReport(mu=0.0, rho=1.0),
     "free share": lambda d: GaussianShare(squared_distance=0, variance=64),
@@ -74,7 +74,7 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "not a number": lambda d: thawed(PureReport(epsilon=1.0), epsilon=float("nan")),
 }
 ALLOWED: dict[str, Callable[[int], Event]] = {
-    "bits": lambda d: TwoValuedBits(epsilon=1.0, coordinates=d, whole=2.0),
+    "bits": lambda d: BinaryRandomizedResponse(epsilon=1.0, coordinates=d, whole=2.0),
     "coordinates": lambda d: PureCoordinates(groups=((1.0, d - 1), (2.0, 1))),
     "report": lambda d: PURE,
     "gaussian": lambda d: GaussianReport(mu=1.0, rho=0.5),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import some
 
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import MechanismSettings
@@ -138,8 +138,10 @@ def test_settings_give_the_largest_epsilon_per_weight(epsilon: float, clip: floa
 
 def test_the_event() -> None:
     bound = whole_report_epsilon(1.0, 2.0, 10)
-    assert TwoPointL1(1.0, 2.0).event(10) == TwoValuedBits(epsilon=1, coordinates=10, whole=bound)
-    assert TwoPointL1(1.0, 20.0).event(10) == TwoValuedBits(epsilon=1, coordinates=10)
+    assert TwoPointL1(1.0, 2.0).event(10) == BinaryRandomizedResponse(
+        epsilon=1, coordinates=10, whole=bound
+    )
+    assert TwoPointL1(1.0, 20.0).event(10) == BinaryRandomizedResponse(epsilon=1, coordinates=10)
 
 
 def test_the_vector_is_scaled_to_the_norm_and_small_ones_stay() -> None:

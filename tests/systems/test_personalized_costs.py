@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
 
-from fedldp.accounting.events import GaussianReport, InClear, TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport, InClear
 from fedldp.algorithms.personalized_noise import moments_sigma
 from fedldp.algorithms.presets.personalized import personalized
 from fedldp.algorithms.recipes import find_recipe
@@ -127,6 +127,6 @@ def test_the_sign_releases_bits_of_the_clients_own_epsilon() -> None:
     for client in range(3):
         event = Halves(settings, DIGITS).encoder(client).event()
         ratio = (1.0, 2.0, 4.0)[client] / noise(settings).sigma(client)
-        assert isinstance(event, TwoValuedBits)
+        assert isinstance(event, BinaryRandomizedResponse)
         assert event.epsilon == pytest.approx(math.log(ndtr(ratio) / ndtr(-ratio)), rel=1e-9)
         assert (event.coordinates, event.whole) == (SIZE, None)

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
     Event,
     GaussianReport,
     GaussianShare,
@@ -29,7 +30,6 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
     SelfComposed,
-    TwoValuedBits,
     within,
 )
 from fedldp.accounting.numerics.compose import pure_epsilon
@@ -209,13 +209,13 @@ def price_of_pure(epsilon: float, kind: Kind) -> Fraction:
     return pure_rho(exact) if kind == "zcdp" else pure_squared_mu(epsilon)
 
 
-def _price_of_bits(event: TwoValuedBits, kind: Kind) -> Fraction:
+def _price_of_bits(event: BinaryRandomizedResponse, kind: Kind) -> Fraction:
     """Return the price of all bits one by one, or of the whole, whichever is less."""
     each = event.coordinates * price_of_pure(event.epsilon, kind)
     return each if event.whole is None else min(each, price_of_pure(event.whole, kind))
 
 
-def _loss_of_bits(event: TwoValuedBits) -> Pure:
+def _loss_of_bits(event: BinaryRandomizedResponse) -> Pure:
     each = pure_epsilon({event.epsilon: event.coordinates})
     return Pure(
         whole=each if event.whole is None else min(each, event.whole),
@@ -226,7 +226,7 @@ def _loss_of_bits(event: TwoValuedBits) -> Pure:
     )
 
 
-def _bits(event: TwoValuedBits) -> Bits:
+def _bits(event: BinaryRandomizedResponse) -> Bits:
     return Bits(epsilon=event.epsilon, coordinates=event.coordinates, whole=event.whole)
 
 
@@ -270,7 +270,7 @@ def _loss_of_sampled_clients(event: SampledClientsGaussian) -> Sampled:
 
 
 ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
-    TwoValuedBits: Accountant(
+    BinaryRandomizedResponse: Accountant(
         price=_price_of_bits,
         loss=_loss_of_bits,
         coordinate=lambda event: replace(event, coordinates=1, whole=None),

@@ -50,7 +50,7 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoValuedBits(Event):
+class BinaryRandomizedResponse(Event):
     """Independent bits, one for each coordinate; each can be at either of its two extremes.
 
     Attributes:

@@ -99,10 +99,10 @@ def cost(event: Event, kind: Kind, side: Side = "client") -> float:
     Raises:
         UnknownEvent: the event is unknown.
 
-    >>> from fedldp.accounting.events import TwoValuedBits
-    >>> cost(TwoValuedBits(epsilon=0.5, coordinates=8), "pure")
+    >>> from fedldp.accounting.events import BinaryRandomizedResponse
+    >>> cost(BinaryRandomizedResponse(epsilon=0.5, coordinates=8), "pure")
     4.0
-    >>> cost(TwoValuedBits(epsilon=0.5, coordinates=8), "zcdp")
+    >>> cost(BinaryRandomizedResponse(epsilon=0.5, coordinates=8), "zcdp")
     1.0
     """
     return _known_cost(event, kind, side)

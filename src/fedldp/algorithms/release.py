@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import Event, InClear, TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear
 from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
@@ -167,7 +167,7 @@ class Encoder:
         event = self.release.event() if self.inner is None else self.inner
         if self.tells_examples:
             return InClear(what=_and_count(event))
-        if self.label is not None and isinstance(event, TwoValuedBits):
+        if self.label is not None and isinstance(event, BinaryRandomizedResponse):
             return replace(event, group=self.label)
         return event
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.accounting.numerics.bits import sign_epsilon_per_coordinate, sign_sigma
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
@@ -93,7 +93,7 @@ class Sign(BitMechanism):
         """The size of the two values that a bit stands for, c K."""
         return self.clip * self.bits.scale
 
-    def event(self, size: int) -> TwoValuedBits:
+    def event(self, size: int) -> BinaryRandomizedResponse:
         """Return ``size`` independent bits of ``epsilon_per_weight`` each."""
         return self.bits.event(size)
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
@@ -66,10 +66,12 @@ class TwoPoint(BitMechanism):
         _check_epsilon("epsilon", settings.epsilon, settings.integer_bits)
         return cls(settings.epsilon, settings.integer_bits)
 
-    def event(self, size: int) -> TwoValuedBits:
+    def event(self, size: int) -> BinaryRandomizedResponse:
         """Return ``size`` independent bits of ``epsilon_per_weight`` each (Theorem 1)."""
         realised = math.nextafter(self.realised_epsilon, math.inf)
-        return TwoValuedBits(epsilon=min(realised, self.epsilon_per_weight), coordinates=size)
+        return BinaryRandomizedResponse(
+            epsilon=min(realised, self.epsilon_per_weight), coordinates=size
+        )
 
     @cached_property
     def threshold_min(self) -> int:

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import TwoValuedBits
+from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import check_positive
@@ -85,7 +85,7 @@ class TwoPointL1(BitMechanism):
         """K of the bits, as realised."""
         return self.bits.scale
 
-    def event(self, size: int) -> TwoValuedBits:
+    def event(self, size: int) -> BinaryRandomizedResponse:
         """Return ``size`` bits of eps0 each, and the bound for all where not all are free.
 
         They are free where even the vector with the largest norm is left as it is.
