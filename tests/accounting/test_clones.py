@@ -12,7 +12,7 @@ from fedldp.accounting.numerics import clones
 from fedldp.accounting.numerics.binomial import log_factorial_rest
 from fedldp.accounting.numerics.clones import binned_clone_losses
 from fedldp.accounting.numerics.losses import Losses
-from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import clone_losses, shuffled_composed_upper
 
 

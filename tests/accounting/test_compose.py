@@ -23,7 +23,7 @@ from fedldp.accounting.numerics.compose import (
     two_valued_epsilon_mixed,
 )
 from fedldp.accounting.numerics.losses import two_valued_losses
-from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.core.errors import ConfigError
 
 EPSILONS = st.floats(1e-4, 20)

@@ -16,7 +16,7 @@ from scipy.signal import fftconvolve
 from scipy.stats import binom
 from tables import table_of
 
-from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import clone_losses, exponent_for
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1

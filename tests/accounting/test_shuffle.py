@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from samples import some
 
 from fedldp.accounting.numerics.compose import pure_epsilon, two_valued_epsilon
-from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.shuffle import (
     clone_losses,
     clones_delta,

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from fedldp.accounting.numerics import losses_grid
+from fedldp.accounting.numerics import pld_fft
 from fedldp.accounting.numerics.compose import two_valued_epsilon, two_valued_epsilon_mixed
 from fedldp.accounting.numerics.losses import Losses, two_valued_losses
-from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.shuffle import clone_losses, end_losses, exponent_for
 
 
@@ -97,7 +97,7 @@ def test_stages_agree_with_a_single_grid(count: int, monkeypatch: pytest.MonkeyP
     for losses in (clone_losses(1.0, 30, exponent), end_losses(1.0, 30, exponent, flipped=True)):
         staged = compose_lower([(losses, count)], delta), compose_upper([(losses, count)], delta)
         with monkeypatch.context() as patch:
-            patch.setattr(losses_grid, "_MOST_USES", count)
+            patch.setattr(pld_fft, "_MOST_USES", count)
             single = (
                 compose_lower([(losses, count)], delta),
                 compose_upper([(losses, count)], delta),
@@ -109,7 +109,7 @@ def test_stages_agree_with_a_single_grid(count: int, monkeypatch: pytest.MonkeyP
 
 def test_errors_that_are_too_large_leave_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [(two_valued_losses(1.0, 1), 2000)]
-    monkeypatch.setattr(losses_grid, "_ROUNDING", 1e-4)
+    monkeypatch.setattr(pld_fft, "_ROUNDING", 1e-4)
     assert compose_upper(parts, 1e-5) == math.inf
     assert compose_lower(parts, 1e-5) == 0.0
 
@@ -117,6 +117,6 @@ def test_errors_that_are_too_large_leave_no_bound(monkeypatch: pytest.MonkeyPatc
 def test_a_larger_rounding_error_only_loosens(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [(clone_losses(1.0, 30, exponent_for(1e-5, 2000)), 2000)]
     lower, upper = compose_lower(parts, 1e-5), compose_upper(parts, 1e-5)
-    monkeypatch.setattr(losses_grid, "_ROUNDING", 2.0**-34)
+    monkeypatch.setattr(pld_fft, "_ROUNDING", 2.0**-34)
     assert compose_lower(parts, 1e-5) < lower
     assert compose_upper(parts, 1e-5) > upper

@@ -22,7 +22,7 @@ from scipy.signal import fftconvolve
 from scipy.stats import norm
 
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
-from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import exponent_for
 from fedldp.accounting.numerics.subsampled import (
     SampledRelease,

@@ -14,7 +14,7 @@ import pytest
 
 from fedldp.accounting.numerics.compose import two_valued_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
-from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import (
     clone_losses,
     clones_epsilon,

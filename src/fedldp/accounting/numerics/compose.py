@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from fedldp.accounting.numerics.losses import Losses, product, telling_losses, two_valued_losses
-from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.solve import solve
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import (

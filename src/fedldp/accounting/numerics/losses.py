@@ -1,6 +1,6 @@
 """Privacy losses of one mechanism: finite pairs of laws P and Q, listed outcome by outcome.
 
-The exact answers here are for one release; ``losses_grid`` composes many.
+The exact answers here are for one release; ``pld_fft`` composes many.
 """
 
 from __future__ import annotations

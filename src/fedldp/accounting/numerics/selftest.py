@@ -12,7 +12,7 @@ from fedldp.accounting.numerics.bits import ldpfl_epsilon, sign_epsilon_per_coor
 from fedldp.accounting.numerics.compose import two_valued_delta, two_valued_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
 from fedldp.accounting.numerics.losses import two_valued_losses
-from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.accounting.numerics.shuffle import clones_epsilon
 from fedldp.accounting.numerics.shuffle_one import shuffled_one_epsilon
 from fedldp.accounting.numerics.subsampled import (

@@ -21,7 +21,7 @@ from fedldp.accounting.numerics.binomial import log_pmf, window
 from fedldp.accounting.numerics.clones import binned_clone_losses, log_ratio
 from fedldp.accounting.numerics.compose import pure_epsilon, two_valued_delta, two_valued_epsilon
 from fedldp.accounting.numerics.losses import Losses
-from fedldp.accounting.numerics.losses_grid import compose_lower, compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_lower, compose_upper
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import (
     SMALLEST_DELTA,

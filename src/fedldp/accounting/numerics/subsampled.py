@@ -36,7 +36,7 @@ from scipy.special import logsumexp
 
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.numerics.losses import Floats, Losses
-from fedldp.accounting.numerics.losses_grid import compose_upper
+from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import exponent_for
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import (
@@ -85,7 +85,7 @@ class SampledRelease:
         """Return losses that bound those of the pair from above, with an excess of second order.
 
         Outcomes with P > Q are cut into bins, and those of a bin are split between the losses at
-        its ends so that their P- and Q-mass are kept (as in ``losses_grid``), or more at the larger
+        its ends so that their P- and Q-mass are kept (as in ``pld_fft``), or more at the larger
         end. The others mirror them: a P-mass m at the loss l has m e^-l at -l beside it.
 
         Args:

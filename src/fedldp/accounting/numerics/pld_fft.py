@@ -35,7 +35,7 @@ from scipy import fft
 from scipy.linalg.lapack import dtbtrs
 
 from fedldp.accounting.numerics.losses import Floats
-from fedldp.accounting.numerics.tilted import (
+from fedldp.accounting.numerics.tilted_pld import (
     Law,
     Part,
     Term,
