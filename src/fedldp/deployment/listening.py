@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fedldp.core.errors import RunError, WireError
 from fedldp.deployment.frames import read_frame, write_frame
-from fedldp.deployment.silenced import Silenced
+from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.deployment.sockets import listen
 
 log = logging.getLogger("fedldp.site")
@@ -48,7 +48,7 @@ class Listening:
     ) -> None:
         self._answer, self._largest = answer, largest
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._silenced = Silenced(log)
+        self._rate_limited = RateLimitedLog(log)
         self._path = path
         self._socket = listen(path, group)
 
@@ -81,7 +81,7 @@ class Listening:
         except WireError as error:
             log.debug("a connection ended: %s", error)
         except Exception as error:  # no answer is a lost message; its content is not for the log
-            self._silenced(f"a message could not be answered: {type(error).__name__}")
+            self._rate_limited(f"a message could not be answered: {type(error).__name__}")
         finally:
             self._free.release()
 

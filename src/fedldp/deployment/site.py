@@ -44,8 +44,8 @@ from fedldp.deployment.policy import (
     own_place,
     private_to_owner,
 )
+from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.deployment.restored import Restored, open_ledger
-from fedldp.deployment.silenced import Silenced
 from fedldp.deployment.source import open_source
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_secret
@@ -98,7 +98,7 @@ class Agent:
         self._refused: set[bytes] = set()
         self._left: dict[bytes, bytes] = {}  # receipts of the latest answers, by agreement
         self._beginning, self._answering = threading.Lock(), threading.Lock()
-        self._silenced = Silenced(log)
+        self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         for path in sorted(policy.accepted.glob("*.agreement")):
             with suppress(ValueError):
@@ -109,11 +109,11 @@ class Agent:
         try:
             message = read_by_site(body)
         except WireError:
-            self._silenced("a malformed message was refused")
+            self._rate_limited("a malformed message was refused")
             return pack(Stranger())
         run = self._run(message.digest)
         if run is None:
-            self._silenced("a question of an agreement that is not accepted here was refused")
+            self._rate_limited("a question of an agreement that is not accepted here was refused")
             return pack(Stranger())
         if isinstance(message, Hello):
             return pack(self._present(run, message))
@@ -145,7 +145,7 @@ class Agent:
                     self._left[digest] = self._receipt(begun)
                 except LedgerUnusable as error:  # perhaps not for long
                     self._runs.pop(digest, None)
-                    self._silenced(f"the ledger cannot be used: {error}")
+                    self._rate_limited(f"the ledger cannot be used: {error}")
                     return None
                 except FedldpError as error:
                     self._refused.add(digest)
@@ -213,7 +213,7 @@ class Agent:
                     return refused
             return self._released(run, message)
         except LedgerUnusable as error:
-            self._silenced(f"the ledger cannot be used: {error}")
+            self._rate_limited(f"the ledger cannot be used: {error}")
             return Answered(message.receipt, self._refused_for_ledger(run, message))
 
     def _released(self, run: _Run, message: Ask) -> Answered:
@@ -229,7 +229,7 @@ class Agent:
             # A server can ask for as many rounds as it likes: of one reason there is one line.
             reason = content.reason.value
             what = f"round {content.round} of run {name[:8]}: refused: {reason}"
-            self._silenced(what, f"refused {run.agreement.run} {reason}")
+            self._rate_limited(what, f"refused {run.agreement.run} {reason}")
             return
         entries = self._ledger.releases()
         place = f"round {content.round} of run {name[:8]}"
@@ -254,7 +254,7 @@ class Agent:
 
     def _failed(self, error: Exception) -> None:
         what = f"training or encoding failed: {type(error).__name__}"
-        self._silenced(f"{what}; something public is sent, or a refusal")
+        self._rate_limited(f"{what}; something public is sent, or a refusal")
 
     def _wait_since(self, asked: float) -> None:
         """Let an answer leave at a time that does not tell how long it took."""
@@ -263,7 +263,7 @@ class Agent:
         if left > 0:
             time.sleep(left)
         elif fixed:
-            self._silenced(
+            self._rate_limited(
                 f"answer_after_seconds = {fixed:g}: an answer took longer, and its time told that; "
                 "raise it"
             )
@@ -299,7 +299,7 @@ class Agent:
         name = run.agreement.run
         if Restored(self.policy).tolerates(run.agreement, message.receipt):
             return None
-        self._silenced(
+        self._rate_limited(
             f"run {name[:8]}: refused: the server saw an answer that this ledger does not know. If "
             "it was restored from an older copy, stop the agent, and run: fedldp deploy restored",
             f"older ledger {name}",

@@ -32,7 +32,7 @@ from fedldp.deployment.messages import (
     read_by_server,
     to_sign,
 )
-from fedldp.deployment.silenced import Silenced
+from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.protocol.transport import Content, Delivery
 from fedldp.protocol.wire import Question, Reason, Refusal, Report, pack_question, read_answer_to
 
@@ -135,7 +135,7 @@ class Sites:
         self._known_by: dict[int, int] = {}
         """The tag of the greeting that told where each site is: no earlier one tells better."""
         self._looked = -_LOOK
-        self._silenced = Silenced(log)
+        self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
         """The site of each question of an exchange that is over, by tag."""
         self._released: dict[int, set[int]] = {}
@@ -186,7 +186,7 @@ class Sites:
                 self._look_for_nodes(waiting, now)
                 self._ask(waiting, now, left)
             else:
-                self._silenced("nobody is behind the pipe: start `flwr run`; the round waits")
+                self._rate_limited("nobody is behind the pipe: start `flwr run`; the round waits")
             last = now
             for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
                 if tag in self._greeted:
@@ -213,7 +213,7 @@ class Sites:
         silent = [node for node in due if self._greetings[node] == 1][:_GREETED_AGAIN_AT_ONCE]
         if silent:
             many = f"node {silent[0]}" + (f" and {len(silent) - 1} more" if len(silent) > 1 else "")
-            self._silenced(f"{many}: no answer to a greeting; greeted again", "greeted again")
+            self._rate_limited(f"{many}: no answer to a greeting; greeted again", "greeted again")
         for node in [*(node for node in due if not self._greetings[node]), *silent]:
             self._greetings[node] += 1
             self._greet_again[node] = now + _GREET_AGAIN
@@ -232,13 +232,15 @@ class Sites:
         except WireError:
             present = None
         if isinstance(present, Stranger):
-            self._silenced(f"node {node}: its site has not accepted the agreement, or not this one")
+            self._rate_limited(
+                f"node {node}: its site has not accepted the agreement, or not this one"
+            )
         if not isinstance(present, Present) or present.index >= len(self._agreement.sites):
             return
         site = self._agreement.sites[present.index]
         signed = to_sign(self._agreement.digest, challenge, present.index)
         if not is_signed(site.key, present.signature, signed):
-            self._silenced(f"node {node}: says it is {site.name}, and did not sign for that")
+            self._rate_limited(f"node {node}: says it is {site.name}, and did not sign for that")
             return
         self._receipts.setdefault(present.index, present.receipt)
         if tag < self._known_by.get(present.index, tag):
@@ -269,7 +271,7 @@ class Sites:
         if not body:
             # Its node may have come back under another number.
             self._nodes.pop(client, None)
-            self._silenced(f"site {name} could not be reached; it is asked again")
+            self._rate_limited(f"site {name} could not be reached; it is asked again")
             return None
         try:
             message = read_by_server(body)
@@ -279,10 +281,10 @@ class Sites:
                 return content
         except WireError as error:
             waiting.unused.add(client)
-            self._silenced(f"site {name}: its answer was not used: {error}", f"unused {name}")
+            self._rate_limited(f"site {name}: its answer was not used: {error}", f"unused {name}")
             return None
         waiting.strangers.add(client)
-        self._silenced(f"site {name} does not accept the agreement (any more)")
+        self._rate_limited(f"site {name} does not accept the agreement (any more)")
         return None
 
     def _came_late(self, client: int, body: bytes | None) -> None:
@@ -304,7 +306,7 @@ class Sites:
             self._receipts[client] = message.receipt
         if isinstance(message, Answered) and message.answer != waiting.answers[client]:
             name = self._agreement.sites[client].name
-            self._silenced(
+            self._rate_limited(
                 f"site {name} gave another answer to a question that it had answered: the first "
                 f"counts, and {RELEASED_TWICE}"
             )

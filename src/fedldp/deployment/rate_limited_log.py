@@ -1,4 +1,4 @@
-"""Log lines that whoever sends messages could provoke without end: each once a minute at most."""
+"""Rate-limits log lines that any sender could trigger: at most one a minute each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SECONDS = 60.0
 _MOST = 1000
 
 
-class Silenced:
+class RateLimitedLog:
     """Logs a warning once, and a minute later again, with how often it came in between.
 
     Args:
