@@ -41,8 +41,8 @@ from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.site import Agent
 from fedldp.deployment.sockets import listen
 from fedldp.protocol.client_runtime import ClientRuntime
-from fedldp.protocol.wire import Report, read_answer, read_question
-from fedldp.secure_sum.client_role import Answer
+from fedldp.protocol.wire import Report, read_reply, read_request
+from fedldp.secure_sum.client_role import RoundReply
 from fedldp.simulation.settings import resolve
 
 WINDOW = 16
@@ -206,7 +206,7 @@ class Secrets:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        train, words = ClientRuntime._train, Answer._kept_words
+        train, words = ClientRuntime._train, RoundReply._kept_words
 
         def trained(runtime: ClientRuntime, pending: Any) -> Any:
             update = train(runtime, pending)
@@ -215,16 +215,16 @@ class Secrets:
                 self.weights.append(np.asarray(value, np.float32).tobytes())
             return update
 
-        def masked(encoder: Answer, *given: Any) -> Any:
+        def masked(encoder: RoundReply, *given: Any) -> Any:
             found = words(encoder, *given)  # a word for each bit of the report
             self.bits.append(found.astype(np.uint8))
             return found
 
-        ClientRuntime._train, Answer._kept_words = trained, masked  # type: ignore[method-assign]
+        ClientRuntime._train, RoundReply._kept_words = trained, masked  # type: ignore[method-assign]
         try:
             yield
         finally:
-            ClientRuntime._train, Answer._kept_words = train, words  # type: ignore[method-assign]
+            ClientRuntime._train, RoundReply._kept_words = train, words  # type: ignore[method-assign]
 
     def compute(self, world: World, taps: list[Tap], folder: Path) -> None:
         with self.listening():
@@ -312,10 +312,10 @@ def searched(
     for tap in taps:
         for body in tap.asked:
             if isinstance(message := read_by_site(body), Ask):
-                broadcasts.append(read_question(message.question).broadcast.weights.tobytes())
+                broadcasts.append(read_request(message.question).broadcast.weights.tobytes())
         for body in tap.answered:
             if isinstance(given := read_by_server(body), Answered):
-                content = read_answer(given.answer)[2]
+                content = read_reply(given.answer)[2]
                 if isinstance(content, Report):
                     reports.append(content.payload)
     public = {each.tobytes() for weights in set(broadcasts) for each in informative(weights)}

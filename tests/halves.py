@@ -43,7 +43,7 @@ from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import ClientSide
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.wire import Broadcast, Question, Report, pack_question, read_answer_to
+from fedldp.protocol.wire import Broadcast, Report, RoundRequest, pack_request, read_reply_to
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.population import Population
@@ -316,15 +316,15 @@ class Case:
         said: dict[int, Talk] = {}
 
         def ask(exchange: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
-            question = Question(run=RUN, exchange=exchange, broadcast=broadcast)
-            message = pack_question(question)
+            question = RoundRequest(run=RUN, exchange=exchange, broadcast=broadcast)
+            message = pack_request(question)
             for client in clients:
                 if client not in runtimes:
                     runtimes[client] = self.start(client, keys(client), folder / str(client))
                 talk = said.setdefault(client, Talk(client, [], []))
                 talk.questions.append(message)
                 talk.answers.append(runtimes[client].answer(message))
-                found = read_answer_to(question, talk.answers[-1])
+                found = read_reply_to(question, talk.answers[-1])
                 if isinstance(found, Report):
                     yield found
 

@@ -29,15 +29,15 @@ from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import Batch, Client, ClientSide, Sender, Update
 from fedldp.protocol.wire import (
-    Answer,
     Broadcast,
     Layout,
-    Question,
     Refusal,
     Report,
+    RoundReply,
+    RoundRequest,
     Sensitive,
-    pack_question,
-    read_answer,
+    pack_request,
+    read_reply,
 )
 
 RUN = "run"
@@ -169,11 +169,11 @@ def question(
     """Return a packed question; ``weights`` may be one number for all."""
     vector = np.full(LAYOUT.size, weights, np.float32) if np.isscalar(weights) else weights
     broadcast = Broadcast(round=round, weights=vector, ranges=ranges, public=public or {})
-    return pack_question(Question(run=run, exchange=exchange, broadcast=broadcast))
+    return pack_request(RoundRequest(run=run, exchange=exchange, broadcast=broadcast))
 
 
-def answer_of(message: bytes) -> Answer:
-    return read_answer(message)[2]
+def answer_of(message: bytes) -> RoundReply:
+    return read_reply(message)[2]
 
 
 def refusal_of(message: bytes) -> Refusal:

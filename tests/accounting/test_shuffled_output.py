@@ -15,7 +15,7 @@ from plans import SIZE, event_of, line, planned
 from fedldp.core.bounding import Ranges
 from fedldp.core.randomness import Stream
 from fedldp.protocol.transport import Delivery
-from fedldp.protocol.wire import Broadcast, Question, Report, Shuffled
+from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.simulation.plan import Plan
 from fedldp.simulation.shuffler import Shuffler
 
@@ -26,7 +26,7 @@ class Given:
     def __init__(self, reports: Sequence[Report]) -> None:
         self.reports = reports
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         yield from zip(clients, self.reports, strict=True)
 
 
@@ -45,7 +45,7 @@ def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
     ]
     delays = made.config.composition.channel.delays
     assert delays is not None
-    question = Question(run="run", exchange=0, broadcast=broadcast)
+    question = RoundRequest(run="run", exchange=0, broadcast=broadcast)
     shuffler = Shuffler(Given(reports), delays, len(reports), stream)
     delivered = shuffler.exchange(question, range(len(reports)))
     return [content for _, content in delivered if isinstance(content, Shuffled)]

@@ -24,7 +24,7 @@ from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import State, Update
 from fedldp.protocol.updates import alone, each_alone
-from fedldp.protocol.wire import Broadcast, Layout, Sensitive, pack_answer, pack_reports
+from fedldp.protocol.wire import Broadcast, Layout, Sensitive, pack_reply, pack_reports
 from fedldp.training.feature_importance import FirstLayer, NoisierFeatures
 
 SIZE = 13
@@ -69,7 +69,7 @@ def test_each_report_is_the_one_that_its_client_sends_alone(
     assert list(together) == list(one_by_one)
     packed = pack_reports(together, run="run", exchange=0)
     assert [row.tobytes() for row in packed] == [
-        pack_answer(report, run="run", exchange=0) for report in one_by_one
+        pack_reply(report, run="run", exchange=0) for report in one_by_one
     ]
     if more:
         assert [report.weight for report in together] == [5.0, 6.0, 0.0, 8.0]

@@ -22,7 +22,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.transport import Delivery
-from fedldp.protocol.wire import Broadcast, Question, Report, Shuffled
+from fedldp.protocol.wire import Broadcast, Report, RoundRequest, Shuffled
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.simulation.schedule import delay_of_run, draw_schedule
 from fedldp.simulation.shuffler import Shuffler
@@ -127,14 +127,14 @@ def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
     """Return a round's messages as the shuffler puts them out, and whose each is."""
 
     class Inner:
-        def exchange(self, question: Question, clients: object) -> Iterator[Delivery]:
+        def exchange(self, question: RoundRequest, clients: object) -> Iterator[Delivery]:
             for client in range(CLIENTS):
                 yield client, Report(round=1, size=2, payload=b"\x00", chunk=1)
 
     def stream(round: int, client: int, purpose: str) -> Stream:
         return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
 
-    question = Question(
+    question = RoundRequest(
         run="run", exchange=0, broadcast=Broadcast(round=1, weights=np.zeros(2, np.float32))
     )
     shuffler = Shuffler(Inner(), delays, CLIENTS, stream)

@@ -32,15 +32,15 @@ from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.wire import (
-    Answer,
     Broadcast,
-    Question,
     Reason,
     Refusal,
     Report,
+    RoundReply,
+    RoundRequest,
     Sensitive,
     pack_arrays,
-    pack_question,
+    pack_request,
     read_arrays,
 )
 from fedldp.reporting.record import Round, RunFolder, replace_file
@@ -70,7 +70,7 @@ def first_broadcast(case: Case) -> Broadcast:
 
 def asking(broadcast: Broadcast, round: int) -> bytes:
     told = replace(broadcast, round=round)
-    return pack_question(Question(run=RUN, exchange=0, broadcast=told))
+    return pack_request(RoundRequest(run=RUN, exchange=0, broadcast=told))
 
 
 def start(
@@ -154,7 +154,7 @@ def test_a_real_client_answers_where_its_training_fails(tmp_path: Path) -> None:
         if client.examples.features[0, 0] > 0.5:
             raise RuntimeError("training failed")
 
-    def answer(value: float) -> Answer:
+    def answer(value: float) -> RoundReply:
         folder = tmp_path / str(value)
         folder.mkdir()
         site = Site(folder, step=MeanStep(fail), examples=examples_of(value))

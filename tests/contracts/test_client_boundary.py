@@ -36,8 +36,8 @@ from fedldp.protocol.wire import (
     Refusal,
     Report,
     Sensitive,
-    read_answer,
-    read_question,
+    read_reply,
+    read_request,
 )
 from fedldp.training.tensors import one_thread
 
@@ -55,7 +55,7 @@ def as_in_a_run() -> Iterator[None]:
 
 
 def answers_of(messages: list[bytes]) -> list[Report | Refusal]:
-    return [read_answer(message)[2] for message in messages]
+    return [read_reply(message)[2] for message in messages]
 
 
 # With the mechanism's output held fixed, nothing that leaves depends on the examples
@@ -208,7 +208,7 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
     case, events = Case.of(config), events_of(config)
     keys = FixedKeys(0, not deploys(config))
     talk = case.talk(lambda client: replace(keys, index=client), tmp_path / "talk", change)
-    cleared = [in_clear(events[read_question(asked).exchange]) for asked in talk.questions]
+    cleared = [in_clear(events[read_request(asked).exchange]) for asked in talk.questions]
     watch = Watch(case, talk, tmp_path / "watch")
     base, held, in_step = watch.answers(watch.own)
     for make in OTHERS.values():

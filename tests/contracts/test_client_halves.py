@@ -52,7 +52,7 @@ from fedldp.protocol.wire import (
     Report,
     Reports,
     pack_reports,
-    read_answer,
+    read_reply,
 )
 from fedldp.simulation.plan import plan
 from fedldp.training.tensors import one_thread
@@ -111,9 +111,9 @@ def test_with_its_own_keys_and_ledger_it_answers_what_it_does_here(
     for pays, answer, free in zip(payable, answers, talk.answers, strict=True):
         if pays:
             assert answer == free, "the same as where nobody counts"
-            assert isinstance(read_answer(answer)[2], Report)
+            assert isinstance(read_reply(answer)[2], Report)
         else:
-            refusal = read_answer(answer)[2]
+            refusal = read_reply(answer)[2]
             assert isinstance(refusal, Refusal)
             assert refusal.reason is Reason.OVER_BUDGET
     entries = SqliteLedger(tmp_path / "site" / "ledger").releases()

@@ -35,9 +35,9 @@ from fedldp.protocol.roles import ClientSide
 from fedldp.protocol.wire import (
     Refusal,
     Report,
-    pack_question,
-    read_answer,
-    read_question,
+    pack_request,
+    read_reply,
+    read_request,
 )
 from fedldp.training.tensors import one_thread
 
@@ -141,8 +141,8 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
             left |= {start(folder).answer(message) for _ in range(2)}
             assert len(left) == 1, (stage, number)
             (answer,) = left
-            if isinstance(read_answer(answer)[2], Refusal):
-                assert cost(side.encoder.event(read_question(message).exchange), "zcdp") == np.inf
+            if isinstance(read_reply(answer)[2], Refusal):
+                assert cost(side.encoder.event(read_request(message).exchange), "zcdp") == np.inf
                 continue
             ledger = SqliteLedger(folder / "ledger").verify()
             assert ledger[: len(entries)] == entries
@@ -180,10 +180,10 @@ def test_what_a_client_keeps_for_its_round_outlives_questions_that_it_refuses(
         runtime.answer(message)
     before = kept()
     for message in reversed(second):
-        asked = read_question(message)
+        asked = read_request(message)
         told = asked.broadcast.public
         for public in ({}, {name: np.zeros(0, values.dtype) for name, values in told.items()}):
             bad = replace(asked, broadcast=replace(asked.broadcast, public=public))
-            if isinstance(read_answer(runtime.answer(pack_question(bad)))[2], Report):
+            if isinstance(read_reply(runtime.answer(pack_request(bad)))[2], Report):
                 return  # it went on to the next round
             assert before.items() <= kept().items()

@@ -27,7 +27,7 @@ from fedldp.core.errors import FedldpError
 from fedldp.mechanisms import find_mechanism, mechanisms
 from fedldp.protocol.roles import Update
 from fedldp.protocol.updates import alone
-from fedldp.protocol.wire import Sensitive, read_question
+from fedldp.protocol.wire import Sensitive, read_request
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.training.tensors import one_thread
@@ -212,7 +212,7 @@ def check_boundary(config: RunConfig, folder: Path) -> None:
             continue  # its price counts examples: a client has as many as it says
         found, _, _ = watch.answers(examples)
         for question, one, two in zip(talk.questions, base, found, strict=True):
-            clear = in_clear(events[read_question(question).exchange])
+            clear = in_clear(events[read_request(question).exchange])
             more = "payload" if len(examples) != len(watch.own) and clear else None
             assert_alike(one, two, clear, watch.own, examples, more)
 

@@ -31,7 +31,7 @@ from fedldp.deployment.frames import LENGTH, ConnectionLost, read_frame, write_f
 from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
 from fedldp.deployment.sockets import listen
 from fedldp.protocol.roles import ServerSide, State
-from fedldp.protocol.wire import Report, read_answer, read_question
+from fedldp.protocol.wire import Report, read_reply, read_request
 
 PATIENCE = 600.0
 LIMIT = 1 << 30
@@ -367,7 +367,7 @@ def place_of(asked: bytes) -> Place | None:
     with contextlib.suppress(WireError):
         message = read_by_site(asked)
         if isinstance(message, Ask):
-            question = read_question(message.question)
+            question = read_request(message.question)
             return question.broadcast.round, question.exchange
     return None
 
@@ -378,7 +378,7 @@ def reports(proxy: Proxy) -> dict[Place, set[bytes]]:
     for passed in list(proxy.passed):
         message = read_by_server(passed.answer) if passed.answer else None
         if isinstance(message, Answered):
-            _run, exchange, content = read_answer(message.answer)
+            _run, exchange, content = read_reply(message.answer)
             if isinstance(content, Report):
                 found.setdefault((content.round, exchange), set()).add(message.answer)
     return found

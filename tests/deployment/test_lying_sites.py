@@ -13,7 +13,7 @@ from worlds import FakePipe, asks, bits, make_world
 from fedldp.core.errors import FedldpError, RunError
 from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
-from fedldp.protocol.wire import Report, pack_answer, read_answer
+from fedldp.protocol.wire import Report, pack_reply, read_reply
 from fedldp.simulation.engine import simulate
 
 Body = bytes | None
@@ -56,11 +56,11 @@ def test_a_second_and_different_answer_is_noticed_and_the_first_counts(
 def other_bits(answer: Body, **changes: Any) -> bytes:
     message = read_by_server(answer or b"")
     assert isinstance(message, Answered)
-    run, exchange, content = read_answer(message.answer)
+    run, exchange, content = read_reply(message.answer)
     assert isinstance(content, Report)
     flipped = bytes([content.payload[0] ^ 0xFF]) + content.payload[1:]
     report = Report(**{**vars(content), "payload": flipped, **changes})
-    return pack(Answered(message.receipt, pack_answer(report, run=run, exchange=exchange)))
+    return pack(Answered(message.receipt, pack_reply(report, run=run, exchange=exchange)))
 
 
 @pytest.mark.sampled(1)

@@ -34,7 +34,7 @@ from fedldp.protocol.client_keys import SecretKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
-from fedldp.protocol.wire import Report, read_answer, read_question
+from fedldp.protocol.wire import Report, read_reply, read_request
 
 SOUND = ("mechanism=nearest_direction", "num_examples=90")
 
@@ -53,7 +53,7 @@ def keep(world: World, features: np.ndarray, labels: np.ndarray) -> None:
 
 
 def content(answer: Answered) -> Any:
-    return read_answer(answer.answer)[2]
+    return read_reply(answer.answer)[2]
 
 
 @pytest.mark.parametrize("count", [1, 7, 30, 60])
@@ -76,7 +76,7 @@ def test_a_report_does_not_tell_how_many_examples_its_site_has(
         # With no example in a round it would be what the server told.
         ask = read_by_site(asked)
         assert isinstance(ask, Ask)
-        told = read_question(ask.question).broadcast.weights
+        told = read_request(ask.question).broadcast.weights
         assert report.payload != told.tobytes()
         assert len(report.payload) == told.nbytes
         reports += 1

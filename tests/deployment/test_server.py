@@ -18,7 +18,7 @@ from fedldp.deployment import sites
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.statement import stated
-from fedldp.protocol.wire import Report, pack_answer, read_answer, read_question
+from fedldp.protocol.wire import Report, pack_reply, read_reply, read_request
 from fedldp.simulation.engine import simulate
 
 CHANNELS = pytest.mark.parametrize("channel", ["named", "sum"])
@@ -160,7 +160,7 @@ def gone_from(exchange: int, index: int) -> Any:
         message = read_by_site(asked)
         if node != 100 + index or not isinstance(message, Ask):
             return [answer]
-        return [None if read_question(message.question).exchange >= exchange else answer]
+        return [None if read_request(message.question).exchange >= exchange else answer]
 
     return meddle
 
@@ -284,13 +284,13 @@ def test_one_lying_site_moves_a_weight_by_2rk_over_n_at_most(tmp_path: Path) -> 
             content = read_by_server(answer or b"")
             if node != 100 or not isinstance(content, Answered):
                 return [answer]
-            run, exchange, report = read_answer(content.answer)
+            run, exchange, report = read_reply(content.answer)
             assert isinstance(report, Report)
             size = len(report.payload)
             last = 0xFF << (8 * size - report.size) & 0xFF  # spare bits stay zero
             payload = bytes([turned] * (size - 1) + [turned & last])
             lie = Report(**{**vars(report), "payload": payload})
-            return [pack(Answered(content.receipt, pack_answer(lie, run=run, exchange=exchange)))]
+            return [pack(Answered(content.receipt, pack_reply(lie, run=run, exchange=exchange)))]
 
         served = world.serve(world.pipe(meddle=meddle))
         ends.append(np.concatenate([w.ravel() for w in served.weights.values()]))

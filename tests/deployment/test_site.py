@@ -37,12 +37,12 @@ from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site import Agent
 from fedldp.protocol.wire import (
     Broadcast,
-    Question,
     Reason,
     Refusal,
     Report,
-    pack_question,
-    read_answer,
+    RoundRequest,
+    pack_request,
+    read_reply,
 )
 
 
@@ -65,7 +65,7 @@ def question_of(world: World, round: int = 1, **changes: Any) -> bytes:
     question = {"run": world.agreement.run, "exchange": 0}
     for name, value in changes.items():
         (question if name in question else found)[name] = value
-    return pack_question(Question(**question, broadcast=Broadcast(**found)))
+    return pack_request(RoundRequest(**question, broadcast=Broadcast(**found)))
 
 
 def ask_bytes(world: World, question: bytes, receipt: bytes = NO_RECEIPT) -> bytes:
@@ -79,7 +79,7 @@ def ask(agent: Agent, world: World, question: bytes, receipt: bytes = NO_RECEIPT
 
 
 def content(answer: Answered) -> Any:
-    return read_answer(answer.answer)[2]
+    return read_reply(answer.answer)[2]
 
 
 # Servers that lie

@@ -22,7 +22,7 @@ from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.wire import Report, read_answer, read_question
+from fedldp.protocol.wire import Report, read_reply, read_request
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.settings import resolve
 
@@ -104,7 +104,7 @@ def asks(asked: bytes, round: int = 1, exchange: int = 0) -> bool:
     message = read_by_site(asked)
     if not isinstance(message, Ask):
         return False
-    question = read_question(message.question)
+    question = read_request(message.question)
     return (question.broadcast.round, question.exchange) == (round, exchange)
 
 
@@ -121,7 +121,7 @@ def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
     for node, _asked, answer in [] if pipe is None else pipe.seen:
         message = read_by_server(answer) if answer else None
         if isinstance(message, Answered):
-            _run, exchange, content = read_answer(message.answer)
+            _run, exchange, content = read_reply(message.answer)
             if isinstance(content, Report):
                 place = node, content.round, exchange
                 given.setdefault(place, set()).add(message.answer)

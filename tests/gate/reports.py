@@ -26,7 +26,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreeing import agree
 from fedldp.protocol.server_loop import Loop
-from fedldp.protocol.wire import Refusal, read_answer
+from fedldp.protocol.wire import Refusal, read_reply
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.plan import plan, problem_of
@@ -316,7 +316,7 @@ def _exchange(message: bytes, answers: dict[int, bytes]) -> dict[str, Any]:
     lengths: dict[str, list[int]] = {}
     refused: dict[str, list[int]] = {}
     for client, answer in answers.items():
-        _, _, read = read_answer(answer)
+        _, _, read = read_reply(answer)
         if isinstance(read, Refusal):
             refused.setdefault(read.reason.value, []).append(client)
         else:

@@ -27,7 +27,7 @@ from fedldp.deployment.site import Agent
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.protocol import Place
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.wire import Reason, Refusal, Report, read_answer
+from fedldp.protocol.wire import Reason, Refusal, Report, read_reply
 from fedldp.simulation.plan import problem_of
 from gate import golden, reports
 
@@ -229,11 +229,11 @@ def test_it_goes_on_where_it_was(policy: SitePolicy, asked: Path) -> None:
     again = answer_of(agent, asked, "ldp_fl-2")
     assert again == (asked / "ldp_fl-2-answer").read_bytes()
     assert ledger.spent() == KNOWN["spent"]
-    _, _, earlier = read_answer(answer_of(agent, asked, "ldp_fl-1"))
+    _, _, earlier = read_reply(answer_of(agent, asked, "ldp_fl-1"))
     assert earlier == Refusal(round=1, reason=Reason.NOT_KEPT)
 
     following = answer_of(agent, asked, "ldp_fl-3")
-    _, _, report = read_answer(following)
+    _, _, report = read_reply(following)
     assert isinstance(report, Report)
     assert (report.round, report.size) == (3, 650)
     assert len(following) == len(again)
@@ -246,7 +246,7 @@ def test_it_goes_on_where_it_was(policy: SitePolicy, asked: Path) -> None:
 def test_what_is_drawn_once_is_paid_once(policy: SitePolicy, asked: Path) -> None:
     agent, ledger = Agent(policy), SqliteLedger(policy.ledger)
     found = answer_of(agent, asked, "ldpfl_sound-2")
-    _, _, report = read_answer(found)
+    _, _, report = read_reply(found)
     assert isinstance(report, Report)
     assert len(found) == len((asked / "ldpfl_sound-2-answer").read_bytes())
     assert ledger.spent() == KNOWN["spent"]

@@ -25,20 +25,20 @@ from fedldp.core.bounding import Ranges
 from fedldp.core.errors import WireError
 from fedldp.protocol.wire import (
     REPORT_HEADER,
-    Answer,
     Broadcast,
-    Question,
     Reason,
     Refusal,
     Report,
+    RoundReply,
+    RoundRequest,
     Sensitive,
-    pack_answer,
     pack_arrays,
-    pack_question,
-    read_answer,
-    read_answer_to,
+    pack_reply,
+    pack_request,
     read_arrays,
-    read_question,
+    read_reply,
+    read_reply_to,
+    read_request,
 )
 
 exchanges = st.integers(0, 2**32 - 1)
@@ -49,7 +49,7 @@ BROADCAST = Broadcast(
     ranges=Ranges.fixed(0.0, [0.1, 0.2], (2, 1)),
     public={"codes": np.array([1, 2], np.uint8)},
 )
-QUESTION = Question(run="run 1", exchange=2, broadcast=BROADCAST)
+QUESTION = RoundRequest(run="run 1", exchange=2, broadcast=BROADCAST)
 REPORT = Report(
     round=3, size=9, payload=b"ab", chunk=2, weight=2.0, epsilon=0.5, client=7
 )  # fmt: skip
@@ -58,30 +58,30 @@ REFUSAL = Refusal(3, Reason.POLICY)
 UNREADABLE = Refusal(0, Reason.MALFORMED)
 
 
-def packed(answer: Answer) -> bytes:
-    return pack_answer(answer, run="run 1", exchange=2)
+def packed(answer: RoundReply) -> bytes:
+    return pack_reply(answer, run="run 1", exchange=2)
 
 
-def pack_again(read: tuple[str, int, Answer]) -> bytes:
+def pack_again(read: tuple[str, int, RoundReply]) -> bytes:
     run, exchange, answer = read
-    return pack_answer(answer, run=run, exchange=exchange)
+    return pack_reply(answer, run=run, exchange=exchange)
 
 
 def check_question(message: bytes) -> bool:
-    return refused_or_same(read_question, pack_question, message)
+    return refused_or_same(read_request, pack_request, message)
 
 
 def check_answer(message: bytes) -> bool:
-    return refused_or_same(read_answer, pack_again, message)
+    return refused_or_same(read_reply, pack_again, message)
 
 
 MESSAGES = [
-    (pack_question(QUESTION), check_question),
-    (pack_question(replace(QUESTION, broadcast=replace(BROADCAST, ranges=None))), check_question),
+    (pack_request(QUESTION), check_question),
+    (pack_request(replace(QUESTION, broadcast=replace(BROADCAST, ranges=None))), check_question),
     (packed(REPORT), check_answer),
     (packed(PLAIN), check_answer),
     (packed(REFUSAL), check_answer),
-    (pack_answer(UNREADABLE, run="", exchange=0), check_answer),
+    (pack_reply(UNREADABLE, run="", exchange=0), check_answer),
 ]
 every_message = pytest.mark.parametrize(
     ("message", "check"),
@@ -93,29 +93,29 @@ every_message = pytest.mark.parametrize(
 
 
 @given(questions)
-def test_questions(question: Question) -> None:
-    message = pack_question(question)
-    found = read_question(message)
+def test_questions(question: RoundRequest) -> None:
+    message = pack_request(question)
+    found = read_request(message)
     assert (found.run, found.exchange) == (question.run, question.exchange)
     assert same_broadcast(found.broadcast, question.broadcast)
-    assert pack_question(found) == message
+    assert pack_request(found) == message
 
 
 @given(reports() | refusals, names, exchanges)
-def test_answers(answer: Answer, run: str, exchange: int) -> None:
-    message = pack_answer(answer, run=run, exchange=exchange)
-    assert read_answer(message) == (run, exchange, answer)
-    assert pack_again(read_answer(message)) == message
+def test_answers(answer: RoundReply, run: str, exchange: int) -> None:
+    message = pack_reply(answer, run=run, exchange=exchange)
+    assert read_reply(message) == (run, exchange, answer)
+    assert pack_again(read_reply(message)) == message
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason(reason: Reason) -> None:
-    assert read_answer(packed(Refusal(3, reason)))[2] == Refusal(3, reason)
+    assert read_reply(packed(Refusal(3, reason)))[2] == Refusal(3, reason)
 
 
 @given(reports(), names, exchanges)
 def test_how_uplink_bits_differ_from_the_message(report: Report, run: str, exchange: int) -> None:
-    message = pack_answer(report, run=run, exchange=exchange)
+    message = pack_reply(report, run=run, exchange=exchange)
     more = 8 * (report.epsilon is not None) + 8 * (report.client is not None)
     envelope = REPORT_HEADER + len(run.encode()) + more
     assert 8 * len(message) == report.uplink_bits - report.label_bits + 8 * envelope
@@ -127,8 +127,8 @@ def test_the_largest_report_is_all_payload() -> None:
 
 
 def test_weights_are_views_that_cannot_be_written() -> None:
-    message = pack_question(QUESTION)
-    weights = read_question(message).broadcast.weights
+    message = pack_request(QUESTION)
+    weights = read_request(message).broadcast.weights
     assert np.shares_memory(weights, np.frombuffer(message, np.uint8))
     assert weights.flags.aligned
     assert not weights.flags.writeable
@@ -163,7 +163,7 @@ def test_the_bytes_of_a_question() -> None:
         }
     )
     rest = struct.pack("<HHIq", 0, 5, 2, 3) + b"run 1\0\0\0" + arrays[16:]
-    assert pack_question(QUESTION) == question_of(rest)
+    assert pack_request(QUESTION) == question_of(rest)
 
 
 def question_of(rest: bytes) -> bytes:
@@ -175,27 +175,27 @@ def question_of(rest: bytes) -> bytes:
 
 def test_a_server_reads_the_answer_to_what_it_asked() -> None:
     for answer in (REPORT, PLAIN, REFUSAL):
-        assert read_answer_to(QUESTION, packed(answer)) == answer
+        assert read_reply_to(QUESTION, packed(answer)) == answer
 
 
 @pytest.mark.parametrize("answer", [REPORT, REFUSAL])
 def test_an_answer_to_another_question_is_refused(answer: Any) -> None:
     for message in (
         packed(replace(answer, round=2)),
-        pack_answer(answer, run="run 2", exchange=2),
-        pack_answer(answer, run="run 1", exchange=1),
+        pack_reply(answer, run="run 2", exchange=2),
+        pack_reply(answer, run="run 1", exchange=1),
     ):
         with pytest.raises(WireError, match=r"asked was round 3, exchange 2 of 'run 1'"):
-            read_answer_to(QUESTION, message)
+            read_reply_to(QUESTION, message)
 
 
 def test_a_client_that_could_not_read_the_question_can_say_so() -> None:
-    message = pack_answer(UNREADABLE, run="", exchange=0)
-    assert read_answer_to(QUESTION, message) == UNREADABLE
+    message = pack_reply(UNREADABLE, run="", exchange=0)
+    assert read_reply_to(QUESTION, message) == UNREADABLE
     for other, exchange in ((UNREADABLE, 1), (Refusal(1, Reason.MALFORMED), 0), (PLAIN, 0),
                             (Refusal(0, Reason.POLICY), 0)):  # fmt: skip
         with pytest.raises(WireError, match="run"):
-            pack_answer(other, run="", exchange=exchange)
+            pack_reply(other, run="", exchange=exchange)
     with pytest.raises(WireError, match="round is 0"):
         packed(UNREADABLE)
 
@@ -233,20 +233,20 @@ def test_reports_that_cannot_be_packed(change: dict[str, Any], complaint: str) -
 
 @pytest.mark.parametrize("run", ["", "a\nb", "x" * 201, "\ud800"])
 @pytest.mark.parametrize("answer", [REPORT, REFUSAL])
-def test_runs_that_cannot_be_packed(run: str, answer: Answer) -> None:
+def test_runs_that_cannot_be_packed(run: str, answer: RoundReply) -> None:
     with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
-        pack_answer(answer, run=run, exchange=0)
+        pack_reply(answer, run=run, exchange=0)
     with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
-        pack_question(replace(QUESTION, run=run))
+        pack_request(replace(QUESTION, run=run))
 
 
 @pytest.mark.parametrize("exchange", [-1, 2**32, 0.5])
 def test_exchanges_that_cannot_be_packed(exchange: Any) -> None:
     for answer in (REPORT, REFUSAL):
         with pytest.raises(WireError, match="out of range"):
-            pack_answer(answer, run="run 1", exchange=exchange)
+            pack_reply(answer, run="run 1", exchange=exchange)
     with pytest.raises(WireError, match="out of range"):
-        pack_question(replace(QUESTION, exchange=exchange))
+        pack_request(replace(QUESTION, exchange=exchange))
 
 
 def test_a_reason_of_ones_own_cannot_be_packed() -> None:
@@ -286,7 +286,7 @@ def ranges_of(**arrays: Any) -> Ranges:
 )
 def test_broadcasts_that_cannot_be_packed(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
-        pack_question(replace(QUESTION, broadcast=replace(BROADCAST, **change)))
+        pack_request(replace(QUESTION, broadcast=replace(BROADCAST, **change)))
 
 
 # What must not be read
@@ -321,10 +321,10 @@ def arrays_of(message: bytes) -> dict[str, Any]:
     ],
 )
 def test_questions_that_are_not_read(change: dict[str, Any], complaint: str) -> None:
-    message = pack_question(QUESTION)
+    message = pack_request(QUESTION)
     arrays = {k: v for k, v in (arrays_of(message) | change).items() if v is not None}
     with pytest.raises(WireError, match=complaint):
-        read_question(question_of(message[16:40] + pack_arrays(arrays)[16:]))
+        read_request(question_of(message[16:40] + pack_arrays(arrays)[16:]))
 
 
 def test_sizes_that_come_round_to_d_are_not_read() -> None:
@@ -332,26 +332,26 @@ def test_sizes_that_come_round_to_d_are_not_read() -> None:
     question = replace(
         QUESTION, broadcast=Broadcast(round=1, weights=np.zeros(5, np.float32), ranges=five)
     )
-    message = pack_question(question)
+    message = pack_request(question)
     arrays = arrays_of(message) | {"ranges/sizes": np.array([2**62] * 3 + [2**62 - 1, 6])}
     with pytest.raises(WireError, match="not for the 5 weights"):
-        read_question(question_of(message[16:40] + pack_arrays(arrays)[16:]))
+        read_request(question_of(message[16:40] + pack_arrays(arrays)[16:]))
 
 
-@pytest.mark.parametrize("read", [read_question, read_answer, read_arrays])
+@pytest.mark.parametrize("read", [read_request, read_reply, read_arrays])
 def test_messages_of_another_kind_are_not_read(read: Callable[[bytes], Any]) -> None:
-    kinds = [pack_question(QUESTION), packed(REPORT), packed(REFUSAL), pack_arrays({})]
+    kinds = [pack_request(QUESTION), packed(REPORT), packed(REFUSAL), pack_arrays({})]
     refused = 0
     for message in kinds:
         try:
             read(message)
         except WireError as error:
             refused += "of kind" in str(error)
-    assert refused == (2 if read is read_answer else 3)
+    assert refused == (2 if read is read_reply else 3)
 
 
 def test_another_version_is_not_read() -> None:
-    for message, read in ((pack_question(QUESTION), read_question), (packed(PLAIN), read_answer)):
+    for message, read in ((pack_request(QUESTION), read_request), (packed(PLAIN), read_reply)):
         newer = message[:6] + b"\x02" + message[7:]
         with pytest.raises(WireError, match="version 2, and this is version 1: install the same"):
             read(newer)  # type: ignore[operator]
@@ -403,7 +403,7 @@ def test_noise(noise: bytes) -> None:
 
 @every_message
 def test_huge_numbers_take_no_memory(message: bytes, check: Callable[[bytes], bool]) -> None:
-    read = read_question if check is check_question else read_answer
+    read = read_request if check is check_question else read_reply
     for place in range(16, len(message) - 8):
         for number in (2**62, 2**32 - 1, 2**40):
             huge = message[:place] + struct.pack("<Q", number) + message[place + 8 :]
@@ -418,10 +418,10 @@ def test_reading_takes_no_more_than_the_message_allows() -> None:
     weights = np.zeros(size, np.float32)
     for ranges, factor in ((each, 4.0), (whole, 0.5)):
         broadcast = Broadcast(round=1, weights=weights, ranges=ranges)
-        message = pack_question(replace(QUESTION, broadcast=broadcast))
-        assert peak_bytes(read_question, message) < factor * len(message)
+        message = pack_request(replace(QUESTION, broadcast=broadcast))
+        assert peak_bytes(read_request, message) < factor * len(message)
     many = {f"{number:x}": np.zeros(0) for number in range(5000)}
-    message = pack_question(replace(QUESTION, broadcast=replace(BROADCAST, public=many)))
-    assert peak_bytes(read_question, message) < 12 * len(message)
+    message = pack_request(replace(QUESTION, broadcast=replace(BROADCAST, public=many)))
+    assert peak_bytes(read_request, message) < 12 * len(message)
     message = packed(replace(PLAIN, payload=bytes(size)))
-    assert peak_bytes(read_answer, message) < 1.1 * len(message)
+    assert peak_bytes(read_reply, message) < 1.1 * len(message)

@@ -27,11 +27,11 @@ from fedldp.protocol.transport import Delivery
 from fedldp.protocol.wire import (
     Broadcast,
     Incoming,
-    Question,
     Reason,
     Refusal,
     Report,
     Reports,
+    RoundRequest,
     Shuffled,
 )
 
@@ -54,9 +54,9 @@ class Script:
     """
 
     deliveries: dict[tuple[int, int], Iterable[Delivery]] = field(default_factory=dict)
-    asked: list[tuple[Question, list[int]]] = field(default_factory=list)
+    asked: list[tuple[RoundRequest, list[int]]] = field(default_factory=list)
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         self.asked.append((question, list(clients)))
         round = question.broadcast.round
         default = [(client, report(round, client)) for client in clients]

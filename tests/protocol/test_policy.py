@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
 from fedldp.protocol.policy import Policy
-from fedldp.protocol.wire import Broadcast, Layout, Question, Reason
+from fedldp.protocol.wire import Broadcast, Layout, Reason, RoundRequest
 
 LAYOUT = Layout(("first", "second"), ((2, 3), (4,)))
 POLICY = Policy(run="run", rounds=5, exchanges=2, layout=LAYOUT)
 ABOVE = float(np.nextafter(np.float32(LARGEST_WEIGHT), np.float32(np.inf)))
 
 
-def asked(run: str = "run", exchange: int = 0, round: int = 1, **parts: Any) -> Question:
+def asked(run: str = "run", exchange: int = 0, round: int = 1, **parts: Any) -> RoundRequest:
     given = {"weights": np.full(10, 0.5, np.float32), **parts}
-    return Question(run=run, exchange=exchange, broadcast=Broadcast(round=round, **given))
+    return RoundRequest(run=run, exchange=exchange, broadcast=Broadcast(round=round, **given))
 
 
 def with_weight(value: float) -> NDArray[np.float32]:

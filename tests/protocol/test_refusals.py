@@ -28,14 +28,14 @@ from fedldp.protocol.wire import (
     Refusal,
     Report,
     pack_arrays,
-    read_answer,
-    read_answer_to,
-    read_question,
+    read_reply,
+    read_reply_to,
+    read_request,
 )
 
 
 def with_nan(message: bytes) -> bytes:
-    """Return a question whose last weight is NaN, which ``pack_question`` would not pack."""
+    """Return a question whose last weight is NaN, which ``pack_request`` would not pack."""
     return message[:-4] + np.float32(np.nan).tobytes()
 
 
@@ -106,11 +106,11 @@ def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_pat
 def test_a_refusal_names_the_question_as_far_as_it_could_be_read(tmp_path: Path) -> None:
     site = Site(tmp_path)
     for message, (reason, _) in ((m, (r, n)) for n, (m, r) in REFUSED.items()):
-        run, exchange, refusal = read_answer(site.ask(message))
+        run, exchange, refusal = read_reply(site.ask(message))
         if reason is Reason.MALFORMED:
             assert (run, exchange, refusal) == ("", 0, Refusal(0, reason))
             continue
-        asked = read_question(message)
+        asked = read_request(message)
         assert isinstance(refusal, Refusal)
         assert (refusal.round, exchange) == (asked.broadcast.round, asked.exchange)
         assert run == asked.run
@@ -121,7 +121,7 @@ def test_a_question_of_another_run_is_answered_so_that_its_server_can_read_it(
 ) -> None:
     message = question(run="another")
     answer = Site(tmp_path).ask(message)
-    assert read_answer_to(read_question(message), answer) == Refusal(1, Reason.UNKNOWN_RUN)
+    assert read_reply_to(read_request(message), answer) == Refusal(1, Reason.UNKNOWN_RUN)
 
 
 valid = question(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, LAYOUT.sizes))

@@ -41,15 +41,15 @@ from fedldp.protocol.roles import Client, Sender
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,
-    Question,
     Reason,
     Refusal,
     Report,
+    RoundRequest,
     Sensitive,
-    pack_question,
-    read_answer,
-    read_answer_to,
-    read_question,
+    pack_request,
+    read_reply,
+    read_reply_to,
+    read_request,
 )
 
 SAMPLED = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.5, steps=1)
@@ -65,12 +65,12 @@ def test_a_question_is_answered_with_a_report_of_its_run_round_and_exchange(
 ) -> None:
     site = Site(tmp_path, real)
     message = site.ask(question(2))
-    run, exchange, report = read_answer(message)
+    run, exchange, report = read_reply(message)
     assert (run, exchange) == (RUN, 0)
     assert isinstance(report, Report)
     assert report.round == 2
     assert report.size == LAYOUT.size
-    assert read_answer_to(read_question(question(2)), message) == report
+    assert read_reply_to(read_request(question(2)), message) == report
     assert site.step.calls == 1
 
 
@@ -128,7 +128,7 @@ def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -
 def test_exchanges_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real, exchanges=3)
     answers = [site.ask(question(1, exchange)) for exchange in range(3)]
-    assert [read_answer(message)[1] for message in answers] == [0, 1, 2]
+    assert [read_reply(message)[1] for message in answers] == [0, 1, 2]
     assert [site.ask(question(1, exchange)) for exchange in range(3)] == answers
     payloads = {answer_of(message).payload for message in answers}  # type: ignore[union-attr]
     assert len(payloads) == 3, "each draws its own noise"
@@ -290,10 +290,10 @@ def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) 
 
 def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
     """What was read for another client's terms does not count for this one."""
-    asked = Question(
+    asked = RoundRequest(
         run=RUN, exchange=0, broadcast=Broadcast(round=4, weights=np.zeros(40, np.float32))
     )
-    message = pack_question(asked)
+    message = pack_request(asked)
     short, long = Site(tmp_path, rounds=3), Site(tmp_path, rounds=4)
     assert refusal_of(short.ask(message)).reason is Reason.WRONG_ROUND
     assert isinstance(answer_of(long.ask(message)), Report)

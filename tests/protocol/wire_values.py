@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import WireError
-from fedldp.protocol.wire import Broadcast, Question, Reason, Refusal, Report
+from fedldp.protocol.wire import Broadcast, Reason, Refusal, Report, RoundRequest
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 DTYPES = ["bool", *INTEGERS, "float32", "float64"]
@@ -50,7 +50,7 @@ def broadcasts(draw: st.DrawFn) -> Broadcast:
 
 
 questions = st.builds(
-    Question, run=names, exchange=st.integers(0, 2**32 - 1), broadcast=broadcasts()
+    RoundRequest, run=names, exchange=st.integers(0, 2**32 - 1), broadcast=broadcasts()
 )
 
 

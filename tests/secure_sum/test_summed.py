@@ -30,12 +30,12 @@ from fedldp.protocol.transport import Delivery
 from fedldp.protocol.wire import (
     Broadcast,
     Counted,
-    Question,
     Refusal,
     Report,
+    RoundRequest,
     Sensitive,
-    pack_question,
-    read_answer_to,
+    pack_request,
+    read_reply_to,
 )
 from fedldp.secure_sum.client_role import Phase, summed_client
 from fedldp.secure_sum.identities import Identity, Roster
@@ -44,7 +44,7 @@ from fedldp.secure_sum.server_role import SumOfRound, summed_server
 from fedldp.simulation.inputs import Inputs
 
 N = 6
-Meddle = Callable[[int, Question, Report | Refusal], Report | Refusal | None]
+Meddle = Callable[[int, RoundRequest, Report | Refusal], Report | Refusal | None]
 
 
 def config(**settings: Any) -> RunConfig:
@@ -103,10 +103,10 @@ class Channel:
         )  # fmt: skip
         return replace(made, policy=replace(made.policy, exchanges=side.exchanges))
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
-        message = pack_question(question)
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+        message = pack_request(question)
         for index in clients:
-            answer = read_answer_to(question, self.site(index).answer(message))
+            answer = read_reply_to(question, self.site(index).answer(message))
             assert isinstance(answer, Report | Refusal)
             passed = self.meddle(index, question, answer)
             if passed is not None:
@@ -187,7 +187,7 @@ def test_who_falls_silent_in_any_exchange_is_left_out(tmp_path: Path) -> None:
     for phase in Phase:
 
         def lose(
-            client: int, question: Question, answer: Report | Refusal, phase: Phase = phase
+            client: int, question: RoundRequest, answer: Report | Refusal, phase: Phase = phase
         ) -> Report | Refusal | None:
             return None if client == 2 and question.exchange == phase else answer
 
@@ -224,7 +224,7 @@ def test_a_total_is_the_sum_of_the_reports_of_those_in_it(tmp_path: Path) -> Non
 def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_know(
     lost: Phase, tmp_path: Path
 ) -> None:
-    def lose(client: int, question: Question, answer: Any) -> Any:
+    def lose(client: int, question: RoundRequest, answer: Any) -> Any:
         first = question.broadcast.round == 1
         return None if first and client > 2 and question.exchange == lost else answer
 
@@ -238,7 +238,7 @@ def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_kn
 
 
 def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: Path) -> None:
-    def garbage(client: int, question: Question, answer: Any) -> Any:
+    def garbage(client: int, question: RoundRequest, answer: Any) -> Any:
         if client == 5 and question.exchange == Phase.SHARE_KEYS and isinstance(answer, Report):
             return replace(answer, payload=answer.payload[:13] + bytes(len(answer.payload) - 13))
         return answer
@@ -252,7 +252,7 @@ def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: P
 
 
 def test_what_a_liar_adds_stays_within_what_so_many_reports_can_count(tmp_path: Path) -> None:
-    def add(client: int, question: Question, answer: Any) -> Any:
+    def add(client: int, question: RoundRequest, answer: Any) -> Any:
         if client == 5 and question.exchange == Phase.MASKED_INPUT:
             words = np.frombuffer(answer.payload[13:], np.uint8) ^ 7
             return replace(answer, payload=answer.payload[:13] + words.tobytes())
@@ -264,7 +264,7 @@ def test_what_a_liar_adds_stays_within_what_so_many_reports_can_count(tmp_path: 
 
 
 def test_a_report_in_another_clients_name_is_no_report(tmp_path: Path) -> None:
-    def rename(client: int, question: Question, answer: Any) -> Any:
+    def rename(client: int, question: RoundRequest, answer: Any) -> Any:
         return replace(answer, client=None) if client == 4 else answer
 
     channel = Channel(config(rounds=1), tmp_path, meddle=rename)
@@ -274,7 +274,7 @@ def test_a_report_in_another_clients_name_is_no_report(tmp_path: Path) -> None:
 
 
 def test_a_site_that_is_not_certified_is_left_out(tmp_path: Path) -> None:
-    def unsigned(client: int, question: Question, answer: Any) -> Any:
+    def unsigned(client: int, question: RoundRequest, answer: Any) -> Any:
         if client == 1 and question.exchange == Phase.ADVERTISE:
             return replace(answer, payload=answer.payload[:-1] + bytes([answer.payload[-1] ^ 1]))
         return answer
@@ -290,9 +290,9 @@ def test_a_site_that_is_not_certified_is_left_out(tmp_path: Path) -> None:
 def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
     """Its mechanism's noise is fresh every time: only what it keeps makes it the same."""
     channel = Channel(config(rounds=1), tmp_path, secret=True)
-    asked: list[Question] = []
+    asked: list[RoundRequest] = []
 
-    def note(client: int, question: Question, answer: Any) -> Any:
+    def note(client: int, question: RoundRequest, answer: Any) -> Any:
         if client == 0 and question.exchange == Phase.MASKED_INPUT:
             asked.append(question)
         return answer
@@ -302,7 +302,7 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
     runtime = channel.site(0)
     channel.ledger = MemoryLedger()  # the answer was never recorded: the site trains again
     (question,) = asked
-    sent = {runtime.answer(pack_question(question))}
+    sent = {runtime.answer(pack_request(question))}
     given: list[Any] = []
 
     def giving(rows: Any, broadcast: Broadcast, batch: Any, group: int) -> Sensitive[Update]:
@@ -316,7 +316,7 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
         update = np.full((1, channel.summing.size), weights, np.float32)
         side = replace(restarted.members.side, step=partial(giving, update))  # type: ignore[arg-type]
         restarted = replace(restarted, members=replace(restarted.members, side=side))
-        sent.add(restarted.answer(pack_question(question)))
+        sent.add(restarted.answer(pack_request(question)))
         assert len(given) == trained + 1
     assert len(sent) == 1
 

@@ -20,11 +20,11 @@ from fedldp.protocol.transport import Delivery
 from fedldp.protocol.wire import (
     Broadcast,
     Counted,
-    Question,
     Reason,
     Refusal,
     Report,
     Reports,
+    RoundRequest,
     Shuffled,
 )
 from fedldp.simulation.counting import Counting
@@ -40,7 +40,7 @@ class Given:
     def __init__(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries = deliveries
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         yield from self.deliveries
 
 
@@ -48,7 +48,7 @@ def stream(round: int, client: int, purpose: str) -> Stream:
     return Stream.simulation(seed=0, round=round, client=client, purpose=purpose)
 
 
-QUESTION = Question(
+QUESTION = RoundRequest(
     run="run", exchange=0, broadcast=Broadcast(round=1, weights=np.zeros(1, np.float32))
 )
 

@@ -31,10 +31,10 @@ from fedldp.protocol.server_loop import Round
 from fedldp.protocol.transport import one_by_one
 from fedldp.protocol.wire import (
     Broadcast,
-    Question,
     Reason,
     Refusal,
     Report,
+    RoundRequest,
 )
 from fedldp.simulation import participation
 from fedldp.simulation.engine import Result
@@ -97,7 +97,7 @@ class Clients:
 
     def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
         """Return what clients answer, in their order."""
-        question = Question(run="run", exchange=0, broadcast=broadcast)
+        question = RoundRequest(run="run", exchange=0, broadcast=broadcast)
         exchanged = InProcess(self.executor.answers).exchange(question, clients)
         deliveries = list(one_by_one(exchanged))
         assert [client for client, _ in deliveries] == list(clients)

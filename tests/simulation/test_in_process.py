@@ -13,20 +13,20 @@ from fedldp.core.errors import RunError, WireError
 from fedldp.protocol.transport import one_by_one
 from fedldp.protocol.wire import (
     Broadcast,
-    Question,
     Reason,
     Refusal,
     Report,
     Reports,
-    pack_answer,
-    pack_question,
+    RoundRequest,
+    pack_reply,
     pack_reports,
-    read_answer_to,
-    read_question,
+    pack_request,
+    read_reply_to,
+    read_request,
 )
 from fedldp.simulation.in_process import InProcess
 
-QUESTION = Question(
+QUESTION = RoundRequest(
     run="run", exchange=1, broadcast=Broadcast(round=3, weights=np.zeros(4, np.float32))
 )
 
@@ -42,24 +42,24 @@ def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it(
         message: bytes, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
         asked.append((message, clients))
-        yield [7], [pack_answer(report(), run="run", exchange=1)]
-        yield [2], [pack_answer(Refusal(3, Reason.OVER_BUDGET), run="run", exchange=1)]
+        yield [7], [pack_reply(report(), run="run", exchange=1)]
+        yield [2], [pack_reply(Refusal(3, Reason.OVER_BUDGET), run="run", exchange=1)]
 
     delivered = list(InProcess(answers).exchange(QUESTION, [2, 5, 7]))
     assert delivered == [(7, report()), (2, Refusal(3, Reason.OVER_BUDGET))]
     ((message, clients),) = asked
     assert clients == [2, 5, 7]
-    assert message == pack_question(QUESTION)
-    assert pack_question(read_question(message)) == message
+    assert message == pack_request(QUESTION)
+    assert pack_request(read_request(message)) == message
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         b"",
-        pack_answer(report(), run="another", exchange=1),
-        pack_answer(report(), run="run", exchange=0),
-        pack_answer(report(round=2), run="run", exchange=1),
+        pack_reply(report(), run="another", exchange=1),
+        pack_reply(report(), run="run", exchange=0),
+        pack_reply(report(round=2), run="run", exchange=1),
     ],
     ids=["nothing", "another run", "another exchange", "another round"],
 )
@@ -73,7 +73,7 @@ def test_answers_come_one_by_one_and_an_error_passes_as_it_is() -> None:
     def answers(
         message: bytes, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
-        yield [0], [pack_answer(report(), run="run", exchange=1)]
+        yield [0], [pack_reply(report(), run="run", exchange=1)]
         raise RunError("a worker process died")
 
     delivered = InProcess(answers).exchange(QUESTION, [0, 1])
@@ -86,7 +86,7 @@ def test_rows_of_answers_are_read_as_reports_that_differ_in_their_payloads() -> 
     payloads = np.array([[1], [2], [3]], np.uint8)
     sent = Reports(round=3, size=4, payloads=payloads, chunk=2, epsilon=0.5)
     rows = pack_reports(sent, run="run", exchange=1)
-    singles = [pack_answer(each, run="run", exchange=1) for each in sent]
+    singles = [pack_reply(each, run="run", exchange=1) for each in sent]
     assert [row.tobytes() for row in rows] == singles
     transport = InProcess(lambda message, clients: iter([(clients, rows)]))
     ((clients, found),) = transport.exchange(QUESTION, [4, 5, 6])
@@ -122,7 +122,7 @@ def rows_of(**columns: Any) -> NDArray[np.uint8]:
     sent = Reports(round=3, size=4, payloads=payloads, chunk=2, **columns)
     rows = pack_reports(sent, run="run", exchange=1)
     assert [row.tobytes() for row in rows] == [
-        pack_answer(each, run="run", exchange=1) for each in sent
+        pack_reply(each, run="run", exchange=1) for each in sent
     ]
     return rows
 
@@ -138,7 +138,7 @@ def read_rows(rows: NDArray[np.uint8]) -> Reports:
 def test_weights_and_senders_travel_in_columns(columns: dict[str, Any]) -> None:
     rows = rows_of(**columns)
     found = read_rows(rows)
-    answers = [read_answer_to(QUESTION, row.tobytes()) for row in rows]
+    answers = [read_reply_to(QUESTION, row.tobytes()) for row in rows]
     assert list(found) == answers
     assert found.uplink_bits == sum(each.uplink_bits for each in found)
     assert Reports.of(list(found)).payloads.tolist() == found.payloads.tolist()

@@ -19,7 +19,7 @@ from fedldp.core.errors import RunError
 from fedldp.core.randomness import SERVER, Stream
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.transport import Delivery
-from fedldp.protocol.wire import Broadcast, Question, Reason, Refusal, Report, Shuffled
+from fedldp.protocol.wire import Broadcast, Reason, Refusal, Report, RoundRequest, Shuffled
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.schedule import agree_delay, draw_schedule
 from fedldp.simulation.shuffler import Shuffler
@@ -31,7 +31,7 @@ class Given:
     def __init__(self, contents: Sequence[Any]) -> None:
         self.contents = contents
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         yield from zip(clients, self.contents, strict=True)
 
 
@@ -60,9 +60,9 @@ def streams(seed: int = 0) -> Callable[[int, int, str], Stream]:
     )
 
 
-def question(round: int = 1) -> Question:
+def question(round: int = 1) -> RoundRequest:
     broadcast = Broadcast(round=round, weights=np.zeros(1, np.float32))
-    return Question(run="run", exchange=0, broadcast=broadcast)
+    return RoundRequest(run="run", exchange=0, broadcast=broadcast)
 
 
 def times_of(shuffler: Shuffler | Counting) -> dict[str, float]:

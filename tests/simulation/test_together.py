@@ -22,14 +22,14 @@ from fedldp.protocol.roles import Batch, LocalUpdate, Update
 from fedldp.protocol.updates import rows_of
 from fedldp.protocol.wire import (
     Broadcast,
-    Question,
     Reason,
     Refusal,
     Report,
+    RoundRequest,
     Sensitive,
-    pack_question,
     pack_reports,
-    read_answer,
+    pack_request,
+    read_reply,
 )
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.inputs import Inputs
@@ -72,7 +72,7 @@ def question(population: Population, round: int = 1) -> tuple[bytes, Broadcast]:
     broadcast = Broadcast(
         round=round, weights=first.weights, ranges=first.ranges, public=first.public
     )
-    return pack_question(Question(run="run", exchange=0, broadcast=broadcast)), broadcast
+    return pack_request(RoundRequest(run="run", exchange=0, broadcast=broadcast)), broadcast
 
 
 def some_of(population: Population) -> list[int]:
@@ -153,7 +153,7 @@ def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
         ledgers.append(ledger.to_record())
     assert ledgers[0] == ledgers[1]
     for one, other in zip(*found, strict=True):
-        (run, exchange, report), (other_run, other_exchange, alone) = map(read_answer, (one, other))
+        (run, exchange, report), (other_run, other_exchange, alone) = map(read_reply, (one, other))
         assert (run, exchange) == (other_run, other_exchange) == ("run", 0)
         assert isinstance(report, Report)
         assert isinstance(alone, Report)
@@ -192,7 +192,7 @@ def test_each_is_refused_on_its_own(tmp_path: Path) -> None:
 
     def answered(round: int, clients: list[int]) -> list[Any]:
         message, _ = question(population, round)
-        return [read_answer(each)[2] for each in packed(population, message, clients, ledger)]
+        return [read_reply(each)[2] for each in packed(population, message, clients, ledger)]
 
     assert all(isinstance(answer, Report) for answer in answered(1, [1, 4]))
     refusal = Refusal(2, Reason.OVER_BUDGET)
@@ -235,7 +235,7 @@ def test_nobody_is_asked_twice_at_once(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_refused_by_each(tmp_path: Path) -> None:
     population = population_of("quickstart", tmp_path)
     found = packed(population, b"no question", [0, 1], MemoryLedger())
-    assert [read_answer(each)[2] for each in found] == [Refusal(0, Reason.MALFORMED)] * 2
+    assert [read_reply(each)[2] for each in found] == [Refusal(0, Reason.MALFORMED)] * 2
 
 
 @pytest.mark.slow
@@ -305,7 +305,7 @@ def test_who_refuses_leaves_a_group_and_nobody_takes_the_place(tmp_path: Path) -
         message, _ = question(population, round)
         answers = packed(population, message, clients, ledger)
     refused = [
-        place for place, one in enumerate(answers) if isinstance(read_answer(one)[2], Refusal)
+        place for place, one in enumerate(answers) if isinstance(read_reply(one)[2], Refusal)
     ]
     assert refused == [3, 70]
     groups = [asked[start : start + GROUP] for start in range(0, len(asked), GROUP)]
@@ -324,7 +324,7 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
     found = packed(population, message, range(80), ledger)
     assert step.groups == [list(range(64)), list(range(64, 80))]
     for index, answer in enumerate(found):
-        report = read_answer(answer)[2]
+        report = read_reply(answer)[2]
         assert isinstance(report, Report)
         assert report.epsilon == epsilons[index]
         assert ledger.history("run", index) == {population.encoders[index].event(): 1}
@@ -344,7 +344,7 @@ def test_what_was_drawn_once_and_is_gone_is_refused_to_that_client_alone(tmp_pat
     assert len(packed(population, first, [0, 1, 2], ledger)) == 3
     population.store(1).forget()
     second, _ = question(population, 2)
-    answers = [read_answer(one)[2] for one in packed(population, second, [0, 1, 2, 3], ledger)]
+    answers = [read_reply(one)[2] for one in packed(population, second, [0, 1, 2, 3], ledger)]
     assert answers[1] == Refusal(2, Reason.NOT_KEPT)
     assert all(isinstance(answers[place], Report) for place in (0, 2, 3))
     assert step.groups == [[0, 1, 2], [0, 2, 3]]

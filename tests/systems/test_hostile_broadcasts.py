@@ -31,13 +31,13 @@ from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import Batch, ClientSide, Update
 from fedldp.protocol.wire import (
     Broadcast,
-    Question,
     Reason,
     Refusal,
     Report,
+    RoundRequest,
     Sensitive,
-    pack_question,
-    read_answer_to,
+    pack_request,
+    read_reply_to,
 )
 from fedldp.simulation.settings import from_mapping
 
@@ -166,8 +166,10 @@ def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Repo
         store=FolderStore(folder, "run"),
         ledgers=MemoryLedger(),
     )
-    question = Question(run="run", exchange=0, broadcast=replace(both.broadcast, weights=weights))
-    return read_answer_to(question, runtime.answer(pack_question(question)))
+    question = RoundRequest(
+        run="run", exchange=0, broadcast=replace(both.broadcast, weights=weights)
+    )
+    return read_reply_to(question, runtime.answer(pack_request(question)))
 
 
 def never(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Any]:

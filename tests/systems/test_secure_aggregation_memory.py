@@ -25,12 +25,12 @@ from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,
-    Question,
     Refusal,
     Report,
+    RoundRequest,
     Sensitive,
-    pack_question,
-    read_answer_to,
+    pack_request,
+    read_reply_to,
 )
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, Kind, pack, unpack
@@ -87,8 +87,8 @@ class Sites:
         )  # fmt: skip
 
     def answer(self, index: int, exchange: int, broadcast: Broadcast) -> Report | Refusal:
-        question = Question(run=RUN, exchange=exchange, broadcast=broadcast)
-        found = read_answer_to(question, self.start(index).answer(pack_question(question)))
+        question = RoundRequest(run=RUN, exchange=exchange, broadcast=broadcast)
+        found = read_reply_to(question, self.start(index).answer(pack_request(question)))
         assert isinstance(found, Report | Refusal)
         return found
 

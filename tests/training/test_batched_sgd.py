@@ -10,7 +10,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
-from fedldp.protocol.wire import Broadcast, Question, pack_question, read_question
+from fedldp.protocol.wire import Broadcast, RoundRequest, pack_request, read_request
 from fedldp.training.batched_sgd import GROUP, epochs_of, padded
 from fedldp.training.local_sgd import LocalSgd, batches
 from fedldp.training.tensors import read_weights
@@ -93,10 +93,10 @@ def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
     """It is read-only, and its weights stay as they are."""
     model = build_model("logistic", (1, 8, 8), 10)
     step = LocalSgd(model, 1, 5, 0.1, CPU)
-    sent = Question(
+    sent = RoundRequest(
         run="run", exchange=0, broadcast=Broadcast(round=1, weights=read_weights(model))
     )
-    broadcast = read_question(pack_question(sent)).broadcast
+    broadcast = read_request(pack_request(sent)).broadcast
     assert not broadcast.weights.flags.writeable
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)  # else torch says it once for each process

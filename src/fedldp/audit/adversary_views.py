@@ -34,12 +34,12 @@ from fedldp.protocol.wire import (
     Broadcast,
     Counted,
     Incoming,
-    Question,
     Refusal,
     Report,
+    RoundRequest,
     Sensitive,
-    pack_question,
-    read_answer,
+    pack_request,
+    read_reply,
 )
 from fedldp.simulation.participation import participants
 
@@ -223,11 +223,11 @@ class AdversaryView:
         return self._questions[round]
 
     def _report(self, answer: bytes) -> Report | None:
-        found = read_answer(answer)[2]
+        found = read_reply(answer)[2]
         return None if isinstance(found, Refusal) else found
 
     def _glance(self, round: int, answer: bytes) -> _Glance:
-        found = read_answer(answer)[2]
+        found = read_reply(answer)[2]
         if isinstance(found, Refusal):
             nothing = np.zeros(self.attacked.first.weights.size)
             return _Glance(len(answer), (1.0, *[_NOTHING] * len(_HEADS)), nothing, b"")
@@ -303,12 +303,12 @@ class AdversaryView:
         runtimes = {self.attacked.index: runtime}
 
         def ask(exchange: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
-            message = pack_question(Question(run=RUN, exchange=exchange, broadcast=broadcast))
+            message = pack_request(RoundRequest(run=RUN, exchange=exchange, broadcast=broadcast))
             for client in clients:
                 if client not in runtimes:
                     attacked, own = self._other(client, keys)
                     runtimes[client] = attacked.runtime(attacked.unchanged, own)
-                found = read_answer(runtimes[client].answer(message))[2]
+                found = read_reply(runtimes[client].answer(message))[2]
                 if isinstance(found, Report):
                     yield found
 

@@ -44,7 +44,7 @@ from fedldp.protocol.roles import (
     Update,
 )
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.wire import Broadcast, Question, Sensitive, Vector, pack_question
+from fedldp.protocol.wire import Broadcast, RoundRequest, Sensitive, Vector, pack_request
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
 
@@ -161,7 +161,7 @@ class AttackedClient:
     def question(self, round: int) -> bytes:
         """Return what the client is asked in a round, for its report."""
         broadcast = self.broadcast(round)
-        return pack_question(Question(run=RUN, exchange=0, broadcast=broadcast))
+        return pack_request(RoundRequest(run=RUN, exchange=0, broadcast=broadcast))
 
     @cached_property
     def trains_once(self) -> bool:

@@ -24,7 +24,7 @@ from fedldp.data.examples import Examples
 from fedldp.protocol.client_keys import TrialKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import State
-from fedldp.protocol.wire import Broadcast, Question, Report, pack_question, read_answer
+from fedldp.protocol.wire import Broadcast, Report, RoundRequest, pack_request, read_reply
 from fedldp.training.tensors import one_thread
 
 Floats = NDArray[np.float64]
@@ -111,8 +111,8 @@ class WholeRun:
         state = attacked.first
         for round in range(1, self.config.rounds + 1):
             broadcast = attacked.server.publish(state)
-            message = pack_question(Question(run=RUN, exchange=0, broadcast=broadcast))
-            answers = [read_answer(runtime.answer(message))[2] for runtime in runtimes]
+            message = pack_request(RoundRequest(run=RUN, exchange=0, broadcast=broadcast))
+            answers = [read_reply(runtime.answer(message))[2] for runtime in runtimes]
             reports = [answer for answer in answers if isinstance(answer, Report)]
             if len(reports) < len(answers):
                 return  # turns are over

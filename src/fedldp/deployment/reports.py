@@ -18,7 +18,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.roles import Draws, Sender, ServerSide, State
 from fedldp.protocol.updates import alone
-from fedldp.protocol.wire import Question, Report, Sensitive
+from fedldp.protocol.wire import Report, RoundRequest, Sensitive
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Reports:
     state: State
     _like: dict[int, Report] = field(default_factory=dict)
 
-    def check(self, question: Question, report: Report) -> None:
+    def check(self, question: RoundRequest, report: Report) -> None:
         """Refuse a report that is read otherwise than an honest site's, or cannot be read.
 
         Raises:
@@ -58,7 +58,7 @@ class Reports:
         if self.agreement.channel == "named" and not self._counts(report):
             raise WireError("it cannot be counted: it is malformed, or its numbers are too large")
 
-    def _of_no_examples(self, question: Question) -> Report:
+    def _of_no_examples(self, question: RoundRequest) -> Report:
         """Return what a site would send whose training failed."""
         round = question.broadcast.round
         if round not in self._like:

@@ -52,7 +52,7 @@ from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys, read_s
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
-from fedldp.protocol.wire import Reason, Refusal, pack_answer, read_answer, read_question
+from fedldp.protocol.wire import Reason, Refusal, pack_reply, read_reply, read_request
 from fedldp.simulation.inputs import choose_device
 from fedldp.training.tensors import one_thread
 
@@ -224,7 +224,7 @@ class Agent:
         return Answered(self._receipt(run), answer)
 
     def _tell(self, run: _Run, answer: bytes, before: int) -> None:
-        name, _exchange, content = read_answer(answer)
+        name, _exchange, content = read_reply(answer)
         if isinstance(content, Refusal):
             # A server can ask for as many rounds as it likes: of one reason there is one line.
             reason = content.reason.value
@@ -308,11 +308,11 @@ class Agent:
 
     def _refused_for_ledger(self, run: _Run, message: Ask) -> bytes:
         try:
-            question = read_question(message.question)
+            question = read_request(message.question)
         except WireError:
-            return pack_answer(Refusal(round=0, reason=Reason.MALFORMED), run="", exchange=0)
+            return pack_reply(Refusal(round=0, reason=Reason.MALFORMED), run="", exchange=0)
         refusal = Refusal(round=question.broadcast.round, reason=Reason.LEDGER)
-        return pack_answer(refusal, run=run.agreement.run, exchange=question.exchange)
+        return pack_reply(refusal, run=run.agreement.run, exchange=question.exchange)
 
 
 def _secret(policy: SitePolicy, ledger: SqliteLedger) -> bytes:

@@ -34,7 +34,7 @@ from fedldp.deployment.messages import (
 )
 from fedldp.deployment.rate_limited_log import RateLimitedLog
 from fedldp.protocol.transport import Content, Delivery
-from fedldp.protocol.wire import Question, Reason, Refusal, Report, pack_question, read_answer_to
+from fedldp.protocol.wire import Reason, Refusal, Report, RoundRequest, pack_request, read_reply_to
 
 log = logging.getLogger("fedldp.server")
 
@@ -90,7 +90,7 @@ class Pipe(Protocol):
 class _Waiting:
     """One exchange while it lasts."""
 
-    question: Question
+    question: RoundRequest
     message: bytes
     open: set[int]
     answers: dict[int, bytes] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Sites:
         pipe: Pipe,
         journal: Journal,
         receipts: MutableMapping[int, bytes],
-        check: Callable[[Question, Report], None],
+        check: Callable[[RoundRequest, Report], None],
     ) -> None:
         self._check = check
         self._agreement, self._pipe, self._journal = agreement, pipe, journal
@@ -148,7 +148,7 @@ class Sites:
         """
         return sorted(self._released.get(exchange, ()))
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Ask sites; yield their answers as they come, each site's once.
 
         Raises:
@@ -157,7 +157,7 @@ class Sites:
         round, exchange = question.broadcast.round, question.exchange
         if exchange == 0:
             self._released.clear()
-        message = pack_question(question)
+        message = pack_request(question)
         asked_before = self._journal.begun(round, exchange)
         self._journal.ask(round, exchange, message)
         # Before a restart: whom, nobody knows any more.
@@ -312,7 +312,7 @@ class Sites:
             )
 
     def _counted(self, waiting: _Waiting, client: int, answer: bytes) -> Report | Refusal:
-        content = read_answer_to(waiting.question, answer)
+        content = read_reply_to(waiting.question, answer)
         if isinstance(content, Report):
             if content.client not in (None, client):
                 raise WireError(f"it is in the name of client {content.client}")

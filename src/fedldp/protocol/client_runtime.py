@@ -60,13 +60,13 @@ from fedldp.protocol.roles import (
 from fedldp.protocol.updates import check_shape, rows_of
 from fedldp.protocol.wire import (
     Broadcast,
-    Question,
     Reason,
     Refusal,
+    RoundRequest,
     Sensitive,
-    pack_answer,
+    pack_reply,
     pack_reports,
-    read_question,
+    read_request,
 )
 
 _REASONS: dict[type[PrivacyError], Reason] = {
@@ -330,7 +330,7 @@ class ClientRuntime:
             question, digest, reason = read(self.policy, message)
         except WireError:
             refusal = Refusal(round=0, reason=Reason.MALFORMED)
-            return [pack_answer(refusal, run="", exchange=0)] * len(indices)
+            return [pack_reply(refusal, run="", exchange=0)] * len(indices)
         if reason is not None:
             return [_refusal(question, reason)] * len(indices)
         asked = _Asked(self, question, digest, indices)
@@ -361,7 +361,7 @@ class _Asked:
     """
 
     runtime: ClientRuntime
-    question: Question
+    question: RoundRequest
     digest: bytes
     indices: Sequence[int]
 
@@ -525,9 +525,9 @@ def check_count(num_examples: int, most: int | None) -> None:
 
 
 @lru_cache(maxsize=4)
-def read(policy: Policy, message: bytes) -> tuple[Question, bytes, Reason | None]:
+def read(policy: Policy, message: bytes) -> tuple[RoundRequest, bytes, Reason | None]:
     """Read a question, which groups of clients are asked in the same words, once."""
-    question = read_question(message)
+    question = read_request(message)
     return question, hashlib.sha256(message).digest(), policy.refuses(question)
 
 
@@ -561,9 +561,9 @@ def _mark() -> Arrays:
     return {"once": np.ones(1, np.uint8)}
 
 
-def _refusal(question: Question, reason: Reason) -> bytes:
+def _refusal(question: RoundRequest, reason: Reason) -> bytes:
     refusal = Refusal(round=question.broadcast.round, reason=reason)
-    return pack_answer(refusal, run=question.run, exchange=question.exchange)
+    return pack_reply(refusal, run=question.run, exchange=question.exchange)
 
 
 def _reason_of(error: PrivacyError) -> Reason:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedldp.core.bounding import within_largest_weight
-from fedldp.protocol.wire import Layout, Question, Reason
+from fedldp.protocol.wire import Layout, Reason, RoundRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Policy:
     exchanges: int
     layout: Layout
 
-    def refuses(self, question: Question) -> Reason | None:
+    def refuses(self, question: RoundRequest) -> Reason | None:
         """Return why a question is refused, if it is; this depends on nothing private.
 
         Weights and all that is public with them lie within ``core.bounding.LARGEST_WEIGHT``: a

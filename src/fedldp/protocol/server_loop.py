@@ -25,11 +25,11 @@ from fedldp.protocol.wire import (
     Broadcast,
     Counted,
     Incoming,
-    Question,
     Reason,
     Refusal,
     Report,
     Reports,
+    RoundRequest,
     Shuffled,
 )
 
@@ -172,7 +172,7 @@ class Loop:
                     f"round {state.round}: a client was asked that does not take part; ask those "
                     "who do"
                 )
-            question = Question(run=self.run, exchange=exchange, broadcast=broadcast)
+            question = RoundRequest(run=self.run, exchange=exchange, broadcast=broadcast)
             return tally.passing(self.transport, question, clients)
 
         try:
@@ -223,7 +223,7 @@ class _Tally:
         return clients is not self.clients and bool((self._places(clients) < 0).any())
 
     def passing(
-        self, transport: Transport, question: Question, clients: Sequence[int]
+        self, transport: Transport, question: RoundRequest, clients: Sequence[int]
     ) -> Iterator[Report | Reports | Shuffled | Counted]:
         """Yield what the server step may read: of each client asked one report at most."""
         waiting = np.full(self._asked.size, clients is self.clients)
@@ -267,7 +267,7 @@ class _Tally:
         return content is None or unread or content.round == self.round
 
     def _delivered(
-        self, transport: Transport, question: Question, clients: Sequence[int]
+        self, transport: Transport, question: RoundRequest, clients: Sequence[int]
     ) -> Iterator[Delivery]:
         try:
             yield from transport.exchange(question, clients)

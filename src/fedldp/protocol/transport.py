@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from fedldp.protocol.wire import Counted, Question, Refusal, Report, Reports, Shuffled
+from fedldp.protocol.wire import Counted, Refusal, Report, Reports, RoundRequest, Shuffled
 
 Content = Report | Reports | Refusal | Shuffled | Counted | None
 """What came in; None for clients whose reports come unnamed."""
@@ -17,7 +17,7 @@ Delivery = tuple[int | Sequence[int] | None, Content]
 class Transport(Protocol):
     """Carries a question to clients and their answers back."""
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Ask ``clients``; yield what comes in, in any order. Some may not answer."""
         ...
 

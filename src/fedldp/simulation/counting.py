@@ -15,7 +15,7 @@ from fedldp.algorithms.settings import Delays
 from fedldp.core.randomness import SERVER, Stream
 from fedldp.mechanisms import Counts
 from fedldp.protocol.transport import Delivery, Transport
-from fedldp.protocol.wire import Counted, Question, Refusal, Report, Reports
+from fedldp.protocol.wire import Counted, Refusal, Report, Reports, RoundRequest
 from fedldp.simulation.schedule import delay_of_run, draw_extremes, draw_schedule, times
 from fedldp.simulation.shuffler import unnamed
 
@@ -47,7 +47,7 @@ class Counting:
         """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
         return self._arrivals
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield who takes part, then the counts, each budget apart."""
         found: dict[float | None, _Sum] = {}
         for sender, content in self._inner.exchange(question, clients):

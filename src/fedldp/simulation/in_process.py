@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
 from fedldp.protocol.transport import Delivery
-from fedldp.protocol.wire import Question, pack_question, read_answer_to, read_reports_to
+from fedldp.protocol.wire import RoundRequest, pack_request, read_reply_to, read_reports_to
 
 Packed = Sequence[bytes] | NDArray[np.uint8]
 """Packed answers of several clients; as rows of one array where they differ in payloads alone."""
@@ -28,13 +28,13 @@ class InProcess:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield every client's answer; see ``Transport``."""
-        for some, packed in self._answers(pack_question(question), clients):
+        for some, packed in self._answers(pack_request(question), clients):
             if len(packed) != len(some):
                 raise RunError(f"{len(packed)} answers of {len(some)} clients")
             if isinstance(packed, np.ndarray):
                 yield some, read_reports_to(question, packed)
                 continue
             for client, answer in zip(some, packed, strict=True):
-                yield client, read_answer_to(question, answer)
+                yield client, read_reply_to(question, answer)

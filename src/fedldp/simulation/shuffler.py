@@ -17,7 +17,7 @@ from fedldp.algorithms.settings import Delays
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import SERVER, Stream
 from fedldp.protocol.transport import Content, Delivery, Transport, one_by_one
-from fedldp.protocol.wire import Question, Refusal, Report, Reports, Shuffled
+from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest, Shuffled
 from fedldp.simulation.schedule import Schedule, delay_of_run, draw_schedule, times
 
 # Messages put in order at a time; a block covers all clients at some positions.
@@ -54,7 +54,7 @@ class Shuffler:
         """Return T, T_S, and the first and last T_W and arrival of the last round, in seconds."""
         return self._arrivals
 
-    def exchange(self, question: Question, clients: Sequence[int]) -> Iterator[Delivery]:
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield who takes part, then the messages, each budget apart, in blocks by arrival.
 
         A shuffler can only start when all reports are there: it holds n d bits.

@@ -34,11 +34,11 @@ from fedldp.protocol.roles import ClientSide, ServerSide, State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop
 from fedldp.protocol.wire import (
-    Question,
     Refusal,
     Report,
-    pack_question,
-    read_answer_to,
+    RoundRequest,
+    pack_request,
+    read_reply_to,
 )
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess
@@ -229,8 +229,8 @@ class AttackScenario:
         found: list[Report | None] = []
         with one_thread():
             for state in self.states:
-                question = Question(run=RUN, exchange=0, broadcast=self.server.publish(state))
-                answer = read_answer_to(question, runtime.answer(pack_question(question)))
+                question = RoundRequest(run=RUN, exchange=0, broadcast=self.server.publish(state))
+                answer = read_reply_to(question, runtime.answer(pack_request(question)))
                 found.append(None if isinstance(answer, Refusal) else answer)
         return found
 

@@ -1,7 +1,7 @@
 """Questions and answers to bytes and back.
 
-Every message is read as if an attacker had written it: what is not exactly as ``pack_question`` and
-``pack_answer`` write it is a WireError, before it costs more memory than a small multiple of its
+Every message is read as if an attacker had written it: what is not exactly as ``pack_request`` and
+``pack_reply`` write it is a WireError, before it costs more memory than a small multiple of its
 own size. One value has one encoding: what is read packs to the same bytes. Nothing is pickled.
 
 All numbers are little-endian. Every message begins with
@@ -50,7 +50,15 @@ from fedldp.protocol.wire.frame import (
     padding,
     to_text,
 )
-from fedldp.protocol.wire.types import Answer, Broadcast, Question, Reason, Refusal, Report, Reports
+from fedldp.protocol.wire.types import (
+    Broadcast,
+    Reason,
+    Refusal,
+    Report,
+    Reports,
+    RoundReply,
+    RoundRequest,
+)
 
 REPORT_HEADER = 48
 """Bytes of a report's message besides the run's name, weight, epsilon, client and payload."""
@@ -67,7 +75,7 @@ _WEIGHTS, _PUBLIC = "weights", "public/"
 _RANGES = ("ranges/centers", "ranges/radii", "ranges/sizes")
 
 
-def pack_question(question: Question) -> bytes:
+def pack_request(question: RoundRequest) -> bytes:
     """Return ``question`` as bytes.
 
     Raises:
@@ -93,7 +101,7 @@ def pack_question(question: Question) -> bytes:
     return b"".join([frame(Kind.QUESTION, FRAME.size + total(parts)), *parts])
 
 
-def read_question(message: bytes) -> Question:
+def read_request(message: bytes) -> RoundRequest:
     """Return the question that ``message`` holds.
 
     Its arrays are read-only views of ``message``. Weights are finite, and ranges are sound, and for
@@ -125,7 +133,7 @@ def read_question(message: bytes) -> Question:
         ranges=ranges,
         public={name.removeprefix(_PUBLIC): array for name, array in arrays.items()},
     )
-    return Question(run=run, exchange=exchange, broadcast=broadcast)
+    return RoundRequest(run=run, exchange=exchange, broadcast=broadcast)
 
 
 def _wrong_place(run: str, round: int) -> str:
@@ -159,7 +167,7 @@ def _wrong_arrays(arrays: Arrays) -> str:
     return ""
 
 
-def pack_answer(answer: Answer, *, run: str, exchange: int) -> bytes:
+def pack_reply(answer: RoundReply, *, run: str, exchange: int) -> bytes:
     """Return the bytes of ``answer`` to the question of this run and exchange, and of its round.
 
     Of a question that cannot be read, nothing is known: the answer to it is a refusal because it is
@@ -188,10 +196,10 @@ def pack_answer(answer: Answer, *, run: str, exchange: int) -> bytes:
     return b"".join((frame(Kind.REPORT, length), head, raw, more, answer.payload))
 
 
-def read_answer(message: bytes) -> tuple[str, int, Answer]:
+def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
     """Return the run, the exchange and the answer that ``message`` holds.
 
-    A server uses ``read_answer_to``, which checks them.
+    A server uses ``read_reply_to``, which checks them.
 
     Raises:
         WireError: ``message`` is malformed, or of another version.
@@ -206,7 +214,7 @@ def read_answer(message: bytes) -> tuple[str, int, Answer]:
     run = to_text(raw, LONGEST_RUN) if raw else ""
     if number >= len(_REPORTS if is_report else _REASONS):
         raise malformed(f"its number is {number}")
-    answer: Answer
+    answer: RoundReply
     if is_report:
         size, chunk, *given = reader.numbers(_REPORTS[number])
         answer = Report(
@@ -227,7 +235,7 @@ def read_answer(message: bytes) -> tuple[str, int, Answer]:
     return run, exchange, answer
 
 
-def read_answer_to(question: Question, message: bytes) -> Answer:
+def read_reply_to(question: RoundRequest, message: bytes) -> RoundReply:
     """Return the answer to ``question`` that ``message`` holds.
 
     A refusal of a client that could not read the question names none, and answers any.
@@ -235,7 +243,7 @@ def read_answer_to(question: Question, message: bytes) -> Answer:
     Raises:
         WireError: ``message`` is malformed, of another version, or answers another question.
     """
-    run, exchange, answer = read_answer(message)
+    run, exchange, answer = read_reply(message)
     if not run:
         return answer
     asked = question.broadcast.round
@@ -248,15 +256,15 @@ def read_answer_to(question: Question, message: bytes) -> Answer:
 
 
 def pack_reports(reports: Reports, *, run: str, exchange: int) -> NDArray[np.uint8]:
-    """Return the bytes that ``pack_answer`` gives for each of ``reports``, as rows of one array.
+    """Return the bytes that ``pack_reply`` gives for each of ``reports``, as rows of one array.
 
     Raises:
-        WireError: as ``pack_answer``; or there is no report.
+        WireError: as ``pack_reply``; or there is no report.
     """
     first = next(iter(reports), None)
     if first is None:
         raise cannot_pack("there is no report")
-    packed = np.frombuffer(pack_answer(first, run=run, exchange=exchange), np.uint8)
+    packed = np.frombuffer(pack_reply(first, run=run, exchange=exchange), np.uint8)
     rows = np.empty((len(reports), packed.size), np.uint8)
     rows[:] = packed
     head = packed.size - len(first.payload)
@@ -270,14 +278,14 @@ def pack_reports(reports: Reports, *, run: str, exchange: int) -> NDArray[np.uin
     return rows
 
 
-def read_reports_to(question: Question, rows: NDArray[np.uint8]) -> Reports:
+def read_reports_to(question: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
     """Return the answers to ``question`` that the rows of an array hold; see ``pack_reports``.
 
     Raises:
-        WireError: as ``read_answer_to``; or they differ in more than their payloads, weights and
+        WireError: as ``read_reply_to``; or they differ in more than their payloads, weights and
             senders.
     """
-    first = read_answer_to(question, rows[0].tobytes())
+    first = read_reply_to(question, rows[0].tobytes())
     if not isinstance(first, Report):
         raise malformed("it is one of several answers, and no report that is like the others")
     head = rows.shape[1] - len(first.payload)
@@ -326,7 +334,7 @@ def _wrong_columns(reports: Reports) -> str:
     return ""
 
 
-def _wrong_answer(answer: Answer, run: str, exchange: int) -> str:
+def _wrong_answer(answer: RoundReply, run: str, exchange: int) -> str:
     """Return what is wrong with an answer; nothing where nothing is."""
     if isinstance(answer, Refusal):
         if answer.reason not in _REASONS:

@@ -1,7 +1,8 @@
-"""What crosses a client's boundary: a Question comes in, one Answer goes out, and nothing else.
+"""What crosses a client's boundary: a RoundRequest comes in, one RoundReply goes out.
 
-A Question is a Broadcast, the run that it belongs to, and which exchange of the round it opens. The
-Answer to it is a Report or a Refusal. ``codec`` turns both into bytes and back.
+Nothing else crosses it. A RoundRequest is a Broadcast, the run that it belongs to, and which
+exchange of the round it opens. The RoundReply is a Report or a Refusal. ``codec`` turns both into
+bytes and back.
 
 ``Sensitive`` marks what must stay inside. Only an encoder opens it, and it refuses to be pickled,
 so a sensitive value cannot even reach another process of the simulator.
@@ -64,7 +65,7 @@ class Broadcast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class RoundRequest:
     """What a client is asked: the run, the exchange and the broadcast; all of it is public.
 
     Attributes:
@@ -115,11 +116,11 @@ class Report:
     def uplink_bits(self) -> int:
         """Bits sent: the payload, the position label of every message, and a weight in 64 bits.
 
-        This counts what a mechanism sends, and is not 8 times the length of ``pack_answer``, which
+        This counts what a mechanism sends, and is not 8 times the length of ``pack_reply``, which
         packs the report as a whole: that has no labels, which belong to the messages that a
         shuffler takes in, and it has an envelope besides. Exactly, with ``run`` in UTF-8,
 
-            8 * len(pack_answer(report, run=run, exchange=exchange))
+            8 * len(pack_reply(report, run=run, exchange=exchange))
                 = uplink_bits - label_bits + 8 * (REPORT_HEADER + len(run) + more),
 
         where REPORT_HEADER is 48 bytes, and ``more`` is 8 bytes for an ``epsilon`` and 8 for a
@@ -231,7 +232,7 @@ class Refusal:
     reason: Reason
 
 
-Answer = Report | Refusal
+RoundReply = Report | Refusal
 
 
 @dataclass(frozen=True, kw_only=True)
