@@ -20,8 +20,8 @@ from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
     Ask,
+    Challenge,
     Hello,
-    Present,
     Stranger,
     pack,
     read_by_server,
@@ -111,8 +111,8 @@ def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_o
     pipe = world.pipe()
 
     def begun(agent: Agent) -> bool:
-        hello = pack(Hello(world.agreement.digest, bytes(32)))
-        return isinstance(read_by_server(agent.answer(hello)), Present)
+        asked = pack(Challenge(world.agreement.digest, bytes(32)))
+        return isinstance(read_by_server(agent.answer(asked)), Hello)
 
     assert begun(world.agent(0))
     keep(world, *backwards)
@@ -143,8 +143,8 @@ def test_what_was_noted_of_the_examples_may_not_be_lost(
     world.serve()
     (noted,) = (world.policies[0].state / "kept").rglob("examples.safetensors")
     noted.unlink()
-    hello = pack(Hello(world.agreement.digest, bytes(32)))
-    assert isinstance(read_by_server(world.agent(0).answer(hello)), Stranger)
+    asked = pack(Challenge(world.agreement.digest, bytes(32)))
+    assert isinstance(read_by_server(world.agent(0).answer(asked)), Stranger)
     assert "when the run began is gone" in caplog.text
 
 
@@ -153,8 +153,8 @@ def test_what_is_kept_of_other_examples_goes_whole_or_the_run_is_not_served(
 ) -> None:
     world = sound_world(tmp_path)
     own = data_of(world)
-    hello = pack(Hello(world.agreement.digest, bytes(32)))
-    assert isinstance(read_by_server(world.agent(0).answer(hello)), Present)
+    asked = pack(Challenge(world.agreement.digest, bytes(32)))
+    assert isinstance(read_by_server(world.agent(0).answer(asked)), Hello)
     keep(world, own["features"][::-1], own["labels"][::-1])
 
     def refuse(*_: Any) -> None:
@@ -162,9 +162,9 @@ def test_what_is_kept_of_other_examples_goes_whole_or_the_run_is_not_served(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", refuse)
-        assert isinstance(read_by_server(world.agent(0).answer(hello)), Stranger)
+        assert isinstance(read_by_server(world.agent(0).answer(asked)), Stranger)
     assert "it cannot be removed (Permission denied)" in caplog.text
-    assert isinstance(read_by_server(world.agent(0).answer(hello)), Present)
+    assert isinstance(read_by_server(world.agent(0).answer(asked)), Hello)
 
 
 def test_a_check_says_that_the_examples_changed_and_that_a_limit_was_passed(
@@ -234,9 +234,9 @@ def test_a_greeting_does_not_tell_that_an_answer_waits_for_its_time(tmp_path: Pa
     answered: list[bytes] = []
 
     def receipt() -> bytes:
-        hello = pack(Hello(world.agreement.digest, bytes(32)))
-        found = read_by_server(agent.answer(hello))
-        assert isinstance(found, Present)
+        asked = pack(Challenge(world.agreement.digest, bytes(32)))
+        found = read_by_server(agent.answer(asked))
+        assert isinstance(found, Hello)
         return found.receipt
 
     def greeted_all_the_while(body: bytes) -> bytes:

@@ -27,8 +27,8 @@ from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
     Ask,
+    Challenge,
     Hello,
-    Present,
     Stranger,
     pack,
     read_by_server,
@@ -153,7 +153,7 @@ def test_other_agreements_are_strangers_also_of_the_same_run(world: World) -> No
     other = replace(world.agreement, config=config)
     assert other.digest != world.agreement.digest
     for digest in (other.digest, bytes(32)):
-        for body in (Ask(digest, NO_RECEIPT, question_of(world)), Hello(digest, bytes(32))):
+        for body in (Ask(digest, NO_RECEIPT, question_of(world)), Challenge(digest, bytes(32))):
             assert isinstance(read_by_server(agent.answer(pack(body))), Stranger)
     for body in (b"", b"x", bytes(10_000), pack(Stranger()), agent.answer(b"")):
         assert isinstance(read_by_server(agent.answer(body)), Stranger)
@@ -213,9 +213,9 @@ def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
         assert content(answer) == Refusal(2, Reason.LEDGER)
         assert answer.receipt == receipt
     # A greeting does not look at it: how long that takes would tell that it is being written.
-    present = read_by_server(agent.answer(pack(Hello(world.agreement.digest, bytes(32)))))
-    assert isinstance(present, Present)
-    assert present.receipt == receipt
+    hello = read_by_server(agent.answer(pack(Challenge(world.agreement.digest, bytes(32)))))
+    assert isinstance(hello, Hello)
+    assert hello.receipt == receipt
     assert len(caplog.records) < 10
 
 
@@ -315,7 +315,7 @@ def test_data_of_another_shape_is_refused_in_one_line(
     features = np.zeros((5, 1, 9, 9), np.float32)
     np.savez(world.policies[0].data, features=features, labels=np.arange(5))
     agent = world.agent(0)
-    body = pack(Hello(world.agreement.digest, bytes(32)))
+    body = pack(Challenge(world.agreement.digest, bytes(32)))
     assert isinstance(read_by_server(agent.answer(body)), Stranger)
     (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
     assert "\n" not in line
@@ -373,7 +373,7 @@ def test_50_garbage_messages_a_second_stop_nothing_and_the_log_stays_short(
             odd = [
                 pack(Ask(digest, NO_RECEIPT, question_of(world, 2, ranges=None))),
                 rng.bytes(100),
-                pack(Hello(rng.bytes(32), bytes(32))),
+                pack(Challenge(rng.bytes(32), bytes(32))),
                 pack(Ask(digest, NO_RECEIPT, question_of(world, 10 + sent[0]))),
                 pack(Ask(digest, NO_RECEIPT, rng.bytes(300))),
             ][sent[0] % 5]
@@ -411,8 +411,10 @@ def test_only_the_owner_may_connect(listening: Path) -> None:
 
 
 def test_it_signs_for_its_own_place_alone(world: World) -> None:
-    found = read_by_server(world.agent(1).answer(pack(Hello(world.agreement.digest, bytes(32)))))
-    assert isinstance(found, Present)
+    found = read_by_server(
+        world.agent(1).answer(pack(Challenge(world.agreement.digest, bytes(32))))
+    )
+    assert isinstance(found, Hello)
     assert found.index == 1
 
 

@@ -1,8 +1,8 @@
 """What travels between a server and a site, around the questions and answers of ``wire``.
 
-    server -> site   HELLO      digest, challenge                    who are you, in this agreement?
+    server -> site   CHALLENGE  digest, challenge                    who are you, in this agreement?
                      ASK        digest, receipt, question
-    site -> server   PRESENT    index, signature, receipt
+    site -> server   HELLO      index, signature, receipt
                      ANSWER     receipt, answer
                      STRANGER   the agreement is not accepted here, or the message is malformed
 
@@ -30,15 +30,15 @@ _MAGIC = b"fedldp-site\x01"
 class Kind(IntEnum):
     """The kinds of message."""
 
-    HELLO = 1
+    CHALLENGE = 1
     ASK = 2
-    PRESENT = 3
+    HELLO = 3
     ANSWER = 4
     STRANGER = 5
 
 
 @dataclass(frozen=True)
-class Hello:
+class Challenge:
     """The server asks who a site is.
 
     Attributes:
@@ -66,7 +66,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Present:
+class Hello:
     """A site says who it is.
 
     Attributes:
@@ -97,9 +97,9 @@ class Stranger:
     """The site does not know the agreement, or could not read the message."""
 
 
-_HELLO = struct.Struct(f"<{DIGEST_BYTES}s{CHALLENGE_BYTES}s")
+_CHALLENGE = struct.Struct(f"<{DIGEST_BYTES}s{CHALLENGE_BYTES}s")
 _ASK = struct.Struct(f"<{DIGEST_BYTES}s{RECEIPT_BYTES}s")
-_PRESENT = struct.Struct(f"<I{SIGNATURE_BYTES}s{RECEIPT_BYTES}s")
+_HELLO = struct.Struct(f"<I{SIGNATURE_BYTES}s{RECEIPT_BYTES}s")
 _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
 ENVELOPE = len(_MAGIC) + 1 + _ASK.size
 """Bytes around a question; around an answer there are fewer."""
@@ -107,27 +107,42 @@ ENVELOPE = len(_MAGIC) + 1 + _ASK.size
 
 def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:
     """Return what a site signs to say who it is."""
-    return b"fedldp site present" + _HELLO.pack(digest, challenge) + index.to_bytes(4, "little")
+    return b"fedldp site present" + _CHALLENGE.pack(digest, challenge) + index.to_bytes(4, "little")
 
 
-def pack(message: Hello | Ask | Present | Answered | Stranger) -> bytes:
+def pack(message: Challenge | Ask | Hello | Answered | Stranger) -> bytes:
     """Return a message as bytes."""
     match message:
-        case Hello():
-            return _head(Kind.HELLO) + _HELLO.pack(message.digest, message.challenge)
+        case Challenge():
+            return _head(Kind.CHALLENGE) + _CHALLENGE.pack(message.digest, message.challenge)
         case Ask():
             return _head(Kind.ASK) + _ASK.pack(message.digest, message.receipt) + message.question
-        case Present():
-            content = _PRESENT.pack(message.index, message.signature, message.receipt)
-            return _head(Kind.PRESENT) + content
+        case Hello():
+            content = _HELLO.pack(message.index, message.signature, message.receipt)
+            return _head(Kind.HELLO) + content
         case Answered():
             return _head(Kind.ANSWER) + _ANSWER.pack(message.receipt) + message.answer
         case Stranger():
             return _head(Kind.STRANGER)
 
 
-def read_by_site(body: bytes) -> Hello | Ask:
+def read_by_site(body: bytes) -> Challenge | Ask:
     """Return what a server says.
+
+    Raises:
+        WireError: it is no such message.
+    """
+    kind, rest = _split(body)
+    if kind == Kind.CHALLENGE and len(rest) == _CHALLENGE.size:
+        return Challenge(*_CHALLENGE.unpack(rest))
+    if kind == Kind.ASK and len(rest) > _ASK.size:
+        digest, receipt = _ASK.unpack_from(rest)
+        return Ask(digest, receipt, rest[_ASK.size :])
+    raise _malformed()
+
+
+def read_by_server(body: bytes) -> Hello | Answered | Stranger:
+    """Return what a site says.
 
     Raises:
         WireError: it is no such message.
@@ -135,21 +150,6 @@ def read_by_site(body: bytes) -> Hello | Ask:
     kind, rest = _split(body)
     if kind == Kind.HELLO and len(rest) == _HELLO.size:
         return Hello(*_HELLO.unpack(rest))
-    if kind == Kind.ASK and len(rest) > _ASK.size:
-        digest, receipt = _ASK.unpack_from(rest)
-        return Ask(digest, receipt, rest[_ASK.size :])
-    raise _malformed()
-
-
-def read_by_server(body: bytes) -> Present | Answered | Stranger:
-    """Return what a site says.
-
-    Raises:
-        WireError: it is no such message.
-    """
-    kind, rest = _split(body)
-    if kind == Kind.PRESENT and len(rest) == _PRESENT.size:
-        return Present(*_PRESENT.unpack(rest))
     if kind == Kind.ANSWER and len(rest) > _ANSWER.size:
         (receipt,) = _ANSWER.unpack_from(rest)
         return Answered(receipt, rest[_ANSWER.size :])

@@ -1,6 +1,6 @@
 """The site agent: the one program at a site that sees examples, and decides what leaves it.
 
-    socket -> HELLO: who am I in this agreement?
+    socket -> CHALLENGE: who am I in this agreement?
            -> ASK:   is the agreement accepted, does the ledger hold what the server saw of it?
                      -> client runtime: policy, ledger, training, encoder, ledger -> answer
 
@@ -30,8 +30,8 @@ from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
     Ask,
+    Challenge,
     Hello,
-    Present,
     Stranger,
     pack,
     read_by_site,
@@ -115,8 +115,8 @@ class Agent:
         if run is None:
             self._rate_limited("a question of an agreement that is not accepted here was refused")
             return pack(Stranger())
-        if isinstance(message, Hello):
-            return pack(self._present(run, message))
+        if isinstance(message, Challenge):
+            return pack(self._hello(run, message))
         with self._answering:
             # Its own time, and held until it leaves: of questions that come together, how long the
             # last one waits would tell how long all the others took.
@@ -199,11 +199,11 @@ class Agent:
 
     # Messages
 
-    def _present(self, run: _Run, message: Hello) -> Present:
+    def _hello(self, run: _Run, message: Challenge) -> Hello:
         signed = to_sign(message.digest, message.challenge, run.index)
         # Without a look at the ledger: what it holds now, and that it is being written, tells when
         # training ended.
-        return Present(run.index, self._key.sign(signed), self._left[message.digest])
+        return Hello(run.index, self._key.sign(signed), self._left[message.digest])
 
     def _answered(self, run: _Run, message: Ask) -> Answered:
         try:

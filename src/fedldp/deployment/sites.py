@@ -25,8 +25,8 @@ from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
     Ask,
+    Challenge,
     Hello,
-    Present,
     Stranger,
     pack,
     read_by_server,
@@ -218,8 +218,8 @@ class Sites:
             self._greetings[node] += 1
             self._greet_again[node] = now + _GREET_AGAIN
             challenge = os.urandom(CHALLENGE_BYTES)
-            hello = pack(Hello(self._agreement.digest, challenge))
-            self._greeted[self._pipe.ask(node, hello, int(_AGAIN))] = node, challenge
+            asked = pack(Challenge(self._agreement.digest, challenge))
+            self._greeted[self._pipe.ask(node, asked, int(_AGAIN))] = node, challenge
 
     def _met(self, tag: int, body: bytes | None) -> None:
         node, challenge = self._greeted.pop(tag)
@@ -228,26 +228,26 @@ class Sites:
             del self._greetings[node]
             self._greet_again.pop(node, None)
         try:
-            present = read_by_server(body) if body else None
+            hello = read_by_server(body) if body else None
         except WireError:
-            present = None
-        if isinstance(present, Stranger):
+            hello = None
+        if isinstance(hello, Stranger):
             self._rate_limited(
                 f"node {node}: its site has not accepted the agreement, or not this one"
             )
-        if not isinstance(present, Present) or present.index >= len(self._agreement.sites):
+        if not isinstance(hello, Hello) or hello.index >= len(self._agreement.sites):
             return
-        site = self._agreement.sites[present.index]
-        signed = to_sign(self._agreement.digest, challenge, present.index)
-        if not is_signed(site.key, present.signature, signed):
+        site = self._agreement.sites[hello.index]
+        signed = to_sign(self._agreement.digest, challenge, hello.index)
+        if not is_signed(site.key, hello.signature, signed):
             self._rate_limited(f"node {node}: says it is {site.name}, and did not sign for that")
             return
-        self._receipts.setdefault(present.index, present.receipt)
-        if tag < self._known_by.get(present.index, tag):
+        self._receipts.setdefault(hello.index, hello.receipt)
+        if tag < self._known_by.get(hello.index, tag):
             return
-        self._known_by[present.index] = tag
-        if self._nodes.get(present.index) != node:
-            self._nodes[present.index] = node
+        self._known_by[hello.index] = tag
+        if self._nodes.get(hello.index) != node:
+            self._nodes[hello.index] = node
             log.info("site %s is there", site.name)
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
