@@ -12,7 +12,7 @@ from worlds import World, make_world
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import write_accepted
-from fedldp.deployment.restored import Lost, Restored, charge_lost
+from fedldp.deployment.restored import Restored, UnrecordedSpend, charge_lost
 
 
 def cost_of(world: World) -> float:
@@ -128,7 +128,7 @@ def test_what_no_limit_covers_is_not_accepted_and_was_never_lost(tmp_path: Path)
     with pytest.raises(PrivacyError, match="nothing finite is proven under it") as told:
         policy.check(world.agreement)
     assert "\n" not in str(told.value)
-    assert charge_lost(policy, [world.agreement]) == [Lost(world.agreement.run, 0)]
+    assert charge_lost(policy, [world.agreement]) == [UnrecordedSpend(world.agreement.run, 0)]
     kept = world.ledger(0)
     assert kept.verify() == []
     assert kept.remaining() == 1000.0

@@ -55,7 +55,7 @@ class BudgetTable(FrozenConfig):
     limit: Cost = Field(description="of all that the site ever releases; inf only counts")
 
 
-class Largest(FrozenConfig):
+class SpendLimits(FrozenConfig):
     """What a site pays at most, in the unit of its budget."""
 
     release: Cost = math.inf
@@ -103,7 +103,7 @@ class SitePolicy(FrozenConfig):
         0.0, ge=0, le=1e6, description="no answer leaves earlier after its question"
     )
     budget: BudgetTable
-    largest: Largest = Largest()
+    largest: SpendLimits = SpendLimits()
     flower: FlowerTable | None = Field(None, description="only looked at by --check")
 
     @property
@@ -198,7 +198,7 @@ def read_policy(path: Path) -> SitePolicy:
         raise ConfigError(f"policy {path}: this is no TOML: {error}") from error
     tables: dict[str, type[BaseModel]] = {
         "budget": BudgetTable,
-        "largest": Largest,
+        "largest": SpendLimits,
         "flower": FlowerTable,
     }
     nested = {name: table.model_fields for name, table in tables.items()}

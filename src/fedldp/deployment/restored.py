@@ -24,7 +24,7 @@ from fedldp.reporting.record import replace_file
 
 
 @dataclass(frozen=True)
-class Lost:
+class UnrecordedSpend:
     """What was charged for one run.
 
     Attributes:
@@ -54,7 +54,9 @@ def open_ledger(policy: SitePolicy) -> SqliteLedger:
     return ledger
 
 
-def charge_lost(policy: SitePolicy, since: Sequence[Agreement], *, restores: int = 1) -> list[Lost]:
+def charge_lost(
+    policy: SitePolicy, since: Sequence[Agreement], *, restores: int = 1
+) -> list[UnrecordedSpend]:
     """Charge what may have been released since an older copy of the ledger was made.
 
     Secrets of rounds that were under way are removed: what they masked is never masked again.
@@ -82,7 +84,7 @@ def charge_lost(policy: SitePolicy, since: Sequence[Agreement], *, restores: int
     return found
 
 
-def _charge(ledger: SqliteLedger, agreement: Agreement) -> Lost:
+def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
     # What has no finite cost has not left: no limit ever let it.
     events = [
         (exchange, event)
@@ -90,7 +92,7 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> Lost:
         if ledger.budget.may_cover(event)
     ]
     if all(releases_nothing(event) for _, event in events):
-        return Lost(agreement.run, 0)
+        return UnrecordedSpend(agreement.run, 0)
     entries = ledger.releases()
     answered = {
         entry.round
@@ -103,7 +105,7 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> Lost:
     for round in range(1, rounds + 1):
         for exchange, event in events:
             ledger.charge_lost(name, round, exchange, event)
-    return Lost(agreement.run, rounds)
+    return UnrecordedSpend(agreement.run, rounds)
 
 
 class Restored:
