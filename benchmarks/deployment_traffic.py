@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from fedldp.deployment.frames import read_frame, write_frame
 from fedldp.deployment.loopback import Loopback
 from fedldp.deployment.messages import NO_RECEIPT, Answered, Ask, pack, read_by_server, read_by_site
-from fedldp.deployment.parties import Running, World
+from fedldp.deployment.parties import DemoEnvironment, Running
 from fedldp.deployment.policy import write_accepted
 from fedldp.deployment.site import Agent
 from fedldp.deployment.sockets import listen
@@ -226,7 +226,7 @@ class Secrets:
         finally:
             ClientRuntime._train, RoundReply._kept_words = train, words  # type: ignore[method-assign]
 
-    def compute(self, world: World, taps: list[Tap], folder: Path) -> None:
+    def compute(self, world: DemoEnvironment, taps: list[Tap], folder: Path) -> None:
         with self.listening():
             for site, tap in zip(world.sites, taps, strict=True):
                 place = folder / site.key.parent.name
@@ -246,7 +246,7 @@ class Secrets:
 def play(channel: Any, folder: Path) -> dict[str, Any]:
     """Run, listen and search; return what was found."""
     config = resolve("quickstart", ["num_clients=3", "rounds=2"])
-    world = World.made(folder, config, channel, None)
+    world = DemoEnvironment.made(folder, config, channel, None)
     examples = [fingerprinted(site.data) for site in world.sites]
     taps = [Tap(folder / f"tap-{i}" / "site.sock", s.socket) for i, s in enumerate(world.sites)]
     loop, database = Loop(), Database(folder / "flower")

@@ -23,7 +23,7 @@ from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.deployment.agreement import Channel
-from fedldp.deployment.parties import KIND, Running, Say, World, running_parties
+from fedldp.deployment.parties import KIND, DemoEnvironment, Running, Say, running_parties
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.simulation.engine import simulate
@@ -114,14 +114,16 @@ def run_demo(
         say(what)
 
     with tempfile.TemporaryDirectory(prefix="fedldp-") as place:
-        world = World.made(Path(place), config, channel, data_dir)
+        world = DemoEnvironment.made(Path(place), config, channel, data_dir)
         try:
             return _run(world, config, kill, tell, events)
         except RunError as error:
             raise RunError(f"{error}; all logs are in {_kept_logs(world.folder)}") from error
 
 
-def _run(world: World, config: RunConfig, kill: bool, tell: Say, events: list[str]) -> Demo:
+def _run(
+    world: DemoEnvironment, config: RunConfig, kill: bool, tell: Say, events: list[str]
+) -> Demo:
     with running_parties(world, tell) as running:
         running.start_own()
         # Meanwhile they import what they need, which takes seconds.

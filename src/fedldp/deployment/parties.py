@@ -42,7 +42,7 @@ one up after 60 s, where it notices."""
 
 
 @dataclass(frozen=True)
-class World:
+class DemoEnvironment:
     """The files of all parties.
 
     Attributes:
@@ -70,7 +70,7 @@ class World:
     @classmethod
     def made(
         cls, folder: Path, config: RunConfig, channel: Channel, data_dir: Path | None
-    ) -> World:
+    ) -> DemoEnvironment:
         """Write keys, data, policies and the agreement, which every site accepts."""
         raw = Inputs.of(config.changed(standardise=False), None, data_dir)
         places = [folder / f"site-{index}" for index in range(config.num_clients)]
@@ -119,7 +119,7 @@ def _policy(place: Path, agreement: Agreement, data_dir: Path | None) -> SitePol
 class Running:
     """All processes of a demo."""
 
-    def __init__(self, world: World, tell: Say, flower: Loopback) -> None:
+    def __init__(self, world: DemoEnvironment, tell: Say, flower: Loopback) -> None:
         self.world, self._tell, self.flower = world, tell, flower
         self._own: dict[str, subprocess.Popen[bytes]] = {}
         self._looked = -math.inf
@@ -267,7 +267,7 @@ class Running:
 
 
 @contextmanager
-def running_parties(world: World, tell: Say) -> Iterator[Running]:
+def running_parties(world: DemoEnvironment, tell: Say) -> Iterator[Running]:
     """Give the processes of a demo, none of which is started; end all that were."""
     agents = [policy.socket for policy in world.sites]
     with Loopback(world.folder / "flower", agents, world.run / "server.sock") as flower:

@@ -32,7 +32,7 @@ WORTH_A_REASON = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ours:
+class Measurement:
     """What is measured of a cell, on one kind of device.
 
     Attributes:
@@ -81,7 +81,7 @@ class Row:
     recipe: str
     paper: float | None
     tolerance: float | None
-    ours: Ours | None
+    ours: Measurement | None
     verdict: Verdict
     why: str | None
     epsilon: float | None = None
@@ -168,7 +168,7 @@ def compare(
     return rows
 
 
-def ours_of(recipe: Recipe, store: Store, root: Path, device: Device | None) -> Ours | None:
+def ours_of(recipe: Recipe, store: Store, root: Path, device: Device | None) -> Measurement | None:
     """Return what is measured of a recipe: the user's runs, or the committed ones if more."""
     config, data = recipe.config, data_digests(recipe.config, root)[0]
     metric = source_of(recipe).metric
@@ -201,7 +201,10 @@ def proven(config: RunConfig, root: Path) -> tuple[float | None, float | None, b
 
 
 def _judged(
-    expected: Expected | None, ours: Ours | None, why: str | None, committed: Ours | None
+    expected: Expected | None,
+    ours: Measurement | None,
+    why: str | None,
+    committed: Measurement | None,
 ) -> dict[str, Any]:
     """Return what a row says of the paper's number and ours.
 
@@ -234,11 +237,11 @@ def _of_device(found: Sequence[Measured], device: Device) -> list[Measured]:
     return sorted((one for one in found if one.device == device), key=lambda one: one.seed)
 
 
-def _together(runs: Sequence[Measured], config: RunConfig, metric: str) -> Ours:
+def _together(runs: Sequence[Measured], config: RunConfig, metric: str) -> Measurement:
     curves = [run.values(metric) for run in runs]
     finals = [curve[config.rounds - 1] for curve in curves]
     rounds = range(1, config.rounds + 1)
-    return Ours(
+    return Measurement(
         mean=statistics.fmean(finals),
         deviation=_deviation(finals),
         seeds=[run.seed for run in runs],
@@ -258,14 +261,14 @@ def _deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def _published_of(recipe: Recipe) -> Ours | None:
+def _published_of(recipe: Recipe) -> Measurement | None:
     """Return the committed result of a recipe, under any of its names, if it is still valid."""
     config, metric = recipe.config, source_of(recipe).metric
     valid = [digest(config, data) for data in data_digests(config)]
     for row in published().values():
         # Its rounds beyond the last one told are not known, so it serves no other length.
         if row.digest in valid and (row.rounds, row.metric) == (config.rounds, metric):
-            return Ours(
+            return Measurement(
                 mean=row.mean,
                 deviation=row.deviation,
                 seeds=row.seeds,
@@ -282,7 +285,7 @@ def _published_of(recipe: Recipe) -> Ours | None:
 
 def _gain(
     target: Target, gain: Gain, store: Store, root: Path, device: Device | None
-) -> Ours | None:
+) -> Measurement | None:
     """Return the mean over the pairs of a difference, for each seed that all of them have."""
     by_name = {recipe.name: recipe for recipe in target.cells}
     kinds: tuple[Device, ...] = ("cpu", "cuda") if device is None else (device,)
@@ -293,7 +296,7 @@ def _gain(
     return max(filter(None, found), key=lambda each: len(each.seeds), default=None)
 
 
-def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> Ours | None:
+def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> Measurement | None:
     """Return a gain from committed results, where all of them are of the same seeds."""
     parts = [_published_of(by_name[name]) for pair in gain.pairs for name in pair]
     known = [each for each in parts if each is not None]
@@ -312,7 +315,7 @@ def _published_gain(target: Target, gain: Gain, by_name: dict[str, Recipe]) -> O
 
 def _own_gain(
     gain: Gain, by_name: dict[str, Recipe], store: Store, root: Path, device: Device
-) -> Ours | None:
+) -> Measurement | None:
     runs = {
         name: {run.seed: run for run in _of_device(store.find(config, data), device)}
         for pair in gain.pairs
@@ -332,7 +335,7 @@ def _own_gain(
         for seed in seeds
     ]
     some = [run for each in runs.values() for run in each.values()]
-    return Ours(
+    return Measurement(
         mean=statistics.fmean(values),
         deviation=_deviation(values),
         seeds=seeds,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedldp.reproduction.comparison import Ours, compare
+from fedldp.reproduction.comparison import Measurement, compare
 from fedldp.reproduction.results import (
     Measured,
     Published,
@@ -97,7 +97,7 @@ def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
     return "{" + ", ".join(parts) + "}\n"
 
 
-def _row(name: str, found: str, rounds: int, ours: Ours, metric: str) -> Published:
+def _row(name: str, found: str, rounds: int, ours: Measurement, metric: str) -> Published:
     return Published(
         recipe=name,
         digest=found,
