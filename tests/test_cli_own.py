@@ -16,7 +16,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.deployment.statement import stated
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import read_toml, to_toml
-from fedldp.simulation.sweeps.one_run import Means, Order, carry_out
+from fedldp.simulation.sweeps.one_run import RunContext, RunTask, carry_out
 
 CONFIG = """
 system = "fedavg"
@@ -191,7 +191,9 @@ def test_a_small_run_on_own_data_starts_no_process(
     if not small:
         monkeypatch.setattr(planning, "_SMALL", 0)
     if command == "sweep":  # which does one run that is not small in another process, with more
-        ran = carry_out(Order("mine", read_toml(Path("mine.toml")), Path("run")), Means(workers=2))
+        ran = carry_out(
+            RunTask("mine", read_toml(Path("mine.toml")), Path("run")), RunContext(workers=2)
+        )
         assert ran == (None if small else "processes are started")
         return
     outcome = fedldp_command("run", "mine.toml")

@@ -82,7 +82,7 @@ def sweep(
     from rich.console import Console
 
     from fedldp.reporting.record import check_replaceable, replace_file
-    from fedldp.simulation.sweeps.one_run import Means
+    from fedldp.simulation.sweeps.one_run import RunContext
     from fedldp.simulation.sweeps.progress import SweepProgress
     from fedldp.simulation.sweeps.results import CSV_BEGINS
     from fedldp.simulation.sweeps.sweeps import carry_out_all
@@ -95,11 +95,11 @@ def sweep(
         check_replaceable(csv, CSV_BEGINS)
     stderr = Console(stderr=True)
     workers = at_most_cores(workers, stderr)
-    means = Means(data_dir=data_dir, device=design.device, cluster=cluster)
+    context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
     try:
         # A model of the user's own may print, and Ray does, where a worker died.
         with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
-            result = carry_out_all(design, means, place, workers, progress)
+            result = carry_out_all(design, context, place, workers, progress)
     except KeyboardInterrupt:
         kept = f"continue with: fedldp sweep --resume {place}"
         text = kept if (place / "sweep.json").exists() else "nothing had begun"

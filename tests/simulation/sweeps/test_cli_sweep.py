@@ -15,7 +15,7 @@ from folders import assert_same_run
 
 import fedldp
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.sweeps import crew
+from fedldp.simulation.sweeps import sweep_executor
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "stated_by", "idealised",
@@ -123,7 +123,7 @@ def begun(tmp_path: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(crew.cores() < 2, reason="needs two processors")
+@pytest.mark.skipif(sweep_executor.cores() < 2, reason="needs two processors")
 @pytest.mark.parametrize(
     "end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
 )

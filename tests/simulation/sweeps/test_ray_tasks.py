@@ -17,7 +17,7 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.sweeps import ray_tasks
-from fedldp.simulation.sweeps.one_run import Means, Order
+from fedldp.simulation.sweeps.one_run import RunContext, RunTask
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
 
@@ -49,13 +49,13 @@ class Here:
         return reference()
 
 
-def done_by(here: Here, orders: Sequence[Order]) -> dict[str, str | None]:
+def done_by(here: Here, tasks: Sequence[RunTask]) -> dict[str, str | None]:
     """Do runs, and return why they failed, by the names of their folders."""
     reasons: dict[str, str | None] = {}
     ticks: list[None] = []
-    ray_tasks.RayTasks(here, Means(cluster="auto")).do(  # type: ignore[arg-type]
-        orders,
-        done=lambda order, reason: reasons.update({order.place.name: reason}),
+    ray_tasks.RayTasks(here, RunContext(cluster="auto")).do(  # type: ignore[arg-type]
+        tasks,
+        done=lambda task, reason: reasons.update({task.place.name: reason}),
         tick=lambda: ticks.append(None),
     )
     assert ticks
@@ -77,7 +77,7 @@ def test_stretches_of_a_round_are_the_whole_run(
 ) -> None:
     monkeypatch.setattr(ray_tasks, "SECONDS", 0.0)
     here, place = Here(), tmp_path / "run"
-    assert done_by(here, [Order("it", config, place)]) == {"run": None}
+    assert done_by(here, [RunTask("it", config, place)]) == {"run": None}
     assert here.tasks == 3
     simulate(config, recipe="it", out=tmp_path / "whole")
     one, other = (files(tmp_path / name) for name in ("run", "whole"))
@@ -95,19 +95,19 @@ def test_a_damaged_summary_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monk
     cut(config, place, after=1)
     (place / "summary.json").write_text("{")
     here = Here()
-    assert done_by(here, [Order("quickstart", config, place)]) == {"run": None}
+    assert done_by(here, [RunTask("quickstart", config, place)]) == {"run": None}
     assert here.tasks == 2
     assert len(json.loads((place / "summary.json").read_text())["rounds"]) == 3
 
 
 def test_a_run_that_fails_at_once_leaves_no_folder_and_others_go_on(tmp_path: Path) -> None:
     broken = fedldp.recipe("fedavg-quickstart", **SHORT, model="mlp", learning_rate=1e30)
-    orders = [
-        Order("broken", broken, tmp_path / "broken"),
-        Order("it", fedldp.recipe("quickstart", **SHORT), tmp_path / "run"),
+    tasks = [
+        RunTask("broken", broken, tmp_path / "broken"),
+        RunTask("it", fedldp.recipe("quickstart", **SHORT), tmp_path / "run"),
     ]
     here = Here()
-    reasons = done_by(here, orders)
+    reasons = done_by(here, tasks)
     assert reasons["run"] is None
     assert "NaN" in str(reasons["broken"])
     assert not (tmp_path / "broken").exists()

@@ -12,7 +12,7 @@ import pytest
 
 import fedldp
 from fedldp.core.errors import ConfigError, FedldpError, RunError
-from fedldp.simulation.sweeps import crew, processes
+from fedldp.simulation.sweeps import processes, sweep_executor
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
 
@@ -31,7 +31,7 @@ def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
 def test_several_processes_give_the_bits_of_one_and_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "cores", lambda: 2)
+    monkeypatch.setattr(sweep_executor, "cores", lambda: 2)
     one, two = swept(tmp_path / "one"), swept(tmp_path / "two", workers=2)
     assert without_times(one) == without_times(two)
     for run in one.runs:
@@ -123,7 +123,7 @@ def test_what_is_refused_stands_in_the_result_and_others_run() -> None:
 def test_a_process_that_dies_fails_its_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "cores", lambda: 2)
+    monkeypatch.setattr(sweep_executor, "cores", lambda: 2)
     monkeypatch.setattr(processes, "_PROGRAM", "import os; os._exit(1)")
     found = swept(tmp_path / "sweep", workers=2)
     assert {failure["reason"] for failure in found.failed} == {processes.DIED}

@@ -19,7 +19,7 @@ from fedldp.simulation.plan import early_plan
 
 
 @dataclass(frozen=True)
-class Means:
+class RunContext:
     """What all runs of a sweep share.
 
     Attributes:
@@ -38,7 +38,7 @@ class Means:
 
 
 @dataclass(frozen=True)
-class Order:
+class RunTask:
     """A run that is to be done: its recipe's name, its configuration, and its folder."""
 
     recipe: str
@@ -46,9 +46,9 @@ class Order:
     place: Path
 
 
-def carry_out(order: Order, means: Means) -> str | None:
+def carry_out(task: RunTask, context: RunContext) -> str | None:
     """Do a run, or what is left of it; return why it failed, in one line, or None."""
-    return attempt(lambda: _simulate(order, means))
+    return attempt(lambda: _simulate(task, context))
 
 
 def attempt(work: Callable[[], object]) -> str | None:
@@ -63,23 +63,23 @@ def attempt(work: Callable[[], object]) -> str | None:
     return None
 
 
-def _simulate(order: Order, means: Means) -> None:
+def _simulate(task: RunTask, context: RunContext) -> None:
     from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
 
-    begun = (order.place / "config.json").exists()
+    begun = (task.place / "config.json").exists()
     if not begun:
-        shutil.rmtree(order.place, ignore_errors=True)  # killed before it was written
-    planned = None if means.dataset is not None else early_plan(order.config, means.data_dir)
+        shutil.rmtree(task.place, ignore_errors=True)  # killed before it was written
+    planned = None if context.dataset is not None else early_plan(task.config, context.data_dir)
     simulate(
-        order.config,
-        recipe=order.recipe,
-        dataset=means.dataset,
-        data_dir=means.data_dir,
-        device=means.device,
-        workers=means.workers,
+        task.config,
+        recipe=task.recipe,
+        dataset=context.dataset,
+        data_dir=context.data_dir,
+        device=context.device,
+        workers=context.workers,
         alone_if_small=True,
-        out=None if begun else order.place,
-        resume=RunFolder(order.place) if begun else None,
+        out=None if begun else task.place,
+        resume=RunFolder(task.place) if begun else None,
         planned=planned,
     )
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
-from fedldp.simulation.sweeps.one_run import Means, Order, carry_out
+from fedldp.simulation.sweeps.one_run import RunContext, RunTask, carry_out
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -35,9 +35,9 @@ DIED = "its process died: perhaps memory ran out; continue the sweep with fewer 
 class _Worker:
     """A process that does runs, as the process that started it sees it."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, context: RunContext) -> None:
         self.connection, theirs = Pipe()
-        self.order: Order | None = None
+        self.task: RunTask | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(_search_path())],
             pass_fds=[theirs.fileno()],
@@ -46,12 +46,12 @@ class _Worker:
             process_group=0,
         )
         theirs.close()
-        self.connection.send(means)
+        self.connection.send(context)
 
-    def begin(self, order: Order) -> None:
-        self.order = order
+    def begin(self, task: RunTask) -> None:
+        self.task = task
         with suppress(OSError):  # where it is dead already, its result says so
-            self.connection.send(order)
+            self.connection.send(task)
 
     def result(self) -> str | None:
         try:
@@ -72,65 +72,65 @@ def _search_path() -> list[str]:
 
 
 class Processes:
-    """Processes of this machine; see ``Crew``.
+    """Processes of this machine; see ``SweepExecutor``.
 
     Args:
-        means: what runs share; how many processes a run has follows from ``at_most``.
+        context: what runs share; how many processes a run has follows from ``at_most``.
         at_most: processes, at least 1.
     """
 
-    def __init__(self, means: Means, at_most: int) -> None:
-        self._means = means
+    def __init__(self, context: RunContext, at_most: int) -> None:
+        self._context = context
         self.at_most = at_most
 
     def do(
         self,
-        orders: Sequence[Order],
+        tasks: Sequence[RunTask],
         *,
-        done: Callable[[Order, str | None], None],
+        done: Callable[[RunTask, str | None], None],
         tick: Callable[[], None],
     ) -> None:
-        """Do runs; see ``Crew``."""
-        at_once = max(1, min(self.at_most, len(orders)))
-        means = replace(self._means, workers=self.at_most // at_once)
+        """Do runs; see ``SweepExecutor``."""
+        at_once = max(1, min(self.at_most, len(tasks)))
+        context = replace(self._context, workers=self.at_most // at_once)
         # Not in this process where a run may start others, which would run its caller's script
         # again.
-        if at_once > 1 or means.workers > 1:
-            _all_of(orders, means, at_once, done, tick)
+        if at_once > 1 or context.workers > 1:
+            _all_of(tasks, context, at_once, done, tick)
             return
-        for order in orders:
-            done(order, carry_out(order, means))
+        for task in tasks:
+            done(task, carry_out(task, context))
             tick()
 
 
 def _all_of(
-    orders: Sequence[Order],
-    means: Means,
+    tasks: Sequence[RunTask],
+    context: RunContext,
     at_once: int,
-    done: Callable[[Order, str | None], None],
+    done: Callable[[RunTask, str | None], None],
     tick: Callable[[], None],
 ) -> None:
     """Do runs, ``at_once`` of them at the same time, each in another process."""
-    waiting = deque(orders)
+    waiting = deque(tasks)
     workers: dict[Connection, _Worker] = {}
     try:
-        while waiting or any(worker.order for worker in workers.values()):
+        while waiting or any(worker.task for worker in workers.values()):
             for _ in range(min(at_once, len(waiting)) - len(workers)):
-                worker = _Worker(means)
+                worker = _Worker(context)
                 workers[worker.connection] = worker
             for worker in workers.values():
-                if worker.order is None and waiting:
+                if worker.task is None and waiting:
                     worker.begin(waiting.popleft())
-            for connection in wait([c for c, w in workers.items() if w.order], timeout=_TICK):
+            for connection in wait([c for c, w in workers.items() if w.task], timeout=_TICK):
                 assert isinstance(connection, Connection)
                 worker = workers[connection]
-                order, worker.order = worker.order, None
-                assert order is not None
+                task, worker.task = worker.task, None
+                assert task is not None
                 reason = worker.result()
                 if reason == DIED:
                     del workers[connection]
                     worker.end()
-                done(order, reason)
+                done(task, reason)
             tick()
     finally:
         for worker in workers.values():
@@ -141,8 +141,8 @@ def serve(descriptor: int) -> None:
     """Do runs, as the process that was started for them."""
     os.dup2(2, 1)  # what a model of the user's prints is no result
     connection = Connection(descriptor)
-    inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
-    means: Means = connection.recv()
+    inbox: queue.SimpleQueue[RunTask] = queue.SimpleQueue()
+    context: RunContext = connection.recv()
     threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
     import torch
 
@@ -151,10 +151,10 @@ def serve(descriptor: int) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     while True:
-        connection.send(carry_out(inbox.get(), means))
+        connection.send(carry_out(inbox.get(), context))
 
 
-def _listen(connection: Connection, inbox: queue.SimpleQueue[Order]) -> None:
+def _listen(connection: Connection, inbox: queue.SimpleQueue[RunTask]) -> None:
     try:
         while True:
             inbox.put(connection.recv())

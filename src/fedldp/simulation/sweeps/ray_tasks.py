@@ -36,7 +36,7 @@ from fedldp.simulation.inputs import Inputs, load
 from fedldp.simulation.memory import keep_freed_memory
 from fedldp.simulation.plan import Plan
 from fedldp.simulation.ray_cluster import Cluster, LostTask, check_versions, versions
-from fedldp.simulation.sweeps.one_run import Means, Order, attempt
+from fedldp.simulation.sweeps.one_run import RunContext, RunTask, attempt
 
 SECONDS = 30.0
 """How long a stretch lasts, at least; then it ends with the round that it is in."""
@@ -75,16 +75,16 @@ class _Paused(BaseException):
 
 
 class RayTasks:
-    """The tasks of a Ray cluster, one run on each CPU; see ``Crew``.
+    """The tasks of a Ray cluster, one run on each CPU; see ``SweepExecutor``.
 
     Args:
         cluster: the connection to it.
-        means: what runs share.
+        context: what runs share.
     """
 
-    def __init__(self, cluster: Cluster, means: Means) -> None:
+    def __init__(self, cluster: Cluster, context: RunContext) -> None:
         self._cluster = cluster
-        self._means = means
+        self._context = context
         self._task = cluster.task(_stretch)
         self._sent: dict[object, Any] = {}
         self._plans: dict[Path, Plan | None] = {}
@@ -96,50 +96,50 @@ class RayTasks:
 
     def do(
         self,
-        orders: Sequence[Order],
+        tasks: Sequence[RunTask],
         *,
-        done: Callable[[Order, str | None], None],
+        done: Callable[[RunTask, str | None], None],
         tick: Callable[[], None],
     ) -> None:
-        """Do runs; see ``Crew``.
+        """Do runs; see ``SweepExecutor``.
 
         Raises:
             FedldpError: a node is not like this machine.
         """
-        waiting, running = deque(orders), dict[Any, Order]()
+        waiting, running = deque(tasks), dict[Any, RunTask]()
         while waiting or running:
             while waiting and len(running) < self.at_most:
-                order = waiting.popleft()
+                task = waiting.popleft()
                 try:
-                    running[self._begin(order)] = order
+                    running[self._begin(task)] = task
                 except FedldpError as error:
-                    done(order, " ".join(str(error).split()))
+                    done(task, " ".join(str(error).split()))
             ended, _ = self._cluster.ray.wait(list(running), timeout=_TICK) if running else ([], [])
             for reference in ended:
-                order = running.pop(reference)
+                task = running.pop(reference)
                 try:
                     found: _Done = self._cluster.result(reference, "a run")
                 except LostTask as error:
-                    done(order, str(error))
+                    done(task, str(error))
                     continue
-                self._keep(order, found)
+                self._keep(task, found)
                 if found.finished or found.reason is not None:
-                    done(order, found.reason)
+                    done(task, found.reason)
                 else:
-                    waiting.appendleft(order)
+                    waiting.appendleft(task)
             tick()
 
-    def _begin(self, order: Order) -> Any:
+    def _begin(self, task: RunTask) -> Any:
         """Begin the next stretch of a run."""
-        check_travels(order.config.model, f"cluster = {self._means.cluster}")
-        if not (order.place / "config.json").exists():
-            shutil.rmtree(order.place, ignore_errors=True)  # killed before it was written
+        check_travels(task.config.model, f"cluster = {self._context.cluster}")
+        if not (task.place / "config.json").exists():
+            shutil.rmtree(task.place, ignore_errors=True)  # killed before it was written
         return self._task.remote(
-            order,
-            _read(order.place, but=("arrivals", "summary.json")),  # made anew, whatever is there
-            self._plans.pop(order.place, None),
-            self._dataset(order.config),
-            self._public(order.config),
+            task,
+            _read(task.place, but=("arrivals", "summary.json")),  # made anew, whatever is there
+            self._plans.pop(task.place, None),
+            self._dataset(task.config),
+            self._public(task.config),
             self._once("versions", versions),
             SECONDS,
         )
@@ -151,7 +151,7 @@ class RayTasks:
         return self._sent[key]
 
     def _dataset(self, config: RunConfig) -> Any:
-        given, data_dir = self._means.dataset, self._means.data_dir
+        given, data_dir = self._context.dataset, self._context.data_dir
         key = (config.dataset, repr(config.columns), config.test_file, config.standardise)
         if given is None:
             return self._once(key, lambda: load(config, None, data_dir))
@@ -163,24 +163,24 @@ class RayTasks:
         name = getattr(config, "public_dataset", None)
         if name is None:
             return {}
-        return self._once(("public", name), lambda: _files_of(name, self._means.data_dir))
+        return self._once(("public", name), lambda: _files_of(name, self._context.data_dir))
 
-    def _keep(self, order: Order, found: _Done) -> None:
+    def _keep(self, task: RunTask, found: _Done) -> None:
         """Write what a stretch gave back; a crash meanwhile leaves a folder that can go on."""
         sys.stderr.write(found.said)
         if not found.finished:
-            self._plans[order.place] = found.planned
+            self._plans[task.place] = found.planned
         place = {  # which a node does not know
-            "environment.json": RunFolder(order.place).start(),
-            "summary.json": {"run_dir": str(order.place)},
+            "environment.json": RunFolder(task.place).start(),
+            "summary.json": {"run_dir": str(task.place)},
         }
         changed = {
             name: as_json({**json.loads(found.new[name]), **place[name]})
             for name in place.keys() & found.new.keys()
         }
-        _write(order.place, {**found.new, **changed})
+        _write(task.place, {**found.new, **changed})
         for name in found.gone:
-            path = order.place / name
+            path = task.place / name
             path.unlink(missing_ok=True)
             remove_empty([path.parent])
 
@@ -209,7 +209,7 @@ def _write(folder: Path, files: Files) -> None:
 
 
 def _stretch(
-    order: Order,
+    task: RunTask,
     files: Files,
     planned: Plan | None,
     dataset: Dataset,
@@ -226,13 +226,13 @@ def _stretch(
     keep_freed_memory()
     plans, said = [planned], io.StringIO()
     with TemporaryDirectory(prefix="fedldp-") as scratch:
-        folder, data_dir = Path(scratch) / order.place.name, Path(scratch) / "data"
+        folder, data_dir = Path(scratch) / task.place.name, Path(scratch) / "data"
 
         def work() -> None:
             _write(folder, files)
             _write(data_dir, public)
-            inputs = Inputs.divided(order.config, dataset, data_dir if public else None)
-            _go_on(order, folder, inputs, plans, seconds)
+            inputs = Inputs.divided(task.config, dataset, data_dir if public else None)
+            _go_on(task, folder, inputs, plans, seconds)
 
         with redirect_stdout(said), redirect_stderr(said):
             reason = attempt(work)
@@ -248,7 +248,7 @@ def _stretch(
 
 
 def _go_on(
-    order: Order, folder: Path, inputs: Inputs, plans: list[Plan | None], seconds: float
+    task: RunTask, folder: Path, inputs: Inputs, plans: list[Plan | None], seconds: float
 ) -> None:
     """Go on with a run until its end, or until it is time to stop; ``plans`` gets its plan."""
     begun = RunFolder(folder) if (folder / "config.json").exists() else None
@@ -257,13 +257,13 @@ def _go_on(
     end = time.monotonic() + seconds
 
     def look_at_clock(record: Round) -> None:
-        if time.monotonic() >= end and before < record.round < order.config.rounds:
+        if time.monotonic() >= end and before < record.round < task.config.rounds:
             raise _Paused
 
     with suppress(_Paused):
         simulate(
-            order.config,
-            recipe=order.recipe,
+            task.config,
+            recipe=task.recipe,
             inputs=inputs,
             out=folder if begun is None else None,
             resume=begun,

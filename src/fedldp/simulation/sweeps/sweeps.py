@@ -15,11 +15,11 @@ from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
 from fedldp.simulation.settings import named
 from fedldp.simulation.sweeps.cells import Cell, Stated
-from fedldp.simulation.sweeps.crew import Crew, assembled
 from fedldp.simulation.sweeps.folder import check_place, check_plain, held
 from fedldp.simulation.sweeps.grid import Design, Job, in_words, jobs
-from fedldp.simulation.sweeps.one_run import Means, Order, summary_of
+from fedldp.simulation.sweeps.one_run import RunContext, RunTask, summary_of
 from fedldp.simulation.sweeps.results import Sweep, run_of
+from fedldp.simulation.sweeps.sweep_executor import SweepExecutor, assembled
 
 
 def sweep(
@@ -80,13 +80,13 @@ def sweep(
         own_data=None if given is None else given.own_data,
         exact_data=None if given is None else given.exact_data,
     )
-    means = Means(
+    context = RunContext(
         dataset=given,
         data_dir=None if data_dir is None else Path(data_dir),
         device=device,
         cluster=cluster,
     )
-    return carry_out_all(design, means, None if out is None else Path(out), workers, Watcher())
+    return carry_out_all(design, context, None if out is None else Path(out), workers, Watcher())
 
 
 def bases(recipes: Iterable[str | RunConfig]) -> dict[str, RunConfig]:
@@ -146,13 +146,13 @@ class Planned:
 
 
 def carry_out_all(
-    design: Design, means: Means, out: Path | None, workers: int | None, watcher: Watcher
+    design: Design, context: RunContext, out: Path | None, workers: int | None, watcher: Watcher
 ) -> Sweep:
     """Do what is left of a sweep, and return what all of it gave.
 
     Args:
         design: of the sweep.
-        means: how runs are done; ``means.workers`` is worked out later.
+        context: how runs are done; ``context.workers`` is worked out later.
         out: the sweep's folder, new or begun; None to keep nothing.
         workers: processes; one for each core where it is None.
         watcher: is told how it goes.
@@ -162,46 +162,51 @@ def carry_out_all(
     """
     if out is not None:
         check_place(out, design)
-    found = jobs(design, means.data_dir, given_data=means.dataset is not None)
+    found = jobs(design, context.data_dir, given_data=context.dataset is not None)
     with ExitStack() as stack:
-        crew = stack.enter_context(assembled(means, workers))
+        sweep_executor = stack.enter_context(assembled(context, workers))
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
         places = {folder / job.folder: job for job in found if job.config is not None}
         left = [place for place in places if summary_of(place) is None]
-        at_once = max(1, min(crew.at_most, len(left)))
+        at_once = max(1, min(sweep_executor.at_most, len(left)))
         finished = len(places) - len(left)
         watcher.planned(Planned(design, found, places, finished, at_once, out))
         stack.enter_context(held(folder, design))
-        reasons = _do(crew, [_order(places[place], place) for place in left], places, watcher)
+        reasons = _do(
+            sweep_executor, [_task_of(places[place], place) for place in left], places, watcher
+        )
         result = _result(found, places, reasons, out)
         if out is not None:
             result.write(out)
     return result
 
 
-def _order(job: Job, place: Path) -> Order:
+def _task_of(job: Job, place: Path) -> RunTask:
     assert job.config is not None
-    return Order(job.recipe, job.config, place)
+    return RunTask(job.recipe, job.config, place)
 
 
 def _do(
-    crew: Crew, orders: Sequence[Order], places: Mapping[Path, Job], watcher: Watcher
+    sweep_executor: SweepExecutor,
+    tasks: Sequence[RunTask],
+    places: Mapping[Path, Job],
+    watcher: Watcher,
 ) -> dict[Path, str]:
     """Do the runs that are left; return why some of them failed."""
     reasons: dict[Path, str] = {}
 
-    def done(order: Order, reason: str | None) -> None:
-        job, summary = places[order.place], summary_of(order.place)
+    def done(task: RunTask, reason: str | None) -> None:
+        job, summary = places[task.place], summary_of(task.place)
         if reason is None and summary is None:
-            reason = f"{order.place} lacks its summary.json; continue the sweep"
+            reason = f"{task.place} lacks its summary.json; continue the sweep"
         if reason is not None:
-            reasons[order.place] = reason
+            reasons[task.place] = reason
             watcher.done(job, None, reason)
         else:
             assert summary is not None
-            watcher.done(job, run_of(job.settings, job.seed, summary, order.place), None)
+            watcher.done(job, run_of(job.settings, job.seed, summary, task.place), None)
 
-    crew.do(orders, done=done, tick=watcher.tick)
+    sweep_executor.do(tasks, done=done, tick=watcher.tick)
     return reasons
 
 

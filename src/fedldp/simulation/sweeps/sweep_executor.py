@@ -8,11 +8,11 @@ from typing import Protocol
 
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import cores
-from fedldp.simulation.sweeps.one_run import Means, Order
+from fedldp.simulation.sweeps.one_run import RunContext, RunTask
 from fedldp.simulation.sweeps.processes import Processes
 
 
-class Crew(Protocol):
+class SweepExecutor(Protocol):
     """Does runs, several at the same time."""
 
     @property
@@ -22,15 +22,15 @@ class Crew(Protocol):
 
     def do(
         self,
-        orders: Sequence[Order],
+        tasks: Sequence[RunTask],
         *,
-        done: Callable[[Order, str | None], None],
+        done: Callable[[RunTask, str | None], None],
         tick: Callable[[], None],
     ) -> None:
         """Do runs: each is, bit for bit, what one process alone makes of it, in its folder.
 
         Args:
-            orders: the runs; one that was begun goes on where its folder ends.
+            tasks: the runs; one that was begun goes on where its folder ends.
             done: is told of each run, and why it failed, as soon as it has ended.
             tick: is called now and then.
         """
@@ -38,40 +38,40 @@ class Crew(Protocol):
 
 
 @contextmanager
-def assembled(means: Means, workers: int | None) -> Iterator[Crew]:
-    """Give the crew of a sweep; at the end, and where it is interrupted, nobody is left at work.
+def assembled(context: RunContext, workers: int | None) -> Iterator[SweepExecutor]:
+    """Give a sweep its executor; at the end, or where it is interrupted, nobody is left at work.
 
     Args:
-        means: what runs share.
+        context: what runs share.
         workers: processes of this machine; one for each core where it is None.
 
     Raises:
         FedldpError: these do not go together, or the cluster cannot be reached.
     """
-    _check(means, workers)
-    if means.cluster is None:
-        yield Processes(means, min(workers or cores(), cores()))
+    _check(context, workers)
+    if context.cluster is None:
+        yield Processes(context, min(workers or cores(), cores()))
         return
     from fedldp.simulation.ray_cluster import Cluster  # imports torch
     from fedldp.simulation.sweeps.ray_tasks import RayTasks
 
-    with Cluster(means.cluster) as cluster:
-        yield RayTasks(cluster, means)
+    with Cluster(context.cluster) as cluster:
+        yield RayTasks(cluster, context)
 
 
-def _check(means: Means, workers: int | None) -> None:
+def _check(context: RunContext, workers: int | None) -> None:
     if workers is not None and workers < 1:
         raise ConfigError(f"workers = {workers}: give 1 or more")
-    if means.device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device = {means.device}: choose auto, cpu or cuda")
-    if means.cluster is None:
+    if context.device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device = {context.device}: choose auto, cpu or cuda")
+    if context.cluster is None:
         return
     if workers is not None:
         raise ConfigError(
-            f"workers = {workers}: with cluster = {means.cluster} its nodes say how many there "
+            f"workers = {workers}: with cluster = {context.cluster} its nodes say how many there "
             "are; leave out workers"
         )
-    if means.device == "cuda":
+    if context.device == "cuda":
         raise ConfigError(
-            f"device = cuda: cluster = {means.cluster} trains on CPUs; use auto or cpu"
+            f"device = cuda: cluster = {context.cluster} trains on CPUs; use auto or cpu"
         )
