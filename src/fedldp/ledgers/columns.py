@@ -120,7 +120,7 @@ class MemoryLedger:
         """
         known = self._runs.get(run, Run())
         blocks: dict[Event, list[Block]] = {}
-        for kinds, clients, words in known.cohorts():
+        for kinds, clients, words in known.kind_groups():
             costly = [
                 (event, rounds)
                 for (event, _), rounds in zip(kinds, words, strict=True)
@@ -483,7 +483,7 @@ class Answer(NamedTuple):
     event: Event
 
 
-class Cohort(NamedTuple):
+class KindGroup(NamedTuple):
     """Clients that released the same kinds, be it in different rounds.
 
     Attributes:
@@ -632,7 +632,7 @@ class Run:
         self.word(kind, answer.round // WORD)[rows] |= np.uint32(1 << answer.round % WORD)
         self._answers(answer.exchange)[rows] = digests
 
-    def cohorts(self) -> Iterator[Cohort]:
+    def kind_groups(self) -> Iterator[KindGroup]:
         """Yield the clients that released something, by the kinds of what they did."""
         clients, rows = self.known()
         kinds: dict[tuple[tuple[Event, int], ...], int] = {}
@@ -642,7 +642,7 @@ class Run:
             there = np.flatnonzero(of_client == number) if len(kinds) > 2 else slice(None)
             if each and of_client[there].size:
                 words = [self.words_of(kind, rows[there]) for kind in range(len(each))]
-                yield Cohort(each, clients[there], words)
+                yield KindGroup(each, clients[there], words)
 
     def extract(self, clients: Places) -> Run:
         """Return what these clients released."""

@@ -85,7 +85,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Cohort:
+class EncoderGroup:
     """Those of some clients whose answers release the same, in as many rounds at most.
 
     Attributes:
@@ -129,7 +129,7 @@ class Members(Protocol):
         """
         ...
 
-    def cohorts(self, indices: Sequence[int]) -> Sequence[Cohort]:
+    def encoder_groups(self, indices: Sequence[int]) -> Sequence[EncoderGroup]:
         """Return some of the clients by what their answers release."""
         ...
 
@@ -218,9 +218,9 @@ class OneClient:
                     "the floats that would be sent; take a mechanism that can be deployed"
                 )
 
-    def cohorts(self, indices: Sequence[int]) -> Sequence[Cohort]:
+    def encoder_groups(self, indices: Sequence[int]) -> Sequence[EncoderGroup]:
         """Return the client."""
-        return [Cohort(self.side.encoder, self.side.turns, [0])]
+        return [EncoderGroup(self.side.encoder, self.side.turns, [0])]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
         """Return the client for its local update; training has the streams of exchange 0."""
@@ -376,53 +376,55 @@ class _Asked:
 
     def answers(self) -> Rows:
         """Return the answers, in the order of the clients."""
-        cohorts = self.runtime.members.cohorts(self.indices)
+        encoder_groups = self.runtime.members.encoder_groups(self.indices)
         found: dict[int, bytes] = {}
-        open_: list[tuple[Cohort, Event]] = []
-        for cohort in cohorts:
+        open_: list[tuple[EncoderGroup, Event]] = []
+        for group in encoder_groups:
             try:
-                event = cohort.encoder.event(self.question.exchange)
+                event = group.encoder.event(self.question.exchange)
             except Exception as error:  # of a mechanism that states now what it may not
                 self.runtime.fails(error)
                 refusal = _refusal(self.question, Reason.POLICY)
-                found.update(dict.fromkeys(cohort.places, refusal))
+                found.update(dict.fromkeys(group.places, refusal))
                 continue
-            places = self._may_train(cohort, event, found)
+            places = self._may_train(group, event, found)
             if places:
-                open_.append((replace(cohort, places=places), event))
+                open_.append((replace(group, places=places), event))
         if not open_:
             return [found[place] for place in range(len(self.indices))]
         waiting = open_[0][0].places
         if len(open_) > 1:
-            waiting = sorted(place for cohort, _ in open_ for place in cohort.places)
+            waiting = sorted(place for group, _ in open_ for place in group.places)
         update = self._trained(self._at(waiting))
-        for cohort, event in open_:
-            rows = self._released(cohort, event, _part(update, waiting, cohort.places))
-            if len(cohort.places) == len(self.indices):
+        for group, event in open_:
+            rows = self._released(group, event, _part(update, waiting, group.places))
+            if len(group.places) == len(self.indices):
                 return rows
-            found.update(zip(cohort.places, map(bytes, rows), strict=True))
+            found.update(zip(group.places, map(bytes, rows), strict=True))
         return [found[place] for place in range(len(self.indices))]
 
-    def _may_train(self, cohort: Cohort, event: Event, found: dict[int, bytes]) -> Sequence[int]:
+    def _may_train(
+        self, group: EncoderGroup, event: Event, found: dict[int, bytes]
+    ) -> Sequence[int]:
         """Return the places of those who are to answer; put what the others answer in ``found``."""
         runtime, members = self.runtime, self.runtime.members
         verdicts = runtime.ledgers.check(
             self.place,
             event,
-            self._at(cohort.places),
-            cohort.max_rounds,
+            self._at(group.places),
+            group.max_rounds,
             lambda client: members.store(client).holds(_DRAWN),
         )
         single = len(members.indices) == 1
         if members.simulated and not single and all(each is None for each in verdicts):
-            return cohort.places
+            return group.places
         places = []
-        for place, verdict in zip(cohort.places, verdicts, strict=True):
+        for place, verdict in zip(group.places, verdicts, strict=True):
             if isinstance(verdict, PrivacyError):
                 found[place] = _refusal(self.question, _reason_of(verdict))
             elif verdict is not None:
                 found[place] = verdict
-            elif not members.simulated and not self._is_answerable(cohort, self.indices[place]):
+            elif not members.simulated and not self._is_answerable(group, self.indices[place]):
                 found[place] = _refusal(self.question, Reason.POLICY)
             elif single and not self._is_first():
                 found[place] = _refusal(self.question, Reason.ASKED_OTHERWISE)
@@ -430,7 +432,7 @@ class _Asked:
                 places.append(place)
         return places
 
-    def _is_answerable(self, cohort: Cohort, index: int) -> bool:
+    def _is_answerable(self, group: EncoderGroup, index: int) -> bool:
         """Return whether the encoder can answer what is asked: it is tried out without an example.
 
         Nothing of that is kept or sent. Else it would turn out after training, whose time tells of
@@ -444,7 +446,7 @@ class _Asked:
             store=lambda place: MemoryStore(members.store(index)),
         )
         try:
-            cohort.encoder(_no_update(broadcast, 1), broadcast, trial)
+            group.encoder(_no_update(broadcast, 1), broadcast, trial)
         except Exception as error:
             self.runtime.fails(error)
             return False
@@ -476,9 +478,9 @@ class _Asked:
             runtime.fails(error)
             return _no_update(broadcast, len(indices))
 
-    def _released(self, cohort: Cohort, event: Event, update: Sensitive[Update]) -> Rows:
+    def _released(self, group: EncoderGroup, event: Event, update: Sensitive[Update]) -> Rows:
         """Return what leaves those of a cohort: their reports, once they are charged."""
-        runtime, question, indices = self.runtime, self.question, self._at(cohort.places)
+        runtime, question, indices = self.runtime, self.question, self._at(group.places)
         exchange = question.exchange
 
         def make() -> Rows:
@@ -486,11 +488,11 @@ class _Asked:
             if draws_once(event):
                 for place in range(len(indices)):
                     senders.store(place).arrays(_DRAWN, _mark)
-            reports = cohort.encoder(update, self.broadcast, senders)
+            reports = group.encoder(update, self.broadcast, senders)
             return pack_reports(reports, run=runtime.policy.run, exchange=exchange)
 
         try:
-            rows = runtime.ledgers.release(self.place, event, indices, make, cohort.max_rounds)
+            rows = runtime.ledgers.release(self.place, event, indices, make, group.max_rounds)
         except tuple(_REASONS) as error:
             if isinstance(error, LedgerUnusable):
                 _log.error("nothing was released: %s", error)  # for whose disk is full

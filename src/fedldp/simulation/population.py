@@ -18,7 +18,7 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_keys import SimulationKeys
-from fedldp.protocol.client_runtime import ClientRuntime, Cohort, check_count, naming
+from fedldp.protocol.client_runtime import ClientRuntime, EncoderGroup, check_count, naming
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import (
@@ -134,17 +134,17 @@ class Population:
     def check(self, policy: Policy) -> None:
         """Return: what protects simulated clients is checked where it is planned."""
 
-    def cohorts(self, indices: Sequence[int]) -> list[Cohort]:
+    def encoder_groups(self, indices: Sequence[int]) -> list[EncoderGroup]:
         """Return some clients by their encoders, and by how many rounds each may answer."""
         kinds = self.encoders.kinds(indices)
         most_of = [self._parts.participation.max_rounds(int(index)) for index in indices]
         if len(set(kinds)) == len(set(most_of)) == 1:
-            return [Cohort(self.encoders.of_kind(kinds[0]), most_of[0], range(len(indices)))]
+            return [EncoderGroup(self.encoders.of_kind(kinds[0]), most_of[0], range(len(indices)))]
         found: dict[tuple[int, int | None], list[int]] = {}
         for place, kind_and_most in enumerate(zip(kinds, most_of, strict=True)):
             found.setdefault(kind_and_most, []).append(place)
         return [
-            Cohort(self.encoders.of_kind(kind), most, places)
+            EncoderGroup(self.encoders.of_kind(kind), most, places)
             for (kind, most), places in found.items()
         ]
 
