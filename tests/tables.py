@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedldp.accounting.events import Event
-from fedldp.accounting.releases import Block, Releases, rounds_of
+from fedldp.accounting.releases import Cohort, ReleaseHistory, rounds_of
 
 Table = Mapping[int, Mapping[int, Event]]
 
@@ -15,7 +15,7 @@ DOWNLINK = -1
 """Under which index a table has what the server's broadcasts release."""
 
 
-def released(table: Table) -> Releases:
+def released(table: Table) -> ReleaseHistory:
     """Return the releases of ``table``: of each round, of each client, the event."""
     rounds: dict[Event, dict[int, int]] = {}
     server: dict[Event, int] = {}
@@ -27,13 +27,13 @@ def released(table: Table) -> Releases:
                 each = rounds.setdefault(event, {})
                 each[client] = each.get(client, 0) | 1 << round
     blocks = {
-        event: [Block(np.array([client], np.int32), bits) for client, bits in each.items()]
+        event: [Cohort(np.array([client], np.int32), bits) for client, bits in each.items()]
         for event, each in rounds.items()
     }
-    return Releases(blocks, server)
+    return ReleaseHistory(blocks, server)
 
 
-def table_of(releases: Releases) -> dict[int, dict[int, Event]]:
+def table_of(releases: ReleaseHistory) -> dict[int, dict[int, Event]]:
     """Return the table of some releases, rounds and clients ascending."""
     found: dict[int, dict[int, Event]] = {}
     for event, blocks in releases._blocks.items():

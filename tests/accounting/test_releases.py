@@ -21,7 +21,7 @@ from fedldp.accounting.events import (
     PerRecord,
     PureReport,
 )
-from fedldp.accounting.releases import Block, Releases, blocks_of, rounds_of
+from fedldp.accounting.releases import Cohort, ReleaseHistory, blocks_of, rounds_of
 from fedldp.accounting.statement import ShufflerInPath, statement
 from fedldp.core.errors import ConfigError
 from fedldp.ledgers.columns import MemoryLedger
@@ -121,7 +121,7 @@ def test_a_plan_and_the_ledgers_after_it_agree(drawn: Any, noisy: bool) -> None:
     members = {
         event: [client for client in clients if events[client] == event] for event in set(events)
     }
-    planned = Releases.planned(members, rounds, downlink)
+    planned = ReleaseHistory.planned(members, rounds, downlink)
     ledger = MemoryLedger()
     table: dict[int, dict[int, Event]] = {}
     for round in sorted(rounds):
@@ -170,26 +170,26 @@ def test_clients_of_which_hardly_two_are_alike_are_put_together_by_round() -> No
     pairs = {(c, r) for c, bits in zip(clients, rounds, strict=True) for r in rounds_of(bits)}
     assert found == pairs
     assert sum(each.size for each, _ in blocks) == len(pairs)
-    each = [Block(np.array([c], np.int32), bits) for c, bits in zip(clients, rounds, strict=True)]
-    assert Releases({ONE: blocks}) == Releases({ONE: each})
-    assert Releases({ONE: blocks}) != Releases({ONE: each[1:]})
-    (most,) = Releases({ONE: blocks}).histories()
+    each = [Cohort(np.array([c], np.int32), bits) for c, bits in zip(clients, rounds, strict=True)]
+    assert ReleaseHistory({ONE: blocks}) == ReleaseHistory({ONE: each})
+    assert ReleaseHistory({ONE: blocks}) != ReleaseHistory({ONE: each[1:]})
+    (most,) = ReleaseHistory({ONE: blocks}).histories()
     assert most == {ONE: there.sum(1).max()}
 
 
 def test_a_client_that_no_group_has_cannot_take_part() -> None:
     for chosen in ([5], [-1], [2, 9], [1, 1]):
         with pytest.raises((AssertionError, IndexError)):
-            Releases.planned({ONE: range(3)}, {1: chosen})
+            ReleaseHistory.planned({ONE: range(3)}, {1: chosen})
     with pytest.raises(ConfigError, match="two events"):
-        Releases.planned({ONE: range(3), TWO: [2]}, {1: None})
+        ReleaseHistory.planned({ONE: range(3), TWO: [2]}, {1: None})
 
 
 def test_messages_without_data_are_no_releases() -> None:
     releases = released({1: {0: KEYS, 1: ONE}, 2: {0: KEYS}})
     assert releases == released({1: {1: ONE}})
     alone = released({1: {0: KEYS}})
-    assert alone == released({}) == Releases({})
+    assert alone == released({}) == ReleaseHistory({})
     for delta in (0.0, 1e-5):
         for shuffler in (None, ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)):
             found = statement(alone, claim=None, shuffler=shuffler, delta=delta)
@@ -209,7 +209,7 @@ def test_a_million_clients_are_a_moment(crowd: int | None) -> None:
         round: None if crowd is None else generator.choice(10**6, crowd, replace=False)
         for round in range(1, 101)
     }
-    planned = Releases.planned({event: range(10**6)}, chosen)
-    assert planned == Releases.planned({event: range(10**6)}, chosen)
+    planned = ReleaseHistory.planned({event: range(10**6)}, chosen)
+    assert planned == ReleaseHistory.planned({event: range(10**6)}, chosen)
     found = statement(planned, claim=None, shuffler=None, delta=1e-5)
     assert found["guarantees"]

@@ -18,7 +18,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import DISCRETE, local_guarantees, summing_guarantees
 from fedldp.accounting.numerics.gaussian import gaussian_delta, gaussian_epsilon, shares_mu
 from fedldp.accounting.prices import cost
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SumInPath, statement
 from fedldp.core.errors import ConfigError
 
@@ -175,7 +175,7 @@ def test_there_is_no_line_where_none_is_proven(delta: float) -> None:
     assert summing_guarantees(Counter({SHARE: 1}), summands=5, untrusted=0, delta=delta) == []
 
 
-def epsilon_of_sums(releases: Releases, summed: SumInPath) -> float:
+def epsilon_of_sums(releases: ReleaseHistory, summed: SumInPath) -> float:
     privacy = statement(releases, claim=None, shuffler=None, summed=summed, delta=1e-5)
     (epsilon,) = (
         line["epsilon"]
@@ -186,8 +186,8 @@ def epsilon_of_sums(releases: Releases, summed: SumInPath) -> float:
 
 
 def test_a_statement_counts_the_honest_clients_of_the_smallest_sum() -> None:
-    everyone = Releases.planned({SHARE: range(100)}, {1: None, 2: None})
-    fewer = Releases.planned({SHARE: range(100)}, {1: None, 2: range(60)})
+    everyone = ReleaseHistory.planned({SHARE: range(100)}, {1: None, 2: None})
+    fewer = ReleaseHistory.planned({SHARE: range(100)}, {1: None, 2: range(60)})
     found = {
         (name, untrusted): epsilon_of_sums(releases, SumInPath(untrusted_clients=untrusted))
         for name, releases in (("all", everyone), ("fewer", fewer))

@@ -11,7 +11,7 @@ from folders import quick
 
 import fedldp
 from fedldp.accounting.events import BinaryRandomizedResponse, InClear, PureReport
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import (
     ShufflerInPath,
     SumInPath,
@@ -25,7 +25,9 @@ from fedldp.simulation.engine import simulate
 
 
 def stated(event: Any = None, *own: str) -> dict[str, Any]:
-    releases = Releases.planned({event or PureReport(epsilon=1.0): range(3)}, {1: range(3)}, None)
+    releases = ReleaseHistory.planned(
+        {event or PureReport(epsilon=1.0): range(3)}, {1: range(3)}, None
+    )
     return statement(releases, claim=None, shuffler=None, delta=1e-5, own_code=own)
 
 
@@ -51,7 +53,7 @@ def test_no_lower_bound_is_shown_of_a_users_own_code() -> None:
     bits = BinaryRandomizedResponse(epsilon=1.0, coordinates=8)
     ours, theirs = (
         statement(
-            Releases.planned({bits: range(100)}, {1: range(100)}, None),
+            ReleaseHistory.planned({bits: range(100)}, {1: range(100)}, None),
             claim=None,
             shuffler=ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0),
             summed=SumInPath(untrusted_clients=1),

@@ -22,7 +22,7 @@ from fedldp.accounting.guarantees import (
     sum_assumptions,
     summing_guarantees,
 )
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import ShufflerInPath, SumInPath, statement
 from fedldp.core.errors import ConfigError
 
@@ -33,7 +33,7 @@ def lines(
     event: Event = BITS, rounds: int = 1, clients: int = 100, delta: float = 1e-5, **settings: Any
 ) -> dict[str, dict[str, Any]]:
     """Return the lines against a summing server, by unit."""
-    released = Releases.planned({event: range(clients)}, dict.fromkeys(range(1, rounds + 1)))
+    released = ReleaseHistory.planned({event: range(clients)}, dict.fromkeys(range(1, rounds + 1)))
     path = SumInPath(**{"untrusted_clients": 0, **settings})
     made = statement(released, claim=None, shuffler=None, summed=path, delta=delta)
     return {g["unit"]: g for g in made["guarantees"] if g["adversary"] == "summing-server"}
@@ -112,7 +112,7 @@ def test_a_round_of_which_nothing_is_known_is_refused() -> None:
 def test_with_nobody_to_trust_the_lines_are_those_of_each_report() -> None:
     alone = lines(clients=3, untrusted_clients=3)
     local = statement(
-        Releases.planned({BITS: range(3)}, {1: None}), claim=None, shuffler=None, delta=1e-5
+        ReleaseHistory.planned({BITS: range(3)}, {1: None}), claim=None, shuffler=None, delta=1e-5
     )
     (known,) = [
         g["epsilon"]
@@ -135,7 +135,7 @@ def test_there_is_no_pure_line() -> None:
 
 
 def test_other_exchanges_release_nothing() -> None:
-    released = Releases({NoRelease(what="public keys"): []})
+    released = ReleaseHistory({NoRelease(what="public keys"): []})
     path = SumInPath(untrusted_clients=0)
     made = statement(released, claim=None, shuffler=None, summed=path, delta=1e-5)
     assert {g["adversary"] for g in made["guarantees"]} == {"server"}
@@ -143,7 +143,7 @@ def test_other_exchanges_release_nothing() -> None:
 
 def test_clients_with_other_events_are_not_taken_for_alike() -> None:
     other = BinaryRandomizedResponse(epsilon=2.0, coordinates=1000)
-    released = Releases.planned({BITS: range(50), other: range(50, 100)}, {1: None})
+    released = ReleaseHistory.planned({BITS: range(50), other: range(50, 100)}, {1: None})
     with pytest.raises(ConfigError, match="one kind of report"):
         statement(
             released, claim=None, shuffler=None, summed=SumInPath(untrusted_clients=0), delta=1e-5
@@ -153,7 +153,7 @@ def test_clients_with_other_events_are_not_taken_for_alike() -> None:
 
 
 def test_the_local_lines_stay_as_they_are() -> None:
-    released = Releases.planned({BITS: range(100)}, {1: None})
+    released = ReleaseHistory.planned({BITS: range(100)}, {1: None})
 
     def stated(**path: Any) -> list[dict[str, Any]]:
         made = statement(released, claim=None, **{"shuffler": None, **path}, delta=1e-5)

@@ -21,7 +21,7 @@ import numpy as np
 from tables import table_of
 
 from fedldp.accounting.events import to_record
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreeing import agree
@@ -354,7 +354,7 @@ def _norm(array: Any) -> float:
     return float(np.sqrt(np.mean(np.square(array.astype(np.float64)))))
 
 
-def table(releases: Releases) -> list[dict[str, Any]]:
+def table(releases: ReleaseHistory) -> list[dict[str, Any]]:
     """Return by event, in the order of their records, who released it in which round."""
     found: dict[str, dict[str, list[int]]] = {}
     for round, by_client in table_of(releases).items():

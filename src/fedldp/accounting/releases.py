@@ -36,7 +36,7 @@ _FEW_GROUPS = 1000
 """Of clients who took part in the same rounds; beyond it they are put together by round."""
 
 
-class Block(NamedTuple):
+class Cohort(NamedTuple):
     """Clients that each released the same event in each of some rounds.
 
     Attributes:
@@ -48,7 +48,7 @@ class Block(NamedTuple):
     rounds: int
 
 
-class Releases:
+class ReleaseHistory:
     """What every client releases in a run: event -> clients -> rounds.
 
     Args:
@@ -57,7 +57,7 @@ class Releases:
     """
 
     def __init__(
-        self, blocks: Mapping[Event, Iterable[Block]], server: Mapping[Event, int] | None = None
+        self, blocks: Mapping[Event, Iterable[Cohort]], server: Mapping[Event, int] | None = None
     ) -> None:
         kept = {
             event: tuple(block for block in each if block.rounds and block.clients.size)
@@ -73,7 +73,7 @@ class Releases:
         groups: Mapping[Event, Clients],
         participants: Mapping[int, Clients | None],
         downlink: Event | None = None,
-    ) -> Releases:
+    ) -> ReleaseHistory:
         """Return what a run will release.
 
         Args:
@@ -82,12 +82,12 @@ class Releases:
             downlink: what each round's broadcast releases, if anything.
 
         >>> event = PureReport(epsilon=1.0)
-        >>> Releases.planned({event: range(10)}, {1: None, 2: [3, 4]}).histories()
+        >>> ReleaseHistory.planned({event: range(10)}, {1: None, 2: [3, 4]}).histories()
         [Counter({PureReport(epsilon=1.0, idealised=False): 2})]
         """
         members = {event: _indices(clients) for event, clients in groups.items()}
         full = _bits(round for round, chosen in participants.items() if chosen is None)
-        blocks = {event: [Block(clients, full)] for event, clients in members.items()}
+        blocks = {event: [Cohort(clients, full)] for event, clients in members.items()}
         events = list(members)
         size = 1 + max((int(each[-1]) for each in members.values() if each.size), default=-1)
         # As small as can be: what has 16 bits is sorted in one pass.
@@ -106,12 +106,12 @@ class Releases:
             assert np.all(np.diff(clients) > 0)  # each once
             groups_there = group_of[clients]
             if np.all(groups_there == groups_there[0]):
-                blocks[events[groups_there[0]]].append(Block(clients, 1 << round))
+                blocks[events[groups_there[0]]].append(Cohort(clients, 1 << round))
                 continue
             order = np.argsort(groups_there, kind="stable")
             found, starts = np.unique(groups_there[order], return_index=True)
             for group, part in zip(found, np.split(clients[order], starts[1:]), strict=True):
-                blocks[events[group]].append(Block(part, 1 << round))
+                blocks[events[group]].append(Cohort(part, 1 << round))
         return cls(blocks, {} if downlink is None else {downlink: _bits(participants)})
 
     @property
@@ -119,26 +119,30 @@ class Releases:
         """The events that clients release."""
         return list(self._blocks)
 
-    def of_side(self, side: Side) -> Releases:
+    def of_side(self, side: Side) -> ReleaseHistory:
         """Return what clients release, as it is for neighbours that differ in ``side``."""
-        seen: dict[Event, list[Block]] = {}
+        seen: dict[Event, list[Cohort]] = {}
         for event, blocks in self._blocks.items():
             seen.setdefault(on_side(event, side), []).extend(blocks)
-        return Releases(seen)
+        return ReleaseHistory(seen)
 
-    def of_server(self) -> Releases:
+    def of_server(self) -> ReleaseHistory:
         """Return what the server's broadcasts release of the clients, as of one client alone."""
         nobody = np.zeros(1, np.int32)
-        return Releases({event: [Block(nobody, bits)] for event, bits in self._server.items()})
+        return ReleaseHistory(
+            {event: [Cohort(nobody, bits)] for event, bits in self._server.items()}
+        )
 
-    def before(self, round: int) -> Releases:
+    def before(self, round: int) -> ReleaseHistory:
         """Return what is released in the rounds before ``round``."""
         earlier = (1 << round) - 1
         blocks = {
-            event: [Block(clients, rounds & earlier) for clients, rounds in each]
+            event: [Cohort(clients, rounds & earlier) for clients, rounds in each]
             for event, each in self._blocks.items()
         }
-        return Releases(blocks, {event: bits & earlier for event, bits in self._server.items()})
+        return ReleaseHistory(
+            blocks, {event: bits & earlier for event, bits in self._server.items()}
+        )
 
     def histories(self) -> list[Counter[Event]]:
         """Return the histories that clients have: how often each released which event.
@@ -188,7 +192,7 @@ class Releases:
         return found
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Releases):
+        if not isinstance(other, ReleaseHistory):
             return NotImplemented
         return (
             self._server == other._server
@@ -199,7 +203,8 @@ class Releases:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Releases of {len(self._blocks)} events of clients, {len(self._server)} of a server"
+        clients, server = len(self._blocks), len(self._server)
+        return f"ReleaseHistory of {clients} events of clients, {server} of a server"
 
 
 def rounds_of(bits: int) -> Iterator[int]:
@@ -210,7 +215,7 @@ def rounds_of(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Block]:
+def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Cohort]:
     """Return the blocks of one event.
 
     Where hardly two clients took part in the same rounds, they are put together round by round.
@@ -223,7 +228,7 @@ def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Block]:
     group = _alike(words, indices.size)
     if group is None:
         return [
-            Block(indices[there], 1 << word * WORD + bit)
+            Cohort(indices[there], 1 << word * WORD + bit)
             for word, bits in words.items()
             for bit in range(WORD)
             if (there := bits & np.uint32(1 << bit) != 0).any()
@@ -231,7 +236,7 @@ def blocks_of(clients: NDArray[np.integer], words: Words) -> list[Block]:
     order = np.argsort(group, kind="stable")
     _, starts = np.unique(group[order], return_index=True)
     return [
-        Block(indices[each], sum(int(bits[each[0]]) << w * WORD for w, bits in words.items()))
+        Cohort(indices[each], sum(int(bits[each[0]]) << w * WORD for w, bits in words.items()))
         for each in np.split(order, starts[1:])
     ]
 
@@ -269,7 +274,7 @@ def _joined(parts: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
-def _counts(blocks: Sequence[Block]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+def _counts(blocks: Sequence[Cohort]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """Return the clients of some blocks, ascending, and how often each stands there."""
     if len(blocks) == 1:
         ((clients, rounds),) = blocks
@@ -288,7 +293,7 @@ def _counts(blocks: Sequence[Block]) -> tuple[NDArray[np.integer], NDArray[np.in
     return found, np.bincount(place, times).astype(np.int64)
 
 
-def _equal(some: Sequence[Block], others: Sequence[Block]) -> bool:
+def _equal(some: Sequence[Cohort], others: Sequence[Cohort]) -> bool:
     """Return whether the same clients stand in the same rounds, however they are put together."""
     rounds = _union(some)
     if rounds != _union(others):
@@ -307,9 +312,9 @@ def _equal(some: Sequence[Block], others: Sequence[Block]) -> bool:
     return True
 
 
-def _union(blocks: Sequence[Block]) -> int:
+def _union(blocks: Sequence[Cohort]) -> int:
     return functools.reduce(operator.or_, (block.rounds for block in blocks))
 
 
-def _holding(blocks: Sequence[Block], round: int) -> tuple[int, ...]:
+def _holding(blocks: Sequence[Cohort], round: int) -> tuple[int, ...]:
     return tuple(place for place, block in enumerate(blocks) if block.rounds >> round & 1)

@@ -42,7 +42,7 @@ from fedldp.accounting.guarantees import (
     shuffled_guarantees,
     summing_guarantees,
 )
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.core.errors import ConfigError
 
 TRUSTED = [
@@ -123,7 +123,7 @@ class SumInPath:
 
 
 def statement(
-    releases: Releases,
+    releases: ReleaseHistory,
     *,
     claim: Claim | None,
     shuffler: ShufflerInPath | None,
@@ -216,7 +216,7 @@ def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **privacy, "guarantees": lines}
 
 
-def server_lines(releases: Releases, unit: Unit, delta: float) -> list[dict[str, Any]] | None:
+def server_lines(releases: ReleaseHistory, unit: Unit, delta: float) -> list[dict[str, Any]] | None:
     """Return a statement's lines of one unit against the server; None where that takes a whole one.
 
     For a search, which states hundreds of candidates and asks for no lower bounds.
@@ -231,7 +231,7 @@ def server_lines(releases: Releases, unit: Unit, delta: float) -> list[dict[str,
     return [asdict(line) for line in lines]
 
 
-def _weight_lines(releases: Releases) -> list[Guarantee]:
+def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
     costs, free = [], True
     for event in releases.events:
         one, loss = coordinate_of(event), loss_of(event)
@@ -259,13 +259,13 @@ def _weight_lines(releases: Releases) -> list[Guarantee]:
     ]
 
 
-def _stated_parts(releases: Releases) -> list[Part]:
+def _stated_parts(releases: ReleaseHistory) -> list[Part]:
     """Return of which parts of a client's input something else is stated than of the whole."""
     return [part for part in PARTS if any(part in sides_of(event) for event in releases.events)]
 
 
 def _part_lines(
-    releases: Releases, part: Part, adversary: Adversary, delta: float
+    releases: ReleaseHistory, part: Part, adversary: Adversary, delta: float
 ) -> list[Guarantee]:
     """Return what holds for a part of a client's input in the whole run."""
     found = releases.of_side(part).histories()
@@ -296,7 +296,7 @@ def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
     ]
 
 
-def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
+def _downlink_lines(releases: ReleaseHistory, delta: float) -> list[Guarantee]:
     """Return what holds against those who see only broadcasts, where the server adds noise."""
     if not releases.events:
         return []
@@ -316,7 +316,9 @@ def _downlink_lines(releases: Releases, delta: float) -> list[Guarantee]:
     ]
 
 
-def _run_lines(releases: Releases, delta: float, *, attained: bool = True) -> list[list[Guarantee]]:
+def _run_lines(
+    releases: ReleaseHistory, delta: float, *, attained: bool = True
+) -> list[list[Guarantee]]:
     """Return for each history what holds for the client that has it."""
     return [
         _guarantees(history, "client-run", "server", delta, attained=attained)
@@ -324,7 +326,9 @@ def _run_lines(releases: Releases, delta: float, *, attained: bool = True) -> li
     ]
 
 
-def _round_lines(releases: Releases, delta: float, *, attained: bool = True) -> list[Guarantee]:
+def _round_lines(
+    releases: ReleaseHistory, delta: float, *, attained: bool = True
+) -> list[Guarantee]:
     each = [
         _guarantees(Counter([event]), "client-round", "server", delta, attained=attained)
         for event in releases.events
@@ -340,7 +344,9 @@ def _guarantees(
     return local_guarantees(history, unit, delta, attained=attained)
 
 
-def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) -> list[Guarantee]:
+def _shuffled_lines(
+    shuffler: ShufflerInPath, releases: ReleaseHistory, delta: float
+) -> list[Guarantee]:
     sizes = releases.anonymity_sets()
     worst: list[tuple[Event, Bits, int, int]] = []
     for history in releases.histories():
@@ -365,7 +371,7 @@ def _shuffled_lines(shuffler: ShufflerInPath, releases: Releases, delta: float) 
 
 
 def _summed_part_lines(
-    summed: SumInPath, releases: Releases, part: Part, delta: float
+    summed: SumInPath, releases: ReleaseHistory, part: Part, delta: float
 ) -> list[Guarantee]:
     """Return what a sum adds for a part of a client's input, where all add noise of one kind.
 
@@ -382,7 +388,7 @@ def _summed_part_lines(
     ]
 
 
-def _summed_lines(summed: SumInPath, releases: Releases, delta: float) -> list[Guarantee]:
+def _summed_lines(summed: SumInPath, releases: ReleaseHistory, delta: float) -> list[Guarantee]:
     crowds = releases.crowds()
     if any(isinstance(loss_of(event), Clear) for event in crowds):
         return []  # a sum of what is not protected protects nothing

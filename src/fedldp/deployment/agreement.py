@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedldp.accounting.accountants import sent_in_clear
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import draws_once
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -263,7 +263,7 @@ class Agreement:
     def computed_statement(self, delta: float | None = None) -> dict[str, Any]:
         """Return the statement as it is computed here, at ``delta`` or the configuration's."""
         there = range(self.quorum)
-        releases = Releases.planned(
+        releases = ReleaseHistory.planned(
             dict.fromkeys(self.events, range(len(self.sites))),
             dict.fromkeys(range(1, self.turns + 1), there),
             self.config.algorithm(self.problem).server().downlink,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SIMULATED, SumInPath, statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import own_code
@@ -19,7 +19,7 @@ TIMED = (
 
 def stated(
     config: RunConfig,
-    releases: Releases,
+    releases: ReleaseHistory,
     *,
     summed: SumInPath | None,
     simulated: bool,

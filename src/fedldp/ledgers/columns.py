@@ -1,8 +1,8 @@
 """The privacy ledgers of a simulation's clients, in columns: a few bytes for each client.
 
-Of each client there is a number, that of its ``Shape``, which clients that did alike share; a bit
-for each round of each kind of what it releases; and 8 bytes for each exchange, to know its answer
-again. So what many clients do at once is counted at once.
+Of each client there is a number, that of its ``ClientHistory``, which clients that did alike share;
+a bit for each round of each kind of what it releases; and 8 bytes for each exchange, to know its
+answer again. So what many clients do at once is counted at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.accountants import Kind, from_record, releases_nothing
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.prices import draws_once, price, price_of_run
-from fedldp.accounting.releases import WORD, Block, Releases, Words, blocks_of
+from fedldp.accounting.releases import WORD, Cohort, ReleaseHistory, Words, blocks_of
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
 from fedldp.core.numbers import check_count
 from fedldp.ledgers.budget import Budget
@@ -111,7 +111,7 @@ class MemoryLedger:
         check_client(client)
         return self.budget.spent([self._spent(client, self.budget.kind)])
 
-    def releases(self, run: str) -> Releases:
+    def releases(self, run: str) -> ReleaseHistory:
         """Return who released what in which round of a run, as a statement needs it.
 
         Raises:
@@ -119,7 +119,7 @@ class MemoryLedger:
                 what to make of that. Count them as one event.
         """
         known = self._runs.get(run, Run())
-        blocks: dict[Event, list[Block]] = {}
+        blocks: dict[Event, list[Cohort]] = {}
         for kinds, clients, words in known.kind_groups():
             costly = [
                 (event, rounds)
@@ -134,7 +134,7 @@ class MemoryLedger:
                     )
             for event, rounds in costly:
                 blocks.setdefault(event, []).extend(blocks_of(clients, rounds))
-        return Releases(blocks, known.server)
+        return ReleaseHistory(blocks, known.server)
 
     def check(
         self,
@@ -413,7 +413,7 @@ def _digest(answer: bytes | memoryview) -> int:
 # What clients released in one run
 
 
-class Shape(NamedTuple):
+class ClientHistory(NamedTuple):
     """What a client released in one run, but for the earlier rounds.
 
     Attributes:
@@ -432,7 +432,9 @@ class Shape(NamedTuple):
             return self.round < round
         return all(there != exchange for there, _, _ in self.answered)
 
-    def after(self, round: int, exchange: int, question: bytes, event: Event) -> tuple[Shape, int]:
+    def after(
+        self, round: int, exchange: int, question: bytes, event: Event
+    ) -> tuple[ClientHistory, int]:
         """Return the shape after one more answer, and the place of its kind among ``kinds``.
 
         Args:
@@ -447,9 +449,9 @@ class Shape(NamedTuple):
         kinds = self.kinds
         if (event, exchange) not in kinds:
             kinds = (*kinds, (event, exchange))
-        return Shape(round, answered, kinds), kinds.index((event, exchange))
+        return ClientHistory(round, answered, kinds), kinds.index((event, exchange))
 
-    def merged(self, other: Shape) -> tuple[Shape, list[int]]:
+    def merged(self, other: ClientHistory) -> tuple[ClientHistory, list[int]]:
         """Return the shape of a client of which both are known, and where its kinds stand there.
 
         Returns:
@@ -467,10 +469,12 @@ class Shape(NamedTuple):
                 if answered.setdefault(each[0], each) != each:
                     raise AskedOtherwise(f"round {self.round} was released for two questions")
         in_order = tuple(answered[exchange] for exchange in sorted(answered))
-        return Shape(latest.round, in_order, kinds), [kinds.index(kind) for kind in other.kinds]
+        return ClientHistory(latest.round, in_order, kinds), [
+            kinds.index(kind) for kind in other.kinds
+        ]
 
 
-NOTHING = Shape(-1, (), ())
+NOTHING = ClientHistory(-1, (), ())
 """The shape of a client that has released nothing."""
 
 
@@ -515,11 +519,11 @@ class Run:
 
     def __init__(self) -> None:
         self.server: dict[Event, int] = {}
-        self.shapes: list[Shape] = [NOTHING]
+        self.shapes: list[ClientHistory] = [NOTHING]
         self.shape_of: NDArray[np.int32] = np.zeros(0, np.int32)
         self.words: list[Words] = []
         self.answers: dict[int, NDArray[np.uint64]] = {}
-        self._numbers: dict[Shape, int] = {NOTHING: 0}
+        self._numbers: dict[ClientHistory, int] = {NOTHING: 0}
         self._many = _FEW_SHAPES
         # The last shape that an answer was added to, the answer, and what became of both.
         self._last: tuple[int, Answer | None, int, int] = (0, None, 0, 0)
@@ -549,7 +553,7 @@ class Run:
         order = np.argsort(clients)
         return clients[order], rows[order]
 
-    def shape(self, row: int) -> Shape:
+    def shape(self, row: int) -> ClientHistory:
         """Return what the client of a row released, but for its earlier rounds."""
         return self.shapes[int(self.shape_of[row])]
 
@@ -712,7 +716,7 @@ class Run:
             self.words[kind][word] = np.zeros(self.shape_of.size, np.uint32)
         return self.words[kind][word]
 
-    def number(self, shape: Shape) -> int:
+    def number(self, shape: ClientHistory) -> int:
         """Return the number of a shape, which is taken up where it is new."""
         number = self._numbers.setdefault(shape, len(self.shapes))
         if number == len(self.shapes):
@@ -724,7 +728,9 @@ class Run:
             self.answers[exchange] = np.zeros(self.shape_of.size, np.uint64)
         return self.answers[exchange]
 
-    def _check_rounds(self, mine: Shape, rows: Places, theirs: Shape, words: list[Words]) -> None:
+    def _check_rounds(
+        self, mine: ClientHistory, rows: Places, theirs: ClientHistory, words: list[Words]
+    ) -> None:
         """Raise AskedOtherwise if clients released two events in one exchange of one round."""
         for kind, (event, exchange) in enumerate(mine.kinds):
             for (other, there), of_other in zip(theirs.kinds, words, strict=True):
@@ -944,7 +950,7 @@ def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> R
     return run
 
 
-def _shape(record: Mapping[str, Any], events: Mapping[int, Event]) -> Shape:
+def _shape(record: Mapping[str, Any], events: Mapping[int, Event]) -> ClientHistory:
     answered = tuple((x, bytes.fromhex(asked), events[e]) for x, asked, e in record["answered"])
     kinds = tuple((events[event], exchange) for event, exchange in record["kinds"])
     for exchange in (*(x for x, _, _ in answered), *(x for _, x in kinds)):
@@ -957,7 +963,7 @@ def _shape(record: Mapping[str, Any], events: Mapping[int, Event]) -> Shape:
     once = len({x for x, _, _ in answered}) == len(answered) and len(set(kinds)) == len(kinds)
     if not (answered and once and {(event, x) for x, _, event in answered} <= set(kinds)):
         raise ConfigError("what was answered last is damaged")
-    return Shape(record["round"], answered, kinds)
+    return ClientHistory(record["round"], answered, kinds)
 
 
 def _check_rounds(run: Run, rows: Places) -> None:
@@ -981,7 +987,7 @@ def _check_rounds(run: Run, rows: Places) -> None:
                 raise ConfigError("a latest round is damaged")
 
 
-def _is_last(shape: Shape, kind: int) -> bool:
+def _is_last(shape: ClientHistory, kind: int) -> bool:
     return shape.kinds[kind : kind + 1] in [((event, x),) for x, _, event in shape.answered]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
@@ -242,7 +242,7 @@ def _rounds(
     return loop.go(start.state, keep)
 
 
-def _what_holds(planned: Plan, releases: Releases, rounds: list[Round]) -> dict[str, Any]:
+def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) -> dict[str, Any]:
     """Return the statement on what was really released: the plan's, unless clients refused."""
     if releases == planned.releases:
         return planned.privacy

@@ -11,7 +11,7 @@ import numpy as np
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import price
-from fedldp.accounting.releases import Clients, Releases
+from fedldp.accounting.releases import Clients, ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.ledgers.budget import Budget
@@ -26,7 +26,7 @@ def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:
     return found.tolist() if isinstance(found, np.ndarray) else found
 
 
-def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Releases:
+def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> ReleaseHistory:
     """Return what every client, and the server, will release."""
     found: dict[Event, list[Clients]] = {}
     algorithm = config.algorithm(problem)
@@ -41,7 +41,7 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.client_budget is not None:
         asked = _within_budget(config, config.client_budget.budget(), groups, asked)
-    return Releases.planned(groups, asked, algorithm.server().downlink)
+    return ReleaseHistory.planned(groups, asked, algorithm.server().downlink)
 
 
 def _within_budget(

@@ -12,7 +12,7 @@ from typing import Any
 from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.numerics.selftest import selftest
 from fedldp.accounting.numerics.solve import solve
-from fedldp.accounting.releases import Releases
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import (
     HELD_OUT,
     ShufflerInPath,
@@ -69,7 +69,7 @@ class Plan:
     config: RunConfig
     scheduled: RunConfig
     problem: Problem
-    releases: Releases
+    releases: ReleaseHistory
     delta: float | None
     privacy: dict[str, Any]
 
@@ -148,7 +148,7 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
 
 
 def state(
-    config: RunConfig, problem: Problem, releases: Releases, *, delta: float | None = None
+    config: RunConfig, problem: Problem, releases: ReleaseHistory, *, delta: float | None = None
 ) -> dict[str, Any]:
     """Return the statement of ``config`` for what was released, or will be."""
     delays = config.composition.channel.delays
@@ -188,7 +188,7 @@ def stated_without_shuffler(config: RunConfig, problem: Problem) -> dict[str, An
     return _without_shuffler(scheduled, planned_releases(scheduled, problem, draws), delta)
 
 
-def _without_shuffler(config: RunConfig, releases: Releases, delta: float) -> dict[str, Any]:
+def _without_shuffler(config: RunConfig, releases: ReleaseHistory, delta: float) -> dict[str, Any]:
     return statement(
         releases,
         claim=config.claim(),
