@@ -42,9 +42,17 @@ from fedldp.secure_sum.identities import Identity, Roster
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server_role import SumOfRound, summed_server
 from fedldp.simulation.inputs import Inputs
+from fedldp.training.tensors import one_thread
 
 N = 6
 Meddle = Callable[[int, RoundRequest, Report | Refusal], Report | Refusal | None]
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_run() -> Iterator[None]:
+    """Train as every process of a run does: torch's sums depend on the number of threads."""
+    with one_thread():
+        yield
 
 
 def config(**settings: Any) -> RunConfig:
