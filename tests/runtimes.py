@@ -113,6 +113,7 @@ class Site:
         failed: see ``ClientRuntime``.
         rounds: see ``Policy``.
         exchanges: see ``Policy``.
+        most_examples: see ``ClientSide``.
     """
 
     folder: Path
@@ -124,6 +125,7 @@ class Site:
     failed: Callable[[Exception], None] | None = None
     rounds: int = 5
     exchanges: int = 1
+    most_examples: int | None = None
 
     def __post_init__(self) -> None:
         self.memory = MemoryLedger(budget_for(self.releases))
@@ -139,7 +141,12 @@ class Site:
         return ClientRuntime.of_one(
             index=0,
             examples=self.examples,
-            side=ClientSide(step=self.step, encoder=self.encoder, exchanges=self.exchanges),
+            side=ClientSide(
+                step=self.step,
+                encoder=self.encoder,
+                exchanges=self.exchanges,
+                most_examples=self.most_examples,
+            ),
             policy=Policy(run=RUN, rounds=self.rounds, exchanges=self.exchanges, layout=LAYOUT),
             keys=SecretKeys(SECRET, RUN) if self.real else SimulationKeys(0, 0),
             store=FolderStore(self.folder / "store", RUN),

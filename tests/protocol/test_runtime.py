@@ -20,6 +20,7 @@ from runtimes import (
     Site,
     Stating,
     answer_of,
+    examples_of,
     question,
     refusal_of,
 )
@@ -241,6 +242,22 @@ def test_an_idealised_event_of_a_later_exchange_is_refused_at_the_start_too(
     assert Site(tmp_path, encoder=encoder).start() is not None
     with pytest.raises(PrivacyError, match="real numbers only"):
         Site(tmp_path, encoder=encoder, exchanges=2).start()
+
+
+@pytest.mark.parametrize("real", [True, False])
+def test_a_client_has_as_many_examples_as_it_is_charged_for(real: bool, tmp_path: Path) -> None:
+    def start(count: int) -> Any:
+        site = Site(tmp_path, real=real, examples=examples_of(count=count), most_examples=3)
+        return site.start()
+
+    assert start(3) is not None
+    with pytest.raises(PrivacyError, match="has 4, and what it sends is charged for 3; leave some"):
+        start(4)
+    if real:  # in a simulation data say whose they are, and the client has no line
+        with pytest.raises(PrivacyError, match=r"has 2, and .* 3, no fewer; add public ones"):
+            start(2)
+    else:
+        assert start(2) is not None
 
 
 def test_what_is_in_clear_is_over_every_budget(tmp_path: Path) -> None:
