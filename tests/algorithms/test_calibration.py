@@ -35,7 +35,7 @@ def test_all_rounds_of_a_client_cost_its_budget(calibration: PerRun, client: int
 
 
 def test_fewer_turns_leave_less_noise() -> None:
-    third = replace(ALIKE, turns=Balanced(num_clients=6, size=2, rounds=12))
+    third = replace(ALIKE, participation=Balanced(num_clients=6, size=2, rounds=12))
     assert third.rounds_of(0) == 4
     assert third.sigma(0) < ALIKE.sigma(0)
     assert 1.99 < spent(third, 0, 4) <= 2.0

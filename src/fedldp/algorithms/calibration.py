@@ -91,7 +91,7 @@ class PerRun(Calibration):
         delta: of that budget, likewise.
         clip: bound on the L2 norm of what is sent, likewise.
         rounds: of the run.
-        turns: in how many of them a client takes part at most.
+        participation: in how many of them a client takes part at most.
         kind: the mechanism: Gaussian, or what is computed from its reports alone.
         own: whether clients choose their budgets; a refusal then says whose it is.
         meaning: see ``Calibration``.
@@ -105,7 +105,7 @@ class PerRun(Calibration):
     delta: float | Sequence[float] | ClientValue
     clip: float | Sequence[float] | ClientValue
     rounds: int
-    turns: Participation = field(default_factory=All)
+    participation: Participation = field(default_factory=All)
     kind: type[Mechanism] = Gaussian
     own: bool = False
     meaning: EpsilonMeaning = field(default=EpsilonMeaning("client-run", "proven"))
@@ -120,7 +120,7 @@ class PerRun(Calibration):
         Raises:
             ConfigError: it is not drawn yet.
         """
-        most = self.turns.max_rounds(client)
+        most = self.participation.max_rounds(client)
         return self.rounds if most is None else most
 
     def sigma(self, client: int) -> float:

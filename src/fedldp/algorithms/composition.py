@@ -369,7 +369,7 @@ class Algorithm:
             encoder=self.encoder(client),
             exchanges=parts.channel.phases,
             trains_in=parts.channel.trains_in,
-            turns=parts.participation.max_rounds(client),
+            max_participations=parts.participation.max_rounds(client),
             most_examples=self.most_examples(),
             num_classes=self.problem.num_classes,
         )

@@ -22,13 +22,13 @@ class SharesPerRun(Calibration):
     Attributes:
         settings: of the preset.
         bound: of a change.
-        turns: who takes part when.
+        participation: who takes part when.
     """
 
     uses_rounds: ClassVar[bool] = True
     settings: Settings
     bound: Rotated
-    turns: Participation
+    participation: Participation
     meaning: EpsilonMeaning
     kind: type[Mechanism] = SharedGaussian
 
@@ -42,7 +42,7 @@ class SharesPerRun(Calibration):
         return shared_gaussian(
             self.bound.size(settings.layout(problem).size),
             largest_mu(settings.epsilon, settings.delta)
-            / math.sqrt(most_rounds(self.turns, client, settings.rounds)),
+            / math.sqrt(most_rounds(self.participation, client, settings.rounds)),
             shares=settings.round_size - settings.untrusted_clients,
             clients=settings.round_size,
             rounds=settings.rounds,

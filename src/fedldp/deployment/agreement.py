@@ -228,7 +228,7 @@ class Agreement:
         return any(map(draws_once, self.events))
 
     @property
-    def turns(self) -> int:
+    def max_participations(self) -> int:
         """In how many rounds one site takes part at most."""
         participation = self.config.composition.participation
         turns = [participation.max_rounds(client) for client in range(len(self.sites))]
@@ -265,7 +265,7 @@ class Agreement:
         there = range(self.quorum)
         releases = ReleaseHistory.planned(
             dict.fromkeys(self.events, range(len(self.sites))),
-            dict.fromkeys(range(1, self.turns + 1), there),
+            dict.fromkeys(range(1, self.max_participations + 1), there),
             self.config.algorithm(self.problem).server().downlink,
         )
         return stated(

@@ -134,7 +134,8 @@ class SitePolicy(FrozenConfig):
         kind, events, budget = self.budget.kind, agreement.events, self.limit
         first = total_of(price(event, kind) for event in events)
         later = total_of(price(event, kind, events) for event in events)
-        run = first if agreement.turns == 1 else first + (agreement.turns - 1) * later
+        most = agreement.max_participations
+        run = first if most == 1 else first + (most - 1) * later
         return budget.spent([first]), budget.spent([run])
 
     def check(self, agreement: Agreement) -> None:

@@ -99,7 +99,7 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
         for entry in entries
         if entry.run == agreement.run and not releases_nothing(entry.event)
     }
-    rounds = agreement.turns - len(answered)
+    rounds = agreement.max_participations - len(answered)
     times = len({entry.run for entry in entries if entry.run.startswith(f"{agreement.run} lost ")})
     name = f"{agreement.run} lost {times + 1}"
     for round in range(1, rounds + 1):

@@ -220,7 +220,7 @@ class OneClient:
 
     def encoder_groups(self, indices: Sequence[int]) -> Sequence[EncoderGroup]:
         """Return the client."""
-        return [EncoderGroup(self.side.encoder, self.side.turns, [0])]
+        return [EncoderGroup(self.side.encoder, self.side.max_participations, [0])]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
         """Return the client for its local update; training has the streams of exchange 0."""

@@ -260,7 +260,8 @@ class ClientSide:
         reporting: the one of them whose answer is the system's report: its encoder draws in it what
             it would draw in the only one.
         trains_in: the one of them in which the client trains.
-        turns: how many rounds what the client sends is protected for, where that is fewer than all.
+        max_participations: how many rounds what the client sends is protected for, where that is
+            fewer than all.
         most_examples: of a client, where what its answers release counts so many at most.
         num_classes: labels are 0 to num_classes - 1.
     """
@@ -270,7 +271,7 @@ class ClientSide:
     exchanges: int = 1
     reporting: int = 0
     trains_in: int = 0
-    turns: int | None = None
+    max_participations: int | None = None
     most_examples: int | None = None
     num_classes: int | None = None
 

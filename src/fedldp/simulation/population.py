@@ -222,7 +222,7 @@ class Population:
             encoder=self.encoders[index],
             exchanges=self._parts.channel.phases,
             trains_in=self.trains_in,
-            turns=self._parts.participation.max_rounds(index),
+            max_participations=self._parts.participation.max_rounds(index),
             most_examples=self.most_examples,
         )
 

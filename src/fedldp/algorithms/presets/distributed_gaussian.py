@@ -80,7 +80,7 @@ def distributed_gaussian(settings: Settings) -> Composition:
         calibration=SharesPerRun(
             settings=settings,
             bound=bound,
-            turns=turns,
+            participation=turns,
             meaning=EpsilonMeaning("client-run", "proven", "summing-server"),
         ),
         participation=turns,

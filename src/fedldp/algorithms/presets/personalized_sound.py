@@ -106,7 +106,7 @@ def personalized_sound(settings: Settings) -> Composition:
         own=True,
     )
     turns = selected_first(settings, once) if settings.selects_first else participation_of(settings)
-    calibration = replace(once, rounds=settings.rounds, turns=turns)
+    calibration = replace(once, rounds=settings.rounds, participation=turns)
     return Composition(
         local=Portions.of(settings),
         features=Features(scale=settings.feature_scale),

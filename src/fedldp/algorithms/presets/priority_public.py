@@ -67,7 +67,7 @@ def priority_public(settings: Settings) -> Composition:
             delta=settings.delta,
             clip=settings.clip,
             rounds=settings.rounds,
-            turns=participation_of(settings),
+            participation=participation_of(settings),
         ),
         shaped=Uneven(
             settings=settings,
