@@ -347,6 +347,12 @@ def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> N
         assert found["expected"]["accuracy"] == pytest.approx(0.9624)
         values = {each["name"]: each["value"] for each in found["settings"]}
         assert values["num_clients"] == 100
+        assert list(found["parts"]) == [
+            "features", "local update", "bound", "calibration", "channel", "estimate",
+            "participation",
+        ]  # fmt: skip
+        assert "without a name" in found["parts"]["channel"]
+        assert "secure sum" in fedldp_command("show", "composed-digits").out
 
 
 def test_what_there_is_not_cannot_be_shown(fedldp_command: Any) -> None:

@@ -100,8 +100,24 @@ def _of_recipe(name: str) -> dict[str, Any]:
         "system": config.system,
         **facts,
         "epsilon": epsilon_as_set(config),
+        "parts": _parts(config),
         "settings": [{**each, "value": values[each["name"]]} for each in document["settings"]],
     }
+
+
+def _parts(config: RunConfig) -> dict[str, str]:
+    """Return what the parts of the composition are, in the order of the pipeline."""
+    parts = config.composition
+    slots = {
+        "features": parts.features,
+        "local update": parts.local,
+        "bound": parts.bound_of(0),
+        "calibration": parts.calibration,
+        "channel": parts.channel,
+        "estimate": parts.estimate,
+        "participation": parts.participation,
+    }
+    return {slot: _summary(type(part)) for slot, part in slots.items()}
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -184,7 +200,7 @@ def _print(found: dict[str, Any]) -> None:
 
     def line(label: str, text: object) -> None:
         if text is not None:
-            console.print(f"{label:10} {text}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"{label:13} {text}", highlight=False, markup=False, soft_wrap=True)
 
     line(found["kind"], found["name"])
     line("", found["description"] or None)
@@ -200,6 +216,8 @@ def _print(found: dict[str, Any]) -> None:
     line("report", found.get("report"))
     for dataset, size in found.get("weights", {}).items():
         line("weights", f"{size:,} for {dataset}" if size else f"does not fit {dataset}")
+    for slot, what in found.get("parts", {}).items():
+        line(slot, what)
     if not found["settings"]:
         return
     valued = "value" in found["settings"][0]
