@@ -26,7 +26,13 @@ def test_every_recipe_is_recorded_and_nothing_else() -> None:
         assert sorted(recorded(system)["recipes"]) == sorted(names)
 
 
-@pytest.mark.parametrize("name", SYSTEM_OF)
+# A shuffler's line takes half a second: of these, every fifth is enough by default.
+SLOW = {name for at, name in enumerate(BY_SYSTEM["ldp_fl"]) if at % 5}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SYSTEM_OF]
+)
 def test_a_recipe_is_as_recorded(name: str) -> None:
     document = recorded(SYSTEM_OF[name])
     found = golden.changes(
