@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from fedldp.training.randomised_sgd import RandomisedSgd, ScoreOnFeatures
 
-SUITABLE = "nearest_direction, privunit, privunit_scalar, piecewise or laplace"
+SUITABLE = "k_closest, nearest_direction, privunit, privunit_scalar, piecewise or laplace"
 
 
 @dataclass(frozen=True, kw_only=True)

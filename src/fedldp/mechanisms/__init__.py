@@ -44,6 +44,7 @@ __all__ = [
     "gaussian_share",
     "gaussian_sign",
     "grids",
+    "k_closest",
     "k_rr",
     "laplace",
     "mechanisms",

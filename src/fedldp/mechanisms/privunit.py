@@ -227,7 +227,7 @@ def check_simulated(name: str, stream: Stream) -> None:
     if not stream.simulated:
         raise PrivacyError(
             f"{name} protects real numbers, not the floats that are sent: simulation only; "
-            "choose nearest_direction, two_point_l1, laplace or gaussian in deployment"
+            "choose k_closest, nearest_direction, two_point_l1, laplace or gaussian in deployment"
         )
 
 

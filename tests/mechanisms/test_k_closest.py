@@ -1,0 +1,448 @@
+"""The k closest of many directions: the law of a report, its directions, moments, and refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from exact import exp_bounds
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.linalg import hadamard
+
+from fedldp.accounting.events import PureReport
+from fedldp.core.bounding import scaled_down
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms import MechanismSettings, k_closest, stated_event
+from fedldp.mechanisms._hadamard import transform
+from fedldp.mechanisms._unit_ball import complete
+from fedldp.mechanisms.k_closest import Choice, Frames, KClosest, _top_sum, _units
+from fedldp.mechanisms.privunit import best_cap
+
+EPSILONS = [1e-6, 0.5, 1.0, 4.0, 8.0, 16.0, 32.0]
+SMALL = Frames(8, 2)
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream.simulation(seed=6, round=1, client=number, purpose="k closest")
+
+
+def seeds(count: int) -> list[bytes]:
+    return [stream(number).bytes(16).tobytes() for number in range(count)]
+
+
+def directions(frames: Frames, seed: bytes) -> NDArray[np.float64]:
+    """Return all M directions in the order of their categories: the definition, by matrices."""
+    matrix = hadamard(frames.dimension).astype(float)
+    packed = frames.signs([seed])[0]
+    bits = np.unpackbits(packed.reshape(-1))[: (frames.count + 2) * frames.dimension]
+    first, second, *others = (1.0 - 2.0 * bits).reshape(-1, frames.dimension)
+    found = []
+    for own in others:
+        rows = matrix @ np.diag(own) @ matrix @ np.diag(second) @ matrix @ np.diag(first)
+        for row in rows / frames.dimension:
+            found += [row, -row]
+    return np.array(found)
+
+
+def closest_of(inner: NDArray[np.float64], closest: int) -> set[int]:
+    """Return the k categories with the largest inner products, by sorting; ties by number."""
+    order = sorted(range(inner.size), key=lambda i: (-inner[i], i))
+    return set(order[:closest])
+
+
+class Words:
+    """A stream of given 64-bit words."""
+
+    def __init__(self, *words: int) -> None:
+        self.words = list(words)
+
+    def integers(self, count: int, dtype: Any) -> NDArray[Any]:
+        return np.array([self.words.pop(0) for _ in range(count)], dtype)
+
+
+# The law of a report, exactly
+
+
+def starts_of(choice: Choice) -> list[int]:
+    """Return the first word of each place, and the first one that is drawn again."""
+    window, k = choice.window, choice.closest
+    inside = [place * window.high for place in range(k)]
+    outside = range(k * window.high, window.total + 1, window.low)
+    return [*inside, *outside]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("closest", [1, 3, 16])
+def test_each_place_has_as_many_words_as_its_weight(epsilon: float, closest: int) -> None:
+    choice = Choice(epsilon, SMALL, closest)
+    window, starts = choice.window, starts_of(choice)
+    assert len(starts) == 33
+    assert starts[-1] == window.total < 1 << 64
+    for place, (start, stop) in enumerate(itertools.pairwise(starts)):
+        assert stop - start == (window.high if place < closest else window.low)
+        for word in (start, (start + stop) // 2, stop - 1):
+            assert choice.place(Words(word)) == place  # type: ignore[arg-type]
+    again = Words(window.total, 2**64 - 1, 0)
+    assert choice.place(again) == 0  # type: ignore[arg-type]
+    assert again.words == []
+
+
+def law(choice: Choice, unit: NDArray[np.float64], seed: bytes) -> dict[int, Fraction]:
+    """Return the probability of each category given a seed, from the words of all places."""
+    along = choice.frames.along(unit[None], [seed])
+    found: dict[int, Fraction] = {}
+    for start, stop in itertools.pairwise(starts_of(choice)):
+        category = int(choice.draw(along, [Words(start)])[0])  # type: ignore[list-item]
+        assert category not in found
+        found[category] = Fraction(stop - start, choice.window.total)
+    assert sorted(found) == list(range(choice.frames.directions))
+    assert sum(found.values()) == 1
+    return found
+
+
+def some_units(size: int) -> list[NDArray[np.float64]]:
+    units = [np.eye(size)[0], np.ones(size), np.r_[1.0, -1.0, np.zeros(size - 2)]]
+    units += list(np.random.default_rng(0).normal(size=(5, size)))
+    return [unit / np.linalg.norm(unit) for unit in units]
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.5, 4.0, 32.0])
+@pytest.mark.parametrize("closest", [1, 5, 16])
+def test_no_two_inputs_are_told_apart_by_more_than_the_ratio_of_weights(
+    epsilon: float, closest: int
+) -> None:
+    choice = Choice(epsilon, SMALL, closest)
+    exact = Fraction(choice.window.high, choice.window.low)
+    worst = Fraction(1)
+    for seed in seeds(3):
+        laws = [law(choice, unit, seed) for unit in some_units(8)]
+        for first, second in itertools.permutations(laws, 2):
+            ratios = {first[c] / second[c] for c in first}
+            assert ratios <= {Fraction(1), exact, 1 / exact}
+            worst = max(worst, *ratios)
+    assert worst == exact
+    assert exact <= exp_bounds(Fraction(epsilon))[0]
+    assert exact <= exp_bounds(Fraction(choice.realised_epsilon))[1]
+
+
+@pytest.mark.parametrize("epsilon", [*EPSILONS, 1e9])
+@pytest.mark.parametrize("size", [1, 2000, 7850, 100_000, (1 << 26) - 1])
+def test_the_weights_of_every_size_keep_to_the_event(epsilon: float, size: int) -> None:
+    mechanism = KClosest(epsilon, 1.0)
+    choice, used = mechanism.choice(size), min(epsilon, 32.0)
+    window, event = choice.window, mechanism.event(size)
+    assert isinstance(event, PureReport)
+    assert not event.idealised
+    assert stated_event(mechanism, size) == event
+    assert 0 < window.low < window.high
+    assert window.total < 1 << 64
+    ratio = Fraction(window.high, window.low)
+    assert ratio <= exp_bounds(Fraction(used))[0]
+    assert ratio <= exp_bounds(Fraction(event.epsilon))[1]
+    assert event.epsilon <= used
+    assert event.epsilon == pytest.approx(used, rel=1e-3)
+    assert 1 <= choice.closest <= choice.frames.pairs
+    assert 0 < choice.scale < math.inf
+
+
+def test_the_seed_does_not_depend_on_the_values() -> None:
+    mechanism = KClosest(2.0, 1.0)
+    values = np.random.default_rng(0).normal(size=(20, 9))
+    assert len({mechanism.encode(row, stream())[:16] for row in values}) == 1
+    assert len({mechanism.encode(values[0], stream(n))[:16] for n in range(20)}) == 20
+
+
+def test_a_report_is_one_of_the_closest_with_the_probability_of_its_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(k_closest, "SMALLEST_DIMENSION", 16)
+    mechanism = KClosest(2.0, 2.0)
+    values, reports = np.random.default_rng(4).normal(size=11) / 3, 2000
+    choice = mechanism.choice(11)
+    assert choice.frames.dimension == 16
+    unit = np.zeros(16)
+    unit[:12] = complete(scaled_down(values, 2.0) / 2.0)
+    payloads = mechanism.encode_many(
+        np.tile(values, (reports, 1)), [stream(n) for n in range(reports)]
+    )
+    kept = 0
+    for payload in payloads:
+        seed, category = payload[:16].tobytes(), int.from_bytes(payload[16:].tobytes(), "little")
+        inner = directions(choice.frames, seed) @ unit
+        kept += category in closest_of(inner, choice.closest)
+    window = choice.window
+    expected = choice.closest * window.high / window.total
+    assert stats.binomtest(kept, reports, expected).pvalue > 1e-6
+
+
+# Directions
+
+
+@pytest.mark.parametrize("bits", [0, 1, 5, 6, 7, 11, 13])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_transform_is_that_of_the_matrix(bits: int, kind: Any) -> None:
+    rows = np.random.default_rng(bits).integers(-9, 10, (3, 1 << bits)).astype(kind)
+    found = transform(rows)
+    assert found.dtype == kind
+    np.testing.assert_array_equal(found, rows.astype(int) @ hadamard(1 << bits))
+
+
+@pytest.mark.parametrize("frames", [Frames(8, 1), Frames(16, 1), Frames(64, 3)])
+def test_directions_are_those_of_the_definition(frames: Frames) -> None:
+    for seed in seeds(3):
+        matrix = directions(frames, seed)
+        for frame in range(frames.count):
+            part = matrix[2 * frame * frames.dimension :: 2][: frames.dimension]
+            np.testing.assert_allclose(
+                part @ part.T, frames.dimension * np.eye(frames.dimension), atol=1e-9
+            )
+        for size in {1, frames.dimension - 1, frames.dimension}:
+            for category in {0, 1, frames.directions // 2 + 1, frames.directions - 1}:
+                found = frames.sums([seed], np.array([category]), size)
+                expected = matrix[category, :size] * frames.dimension
+                np.testing.assert_allclose(found, expected, atol=1e-9)
+                assert (found == np.rint(found)).all()
+
+
+@pytest.mark.parametrize("frames", [Frames(16, 2), Frames(256, 3)])
+def test_the_closest_are_those_of_the_definition(frames: Frames) -> None:
+    for number, (seed, unit) in enumerate(zip(seeds(8), some_units(frames.dimension), strict=True)):
+        inner = directions(frames, seed) @ unit
+        along = frames.along(unit[None], [seed])
+        assert (along == np.rint(along)).all()
+        scaled = along[0] * (inner[::2] @ along[0]) / (along[0] @ along[0])
+        np.testing.assert_allclose(scaled, inner[::2], atol=1e-3)
+        if number >= 3:  # no ties
+            choice = Choice(2.0, frames, 11)
+            found = {
+                int(choice.draw(along, [Words(start)])[0])  # type: ignore[list-item]
+                for start in starts_of(choice)[:11]
+            }
+            assert found == closest_of(inner, 11)
+
+
+def test_ties_go_to_the_first() -> None:
+    choice = Choice(1.0, SMALL, 5)
+    along = np.array([[0, 2, -2, 1, -1, 1, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0]], np.float32)
+    starts = starts_of(choice)
+    found = [int(choice.draw(along, [Words(start)])[0]) for start in starts[:-1]]  # type: ignore[list-item]
+    # 3, 2 and -2, then the first two of absolute value 1: of pairs 3 and 4.
+    assert found[:5] == [2, 5, 6, 9, 14]
+    assert sorted(found) == list(range(32))
+    zeros = np.zeros((1, 16), np.float32)
+    first = [int(choice.draw(zeros, [Words(start)])[0]) for start in starts[:5]]  # type: ignore[list-item]
+    assert first == [0, 2, 4, 6, 8]
+
+
+def test_units_are_those_of_single_vectors() -> None:
+    rows = np.random.default_rng(0).normal(size=(6, 40))
+    rows[1], rows[2], rows[3], rows[4] = 0, rows[2] * 1e300, rows[3] * 1e-300, 1e-3
+    for clip in (0.5, 7.0, 1e6):
+        expected = [complete(scaled_down(row, clip) / clip) for row in rows]
+        found = _units(rows, clip)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=2e-6)
+        for row, one in zip(rows, found, strict=True):
+            np.testing.assert_array_equal(_units(row[None], clip)[0], one)
+
+
+@pytest.mark.parametrize(("epsilon", "size"), [(1.0, 30), (12.0, 30), (2.0, 9000)])
+def test_reports_are_the_same_alone_and_among_others(epsilon: float, size: int) -> None:
+    mechanism = KClosest(epsilon, 1.0)
+    rows = np.random.default_rng(1).normal(size=(70, size)) / 10
+    rows[3] = 0
+    block = mechanism.encode_many(rows, [stream(n) for n in range(70)])
+    for start, stop in [(0, 1), (3, 4), (5, 12), (60, 70)]:
+        part = mechanism.encode_many(rows[start:stop], [stream(n) for n in range(start, stop)])
+        np.testing.assert_array_equal(part, block[start:stop])
+
+
+def test_a_sum_of_reports_is_that_of_single_ones() -> None:
+    mechanism = KClosest(3.0, 2.0)
+    rows = np.random.default_rng(2).normal(size=(75, 20))
+    payloads = mechanism.encode_many(rows, [stream(n) for n in range(75)])
+    together = mechanism.aggregate(20)
+    singles = []
+    for payload in payloads:
+        one = mechanism.aggregate(20)
+        for aggregate in (one, together):
+            aggregate.add(payload.tobytes())
+        singles.append(one.mean())
+    np.testing.assert_allclose(together.mean(), np.mean(singles, axis=0), rtol=1e-12, atol=1e-12)
+
+
+# Moments
+
+
+@pytest.mark.parametrize(
+    ("frames", "k"), [((32, 1), 1), ((32, 1), 10), ((32, 3), 3), ((32, 3), 60)]
+)
+def test_the_sum_of_the_closest_is_that_of_random_frames(frames: tuple[int, int], k: int) -> None:
+    dimension, count = frames
+    normal = np.random.default_rng(3).normal(size=(40_000, count, dimension))
+    normal *= math.sqrt(dimension) / np.linalg.norm(normal, axis=2, keepdims=True)
+    top = np.sort(np.abs(normal.reshape(len(normal), -1)), axis=1)[:, -k:]
+    for power in (1, 2):
+        sums = (top**power).sum(1)
+        error = sums.std() / math.sqrt(len(sums))
+        found = _top_sum(Frames(dimension, count), k, power)  # type: ignore[arg-type]
+        assert abs(sums.mean() - found) < 5 * error + 0.004 * found
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_of_all_pairs_the_sum_is_known(power: int) -> None:
+    found = _top_sum(Frames(64, 2), 128, power)  # type: ignore[arg-type]
+    inner = (
+        np.sqrt(64) * np.abs(stats.beta.ppf((np.arange(200_000) + 0.5) / 200_000, 0.5, 31.5)) ** 0.5
+    )
+    assert found == pytest.approx(128 * float((inner**power).mean()), rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0, 8.0, 16.0])
+def test_no_other_number_of_closest_is_better(epsilon: float) -> None:
+    chosen = KClosest(epsilon, 1.0).choice(500)
+    for other in {1, 2, 5, 40, 300, 1000, 1700, 2048, chosen.closest - 7, chosen.closest + 7}:
+        if 1 <= other <= chosen.frames.pairs:
+            assert Choice(epsilon, chosen.frames, other).scale <= chosen.scale
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "factor"), [(0.5, 1.005), (1.0, 1.005), (4.0, 1.005), (8.0, 1.01), (16.0, 1.4)]
+)
+def test_it_is_hardly_noisier_than_privunit(epsilon: float, factor: float) -> None:
+    size = 2000
+    mine = KClosest(epsilon, 1.0).variance(np.zeros(size))[0]
+    ideal = 1 / best_cap(epsilon, size + 1).mean ** 2 / (size + 1)
+    assert 0.998 < mine / ideal < factor
+
+
+def spread_vectors(size: int) -> dict[str, NDArray[np.float64]]:
+    vectors = {"one": np.eye(size)[3], "two": np.zeros(size), "flat": np.ones(size)}
+    vectors["two"][:2] = 1
+    vectors["random"] = np.random.default_rng(5).normal(size=size)
+    return {name: x / np.linalg.norm(x) for name, x in vectors.items()}
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(8.0, 500), (16.0, 2000)])
+@pytest.mark.parametrize("name", ["one", "two", "flat", "random"])
+def test_the_slope_is_one_however_a_vector_is_spread(epsilon: float, count: int, name: str) -> None:
+    choice = KClosest(epsilon, 1.0).choice(2047)
+    unit = spread_vectors(2048)[name]
+    found = []
+    for start in range(0, count, 50):
+        some = [stream(n).bytes(16).tobytes() for n in range(start, start + 50)]
+        along = choice.frames.along(np.tile(unit, (50, 1)), some)
+        # Whole numbers; the frame's square sum is P^2 times the unit squared.
+        norm = np.sqrt((along.astype(float) ** 2).sum(1) / choice.frames.pairs)
+        top = np.sort(np.abs(along), axis=1)[:, -choice.closest :].sum(1)
+        found.append(top / norm)
+    slopes = np.concatenate(found) / _top_sum(choice.frames, choice.closest, 1)
+    error = slopes.std() / math.sqrt(count)
+    assert error < 0.002
+    assert abs(slopes.mean() - 1) < 0.003 + 5 * error
+
+
+# Reports
+
+
+@pytest.mark.parametrize(
+    ("size", "epsilon", "length"),
+    [(1, 1.0, 18), (5000, 1.0, 18), (5000, 16.0, 18), (32_767, 4.0, 18), (32_768, 4.0, 20)],
+)
+def test_a_report_has_a_seed_and_two_or_four_bytes(size: int, epsilon: float, length: int) -> None:
+    mechanism = KClosest.from_settings(
+        MechanismSettings(epsilon=epsilon, delta=1e-5, clip=2.0, size=size)
+    )
+    assert mechanism == KClosest(epsilon, 2.0)
+    assert len(mechanism.encode(np.ones(size), stream())) == length
+    assert mechanism.payload_bits(size) == 8 * length
+
+
+def test_the_frames_are_few_where_more_are_no_use() -> None:
+    counts = {
+        (epsilon, size): KClosest(epsilon, 1.0).choice(size).frames.count
+        for epsilon in (1.0, 4.0, 16.0)
+        for size in (10, 2000, 7850, 100_000)
+    }
+    assert all(counts[epsilon, size] == 1 for epsilon, size in counts if epsilon <= 4)
+    assert [counts[16.0, size] for size in (10, 2000, 7850, 100_000)] == [3, 3, 3, 1]
+    assert KClosest(1.0, 1.0, 5).choice(10).frames.count == 5
+
+
+def test_a_vector_of_zeros_is_an_input_like_any_other() -> None:
+    mechanism = KClosest(8.0, 1.0)
+    payloads = mechanism.encode_many(np.zeros((300, 3)), [stream(n) for n in range(300)])
+    aggregate = mechanism.aggregate(3)
+    for payload in payloads:
+        aggregate.add(payload.tobytes())
+    assert np.abs(aggregate.mean()).max() < 6 * math.sqrt(mechanism.variance(np.zeros(3))[0] / 300)
+
+
+# What is refused
+
+
+def test_an_unknown_direction_is_refused() -> None:
+    mechanism = KClosest(1.0, 1.0)
+    most = mechanism.choice(5).frames.directions
+    aggregate = mechanism.aggregate(5)
+    with pytest.raises(RunError, match="unknown direction"):
+        aggregate.add(bytes(16) + most.to_bytes(2, "little"))
+    aggregate.add(bytes(16) + (most - 1).to_bytes(2, "little"))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "clip", "frames"),
+    [(0.0, 1.0, None), (-1.0, 1.0, None), (math.nan, 1.0, None), (1.0, 0.0, None),
+     (1.0, math.inf, None), (1.0, -2.0, None), (1.0, 1.0, 0), (1.0, 1.0, 1 << 21)],
+)  # fmt: skip
+def test_senseless_settings_are_refused_in_one_line(
+    epsilon: float, clip: float, frames: int | None
+) -> None:
+    with pytest.raises(ConfigError, match=r"^(epsilon|clip|frames) = [^\n]*$"):
+        KClosest(epsilon, clip, frames)
+
+
+@pytest.mark.parametrize("dimension", [0, 4, 12, 1 << 27])
+def test_frames_of_no_power_of_two_are_refused(dimension: int) -> None:
+    with pytest.raises(ConfigError, match=r"^dimension = [^\n]*$"):
+        Frames(dimension, 1)
+
+
+def test_the_largest_floats_are_inputs_like_any_other() -> None:
+    largest = np.finfo(np.float64).max
+    mechanism = KClosest(1.0, 1e-6)
+    values = np.array([largest, -largest, 0.0])
+    assert mechanism.encode(values, stream()) == mechanism.encode(values / 1e9, stream())
+
+
+@pytest.mark.parametrize("closest", [0, -1, 17])
+def test_more_than_half_of_the_directions_are_refused(closest: int) -> None:
+    with pytest.raises(ConfigError, match=r"^closest = [^\n]*half of the directions$"):
+        Choice(1.0, SMALL, closest)
+
+
+def test_more_directions_than_four_bytes_number_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^frames = 3000: [^\n]*$"):
+        KClosest(1.0, 1.0, 3000).choice(1 << 20)
+
+
+def test_too_long_a_vector_is_refused_before_a_run() -> None:
+    settings = MechanismSettings(epsilon=1.0, delta=1e-5, clip=1.0, size=1 << 26)
+    with pytest.raises(ConfigError, match="use a model of fewer"):
+        KClosest.from_settings(settings)
+
+
+def test_nothing_is_drawn_for_what_is_not_finite() -> None:
+    class Unread:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    rows = np.zeros((2, 4))
+    rows[1, 2] = math.nan
+    with pytest.raises(PrivacyError):
+        KClosest(1.0, 1.0).encode_many(rows, [Unread()] * 2)  # type: ignore[list-item]
