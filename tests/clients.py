@@ -95,7 +95,7 @@ def sender_of(
     *,
     seed: int = 0,
     round: int = 1,
-    exchange: int = 0,
+    phase: int = 0,
     folder: Path = NOWHERE,
 ) -> Sender:
     """Return the same client as its encoder sees it."""
@@ -103,10 +103,10 @@ def sender_of(
     return Sender(
         index=index,
         num_examples=Sensitive(num_examples),
-        fresh=partial(keys.fresh, round, exchange),
+        fresh=partial(keys.fresh, round, phase),
         kept=keys.kept,
         store=_store(folder),
-        exchange=exchange,
+        phase=phase,
     )
 
 

@@ -105,10 +105,10 @@ class TalkingKeys(SecretKeys):
     What the others answered to them is part of the questions that tests put again.
     """
 
-    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
+    def fresh(self, round: int, phase: int, purpose: str) -> Stream:
         if purpose == "secure sum":
             return Stream.derived(self.secret, purpose, str(round))
-        return super().fresh(round, exchange, purpose)
+        return super().fresh(round, phase, purpose)
 
 
 def secret_keys(index: int) -> SecretKeys:
@@ -129,8 +129,8 @@ class FixedKeys:
     index: int
     simulated: bool
 
-    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
-        return self.kept(f"{round}, {exchange}, {purpose}")
+    def fresh(self, round: int, phase: int, purpose: str) -> Stream:
+        return self.kept(f"{round}, {phase}, {purpose}")
 
     def kept(self, purpose: str) -> Stream:
         key = hashlib.sha256(f"client {self.index}, {purpose}".encode()).digest()
@@ -194,7 +194,7 @@ def runtime_of(
     policy = Policy(
         run=RUN,
         rounds=config.rounds,
-        exchanges=config.composition.channel.phases,
+        phases=config.composition.channel.phases,
         layout=config.layout(problem),
     )
     return ClientRuntime.of_one(
@@ -315,8 +315,8 @@ class Case:
         runtimes: dict[int, ClientRuntime] = {}
         said: dict[int, Talk] = {}
 
-        def ask(exchange: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
-            question = RoundRequest(run=RUN, exchange=exchange, broadcast=broadcast)
+        def ask(phase: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
+            question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast)
             message = pack_request(question)
             for client in clients:
                 if client not in runtimes:
@@ -344,9 +344,9 @@ def simulation_keys(client: int) -> SimulationKeys:
 
 
 def events_of(config: RunConfig) -> list[Event]:
-    """Return what the last client's answers of a round release, by exchange."""
+    """Return what the last client's answers of a round release, by phase."""
     encoder = config.algorithm(problem_of(config, None)).encoder(config.num_clients - 1)
-    return [encoder.event(exchange) for exchange in range(config.composition.channel.phases)]
+    return [encoder.event(phase) for phase in range(config.composition.channel.phases)]
 
 
 def in_clear(event: Event) -> str:

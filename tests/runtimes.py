@@ -112,7 +112,7 @@ class Site:
         side: what its runtimes run.
         failed: see ``ClientRuntime``.
         rounds: see ``Policy``.
-        exchanges: see ``Policy``.
+        phases: see ``Policy``.
         most_examples: see ``ClientSide``.
     """
 
@@ -124,7 +124,7 @@ class Site:
     encoder: Any = ENCODER
     failed: Callable[[Exception], None] | None = None
     rounds: int = 5
-    exchanges: int = 1
+    phases: int = 1
     most_examples: int | None = None
 
     def __post_init__(self) -> None:
@@ -144,10 +144,10 @@ class Site:
             side=ClientSide(
                 step=self.step,
                 encoder=self.encoder,
-                exchanges=self.exchanges,
+                phases=self.phases,
                 most_examples=self.most_examples,
             ),
-            policy=Policy(run=RUN, rounds=self.rounds, exchanges=self.exchanges, layout=LAYOUT),
+            policy=Policy(run=RUN, rounds=self.rounds, phases=self.phases, layout=LAYOUT),
             keys=SecretKeys(SECRET, RUN) if self.real else SimulationKeys(0, 0),
             store=FolderStore(self.folder / "store", RUN),
             ledgers=self.ledger(),
@@ -158,7 +158,7 @@ class Site:
         return self.start().answer(message)
 
     def entries(self) -> list[tuple[int, int, Event, str]]:
-        """Return the round, exchange, event and SHA-256 of all that was released."""
+        """Return the round, phase, event and SHA-256 of all that was released."""
         ledger = self.ledger()
         assert isinstance(ledger, SqliteLedger)
         return [(e.round, e.exchange, e.event, e.payload_sha256) for e in ledger.releases()]
@@ -166,7 +166,7 @@ class Site:
 
 def question(
     round: int = 1,
-    exchange: int = 0,
+    phase: int = 0,
     *,
     run: str = RUN,
     weights: Any = 0.0,
@@ -176,7 +176,7 @@ def question(
     """Return a packed question; ``weights`` may be one number for all."""
     vector = np.full(LAYOUT.size, weights, np.float32) if np.isscalar(weights) else weights
     broadcast = Broadcast(round=round, weights=vector, ranges=ranges, public=public or {})
-    return pack_request(RoundRequest(run=run, exchange=exchange, broadcast=broadcast))
+    return pack_request(RoundRequest(run=run, phase=phase, broadcast=broadcast))
 
 
 def answer_of(message: bytes) -> RoundReply:
@@ -196,7 +196,7 @@ class Stating(EachAlone):
     states: Event
     send: Callable[[Broadcast], Report] | None = None
 
-    def event(self, exchange: int = 0) -> Event:
+    def event(self, phase: int = 0) -> Event:
         return self.states
 
     def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:

@@ -131,9 +131,9 @@ def test_what_the_ledgers_hold_after_a_run_gives_the_statement_before_it(name: s
     own, ledger = Encoders(made.scheduled, problem), MemoryLedger()
     for round in range(1, config.rounds + 1):
         for client in participants(made.scheduled, round, draws):
-            for exchange in range(config.composition.channel.phases):
-                event = own[client].event(exchange)
-                place = Place("run", round, exchange, bytes(32))
+            for phase in range(config.composition.channel.phases):
+                event = own[client].event(phase)
+                place = Place("run", round, phase, bytes(32))
                 ledger.release(place, event, [client], lambda: [b""])
         if downlink is not None:
             ledger.count_downlink("run", round, downlink)

@@ -45,7 +45,7 @@ def shuffled(made: Plan, values: np.ndarray[Any, Any]) -> list[Shuffled]:
     ]
     delays = made.config.composition.channel.delays
     assert delays is not None
-    question = RoundRequest(run="run", exchange=0, broadcast=broadcast)
+    question = RoundRequest(run="run", phase=0, broadcast=broadcast)
     shuffler = Shuffler(Given(reports), delays, len(reports), stream)
     delivered = shuffler.exchange(question, range(len(reports)))
     return [content for _, content in delivered if isinstance(content, Shuffled)]

@@ -161,14 +161,12 @@ def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Repo
         index=0,
         examples=examples_with(1.0),
         side=ClientSide(step=step, encoder=both.encoder()),
-        policy=Policy(run="run", rounds=both.config.rounds, exchanges=1, layout=both.layout),
+        policy=Policy(run="run", rounds=both.config.rounds, phases=1, layout=both.layout),
         keys=SimulationKeys(0, 0),
         store=FolderStore(folder, "run"),
         ledgers=MemoryLedger(),
     )
-    question = RoundRequest(
-        run="run", exchange=0, broadcast=replace(both.broadcast, weights=weights)
-    )
+    question = RoundRequest(run="run", phase=0, broadcast=replace(both.broadcast, weights=weights))
     return read_reply_to(question, runtime.answer(pack_request(question)))
 
 

@@ -67,9 +67,9 @@ def test_each_report_is_the_one_that_its_client_sends_alone(
         lambda update, told, sender: alone(encoder, update, told, sender), sealed, TOLD, senders
     )
     assert list(together) == list(one_by_one)
-    packed = pack_reports(together, run="run", exchange=0)
+    packed = pack_reports(together, run="run", phase=0)
     assert [row.tobytes() for row in packed] == [
-        pack_reply(report, run="run", exchange=0) for report in one_by_one
+        pack_reply(report, run="run", phase=0) for report in one_by_one
     ]
     if more:
         assert [report.weight for report in together] == [5.0, 6.0, 0.0, 8.0]

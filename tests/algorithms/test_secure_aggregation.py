@@ -53,17 +53,17 @@ class Wire:
         self.seen: dict[Phase, dict[int, bytes]] = {phase: {} for phase in Phase}
         self.told: dict[Phase, Broadcast] = {}
 
-    def ask(self, exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
-        self.told[Phase(exchange)] = broadcast
+    def ask(self, phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+        self.told[Phase(phase)] = broadcast
         for index in clients:
-            report = self.answer(index, exchange, broadcast)
-            self.seen[Phase(exchange)][index] = report.payload
+            report = self.answer(index, phase, broadcast)
+            self.seen[Phase(phase)][index] = report.payload
             yield report
 
-    def answer(self, index: int, exchange: int, broadcast: Broadcast) -> Report:
-        own = weights_of(index, self.halves.layout.size if exchange == Phase.MASKED_INPUT else 0)
+    def answer(self, index: int, phase: int, broadcast: Broadcast) -> Report:
+        own = weights_of(index, self.halves.layout.size if phase == Phase.MASKED_INPUT else 0)
         sender = sender_of(
-            1, index, round=broadcast.round, exchange=exchange, folder=self.folder / str(index)
+            1, index, round=broadcast.round, phase=phase, folder=self.folder / str(index)
         )
         return self.halves.encode(own, broadcast, sender)
 
@@ -253,11 +253,11 @@ def test_one_malformed_answer_costs_its_sender_its_place_and_all_of_them_the_sum
         wire = Wire(halves_of(config()), tmp_path / str(staying))
 
         def altered(
-            exchange: int, broadcast: Broadcast, clients: Sequence[int],
+            phase: int, broadcast: Broadcast, clients: Sequence[int],
             wire: Wire = wire, who: Sequence[int] = who,
         ) -> Iterator[Report]:  # fmt: skip
-            for report in wire.ask(exchange, broadcast, clients):
-                cut = -1 if report.client in who and exchange == Phase.MASKED_INPUT else None
+            for report in wire.ask(phase, broadcast, clients):
+                cut = -1 if report.client in who and phase == Phase.MASKED_INPUT else None
                 yield replace(report, payload=report.payload[:cut])
 
         _, metrics = wire.halves.aggregate(wire.reports(wire.halves.first, altered))

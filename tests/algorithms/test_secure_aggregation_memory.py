@@ -1,4 +1,4 @@
-"""What a client of secure aggregation remembers: of a round it answers one question an exchange.
+"""What a client of secure aggregation remembers: of a round it answers one question a phase.
 
 Clients are made anew for every question, as after a restart: all that they know is on their disk.
 """
@@ -86,20 +86,20 @@ class Sites:
             self.errors.append,
         )  # fmt: skip
 
-    def answer(self, index: int, exchange: int, broadcast: Broadcast) -> Report | Refusal:
-        question = RoundRequest(run=RUN, exchange=exchange, broadcast=broadcast)
+    def answer(self, index: int, phase: int, broadcast: Broadcast) -> Report | Refusal:
+        question = RoundRequest(run=RUN, phase=phase, broadcast=broadcast)
         found = read_reply_to(question, self.start(index).answer(pack_request(question)))
         assert isinstance(found, Report | Refusal)
         return found
 
     def talk(self, round: int, last: Phase = Phase.UNMASK) -> Told:
-        """Hold a round's dialogue, up to the exchange ``last``, and return what was told."""
+        """Hold a round's dialogue, up to the phase ``last``, and return what was told."""
         told: Told = {}
 
-        def ask(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
-            told[Phase(exchange)] = broadcast
-            for index in clients if exchange <= last else ():
-                found = self.answer(index, exchange, broadcast)
+        def ask(phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+            told[Phase(phase)] = broadcast
+            for index in clients if phase <= last else ():
+                found = self.answer(index, phase, broadcast)
                 assert isinstance(found, Report)
                 yield found
 
@@ -110,7 +110,7 @@ class Sites:
         return told
 
 
-# One exchange
+# One phase
 
 
 def test_three_of_the_four_answers_are_computed_from_no_example(halves: Halves) -> None:
@@ -141,7 +141,7 @@ def test_a_client_trains_for_one_of_the_four(
 def test_which_exchange_it_is_says_the_clients_count_and_nothing_that_is_told(
     halves: Halves, tmp_path: Path
 ) -> None:
-    """A server that is told all at once, or the end first, gets what the exchange gives."""
+    """A server that is told all at once, or the end first, gets what the phase gives."""
     told = Sites(halves, tmp_path).talk(1)
     assert sorted(told[Phase.UNMASK].public) == ["sum_keys", "sum_shares", "sum_survivors"]
     new, same = Sites(halves, tmp_path / "new"), Sites(halves, tmp_path / "same")
@@ -220,7 +220,7 @@ def test_no_second_vector_comes_under_the_same_masks(halves: Halves, tmp_path: P
         update = np.full(halves.layout.size, weights, np.float32)
         encoder = halves.encoder()
         sender = replace(
-            sender_of(1, exchange=Phase.MASKED_INPUT, folder=folder),
+            sender_of(1, phase=Phase.MASKED_INPUT, folder=folder),
             kept=secret_keys(0).kept,
         )
         sent.add(alone(encoder, Sensitive(update), broadcast, sender).payload)
@@ -234,10 +234,10 @@ def test_a_round_that_is_still_to_come_takes_nothing_that_is_remembered(
     sites = Sites(halves, tmp_path)
     told = sites.talk(1, Phase.MASKED_INPUT)[Phase.UNMASK]
     other = without(without(told, "sum_shares", 3), "sum_survivors", 3)
-    for exchange in list(Phase)[1:]:
+    for phase in list(Phase)[1:]:
         for public in ({}, told.public):
             early = replace(told, round=2, public=public)
-            assert isinstance(sites.answer(0, exchange, early), Refusal)
+            assert isinstance(sites.answer(0, phase, early), Refusal)
     assert isinstance(sites.answer(0, Phase.UNMASK, other), Refusal)
     assert "shares: another answer was given before" in str(sites.errors[-1])
     assert isinstance(sites.answer(0, Phase.UNMASK, told), Report)
@@ -259,5 +259,5 @@ def test_a_round_that_is_over_is_not_answered_any_more(halves: Halves, tmp_path:
     sites = Sites(halves, tmp_path)
     first = sites.talk(1)
     sites.talk(2, Phase.ADVERTISE)
-    for exchange, told in first.items():
-        assert isinstance(sites.answer(0, exchange, told), Refusal)
+    for phase, told in first.items():
+        assert isinstance(sites.answer(0, phase, told), Refusal)

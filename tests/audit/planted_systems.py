@@ -63,7 +63,7 @@ class Send:
     mechanism: Mechanism
     size: int
 
-    def event(self, exchange: int = 0) -> Event:
+    def event(self, phase: int = 0) -> Event:
         return self.mechanism.event(self.size)
 
     def __call__(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
@@ -184,7 +184,7 @@ class RemembersConfig(RightConfig):
 class OneBit(Send):
     """One bit of the sum of the change: as private as it says."""
 
-    def event(self, exchange: int = 0) -> Event:
+    def event(self, phase: int = 0) -> Event:
         return self.bit.event(1)
 
     @property

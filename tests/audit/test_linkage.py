@@ -135,7 +135,7 @@ def shuffled(delays: Delays, seed: int) -> tuple[Shuffled, list[int]]:
         return Stream.simulation(seed=seed, round=round, client=client, purpose=purpose)
 
     question = RoundRequest(
-        run="run", exchange=0, broadcast=Broadcast(round=1, weights=np.zeros(2, np.float32))
+        run="run", phase=0, broadcast=Broadcast(round=1, weights=np.zeros(2, np.float32))
     )
     shuffler = Shuffler(Inner(), delays, CLIENTS, stream)
     (messages,) = [m for _, m in shuffler.exchange(question, range(CLIENTS)) if m]

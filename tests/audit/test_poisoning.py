@@ -97,7 +97,7 @@ def test_a_server_in_deployment_takes_forged_reports(name: str) -> None:
     agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS)
     draws = draws_of_seed(0)
     checks = Reports(cast(Agreement, agreement), halves.server, draws, halves.first)
-    question = RoundRequest(run="run", exchange=0, broadcast=halves.broadcast)
+    question = RoundRequest(run="run", phase=0, broadcast=halves.broadcast)
     client = 0
     encoder = halves.encoder(client)
     honest = halves.encode(None, halves.broadcast, sender_of(9, client))

@@ -70,7 +70,7 @@ def first_broadcast(case: Case) -> Broadcast:
 
 def asking(broadcast: Broadcast, round: int) -> bytes:
     told = replace(broadcast, round=round)
-    return pack_request(RoundRequest(run=RUN, exchange=0, broadcast=told))
+    return pack_request(RoundRequest(run=RUN, phase=0, broadcast=told))
 
 
 def start(

@@ -208,7 +208,7 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
     case, events = Case.of(config), events_of(config)
     keys = FixedKeys(0, not deploys(config))
     talk = case.talk(lambda client: replace(keys, index=client), tmp_path / "talk", change)
-    cleared = [in_clear(events[read_request(asked).exchange]) for asked in talk.questions]
+    cleared = [in_clear(events[read_request(asked).phase]) for asked in talk.questions]
     watch = Watch(case, talk, tmp_path / "watch")
     base, held, in_step = watch.answers(watch.own)
     for make in OTHERS.values():

@@ -240,8 +240,8 @@ class Spied:
 
         def many(encoder: Any, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
             reports: Reports = original(encoder, update, broadcast, senders)
-            for row in pack_reports(reports, run=RUN, exchange=senders.exchange):
-                self.made.append((encoder, senders.exchange, row.tobytes()))
+            for row in pack_reports(reports, run=RUN, phase=senders.phase):
+                self.made.append((encoder, senders.phase, row.tobytes()))
             return reports
 
         patch.setattr(kind, "__call__", many)
@@ -261,8 +261,8 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_made_the_bytes(
     for message in talk.questions:
         list(runtime.answers(message, [talk.index]))
     assert len(spied.made) == len(talk.questions)
-    for (encoder, exchange, made), (event, left) in zip(spied.made, recording.charged, strict=True):
-        assert event == encoder.event(exchange)
+    for (encoder, phase, made), (event, left) in zip(spied.made, recording.charged, strict=True):
+        assert event == encoder.event(phase)
         assert left == made
     # And the statement is made from the same, before the run and after it.
     planned = table_of(plan(config, case.problem).releases)

@@ -142,12 +142,12 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
             assert len(left) == 1, (stage, number)
             (answer,) = left
             if isinstance(read_reply(answer)[2], Refusal):
-                assert cost(side.encoder.event(read_request(message).exchange), "zcdp") == np.inf
+                assert cost(side.encoder.event(read_request(message).phase), "zcdp") == np.inf
                 continue
             ledger = SqliteLedger(folder / "ledger").verify()
             assert ledger[: len(entries)] == entries
             assert ledger[-1].payload_sha256 == sha256(answer).hexdigest(), (stage, number)
-            assert ledger[-1].event == side.encoder.event(ledger[-1].exchange)
+            assert ledger[-1].event == side.encoder.event(ledger[-1].phase)
             places = [(entry.round, entry.exchange) for entry in ledger]
             assert len(places) == len(set(places))
             if stage == "after the ledger commits":

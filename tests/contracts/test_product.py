@@ -154,8 +154,8 @@ def test_what_is_charged_is_the_event_of_the_encoder_that_ran(axes: str) -> None
                 if client == DOWNLINK:
                     continue
                 encoder = planned.scheduled.algorithm(planned.problem).encoder(client)
-                exchanges = range(config.composition.channel.phases)
-                assert event in [encoder.event(exchange) for exchange in exchanges], choice
+                phases = range(config.composition.channel.phases)
+                assert event in [encoder.event(phase) for phase in phases], choice
     share = len(chosen) / len(allowed)
     print(
         f"{axes}: {len(chosen)} of {len(allowed)} allowed combinations ran ({share:.0%}), with "
@@ -212,7 +212,7 @@ def check_boundary(config: RunConfig, folder: Path) -> None:
             continue  # its price counts examples: a client has as many as it says
         found, _, _ = watch.answers(examples)
         for question, one, two in zip(talk.questions, base, found, strict=True):
-            clear = in_clear(events[read_request(question).exchange])
+            clear = in_clear(events[read_request(question).phase])
             more = "payload" if len(examples) != len(watch.own) and clear else None
             assert_alike(one, two, clear, watch.own, examples, more)
 

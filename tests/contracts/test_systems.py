@@ -237,11 +237,11 @@ def test_an_encoder_states_an_event_for_every_exchange(config: RunConfig) -> Non
     for group in halves.config.encoder_groups():
         for client in {group[0], group[-1]}:
             encoder = halves.encoder(client)
-            events = [encoder.event(exchange) for exchange in range(phases)]
+            events = [encoder.event(phase) for phase in range(phases)]
             assert all(isinstance(event, Event) for event in events)
             assert len([event for event in events if not isinstance(event, NoRelease)]) == 1
             first = halves.encoder(group[0])
-            assert [first.event(exchange) for exchange in range(phases)] == events
+            assert [first.event(phase) for phase in range(phases)] == events
 
 
 @pytest.mark.sampled(30)
@@ -254,18 +254,18 @@ def test_a_client_is_told_enough_for_its_own_event_and_no_more(config: RunConfig
         own, whole = (
             each.algorithm(halves.problem).encoder(client) for each in (told, halves.config)
         )
-        for exchange in range(config.composition.channel.phases):
-            assert own.event(exchange) == whole.event(exchange)
+        for phase in range(config.composition.channel.phases):
+            assert own.event(phase) == whole.event(phase)
 
 
 def reports_of(halves: Halves, update: Any, folder: Path) -> list[Report]:
     """Return what clients report in the first round whose training gave ``update``."""
     config, sent = halves.config, list[Report]()
 
-    def ask(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
+    def ask(phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Iterator[Report]:
         for client in clients:
             sender = sender_of(
-                20, client, seed=config.seed, exchange=exchange, folder=folder / str(client)
+                20, client, seed=config.seed, phase=phase, folder=folder / str(client)
             )
             sent.append(halves.encode(update, broadcast, sender))
             yield sent[-1]

@@ -37,7 +37,7 @@ PATIENCE = 600.0
 LIMIT = 1 << 30
 
 Place = tuple[int, int]
-"""A round and an exchange."""
+"""A round and a phase."""
 
 
 def eventually(holds: Callable[[], object], what: str = "", patience: float = PATIENCE) -> None:
@@ -368,7 +368,7 @@ def place_of(asked: bytes) -> Place | None:
         message = read_by_site(asked)
         if isinstance(message, Ask):
             question = read_request(message.question)
-            return question.broadcast.round, question.exchange
+            return question.broadcast.round, question.phase
     return None
 
 
@@ -378,9 +378,9 @@ def reports(proxy: Proxy) -> dict[Place, set[bytes]]:
     for passed in list(proxy.passed):
         message = read_by_server(passed.answer) if passed.answer else None
         if isinstance(message, Answered):
-            _run, exchange, content = read_reply(message.answer)
+            _run, phase, content = read_reply(message.answer)
             if isinstance(content, Report):
-                found.setdefault((content.round, exchange), set()).add(message.answer)
+                found.setdefault((content.round, phase), set()).add(message.answer)
     return found
 
 

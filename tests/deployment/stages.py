@@ -88,8 +88,8 @@ class Stage:
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def places(self, rounds: Sequence[int]) -> list[Place]:
-        exchanges = 1 if self.world.agreement.channel == "named" else 4
-        return [(round, exchange) for round in rounds for exchange in range(exchanges)]
+        phases = 1 if self.world.agreement.channel == "named" else 4
+        return [(round, phase) for round in rounds for phase in range(phases)]
 
     def assert_ledger(self, site: int, rounds: Sequence[int], lost: int = 0) -> None:
         """Check that a site paid for some rounds, each once, and gave one answer for each place.

@@ -207,7 +207,7 @@ def test_the_order_of_answers_is_no_matter(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("channel", "round", "exchange", "answered"),
+    ("channel", "round", "phase", "answered"),
     [("named", 1, 0, 2), ("named", 2, 0, 0), ("sum", 1, 0, 2), ("sum", 1, 3, 0), ("sum", 1, 3, 2),
      *(pytest.param("sum", *place, marks=pytest.mark.slow)
        for place in ((1, 1, 2), (1, 2, 2), (2, 0, 0)))],
@@ -216,14 +216,14 @@ def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not
     tmp_path: Path,
     channel: str,
     round: int,
-    exchange: int,
+    phase: int,
     answered: int,
     expected: dict[str, bytes],
 ) -> None:
     world, asked_before = make_world(tmp_path, channel=channel), list[bytes]()
 
     def meddle(node: int, asked: bytes, answer: Body) -> list[Body]:
-        if asks(asked, round, exchange):
+        if asks(asked, round, phase):
             asked_before.append(read_by_site(asked).question)  # type: ignore[union-attr]
             if len(asked_before) > answered:
                 raise Killed
@@ -235,7 +235,7 @@ def test_a_server_killed_in_any_exchange_asks_the_same_and_ends_as_if_it_had_not
     again = FakePipe(pipe.agents, seen=pipe.seen)
     assert bits(world.serve(again)) == expected
     assert_each_once(world, again)
-    later = {read_by_site(a).question for _, a, _ in again.seen if asks(a, round, exchange)}  # type: ignore[union-attr]
+    later = {read_by_site(a).question for _, a, _ in again.seen if asks(a, round, phase)}  # type: ignore[union-attr]
     assert later == set(asked_before)
     assert not list((world.folder / "server" / "journal").glob("round-*"))
 

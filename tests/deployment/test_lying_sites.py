@@ -56,11 +56,11 @@ def test_a_second_and_different_answer_is_noticed_and_the_first_counts(
 def other_bits(answer: Body, **changes: Any) -> bytes:
     message = read_by_server(answer or b"")
     assert isinstance(message, Answered)
-    run, exchange, content = read_reply(message.answer)
+    run, phase, content = read_reply(message.answer)
     assert isinstance(content, Report)
     flipped = bytes([content.payload[0] ^ 0xFF]) + content.payload[1:]
     report = Report(**{**vars(content), "payload": flipped, **changes})
-    return pack(Answered(message.receipt, pack_reply(report, run=run, exchange=exchange)))
+    return pack(Answered(message.receipt, pack_reply(report, run=run, phase=phase)))
 
 
 @pytest.mark.sampled(1)

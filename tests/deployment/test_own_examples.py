@@ -94,7 +94,7 @@ def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Pat
         "index": 0,
         "side": agreement.config.algorithm(agreement.problem).client(0, torch.device("cpu")),
         "store": FolderStore(tmp_path, "r"), "ledgers": ledger,
-        "policy": Policy(run="r", rounds=2, exchanges=1, layout=agreement.layout),
+        "policy": Policy(run="r", rounds=2, phases=1, layout=agreement.layout),
         "keys": SecretKeys(bytes(32), "r"),
     }  # fmt: skip
     ClientRuntime.of_one(examples=Examples(train.features[:30], train.labels[:30]), **given)

@@ -56,7 +56,7 @@ def test_an_agent_dies_at_every_commit(tmp_path: Path, after: bool) -> None:
         for agent in stage.agents[1:]:
             agent.start()
         stage.server.start()
-        # After a commit it is dead in the next exchange's; before one, in the same one's.
+        # After a commit it is dead in the next phase's; before one, in the same one's.
         numbers = [1] * commits if after else [1, *[2] * (commits - 1)]
         dies(stage, 0, [DiesAtCommit(number, after) for number in numbers])
         assert stage.server.wait() == 0

@@ -56,8 +56,8 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
 class Holds:
     """Keeps what is asked in one place from an agent, until it is let go."""
 
-    def __init__(self, round: int, exchange: int = 0) -> None:
-        self.place = round, exchange
+    def __init__(self, round: int, phase: int = 0) -> None:
+        self.place = round, phase
         self.came, self.go_on = threading.Event(), threading.Event()
 
     def __call__(self, asked: bytes, call: Call) -> bytes | None:

@@ -110,8 +110,8 @@ def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channe
 def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[World, Served]) -> None:
     world, _served = seeded
     for index in range(3):
-        exchanges = EXCHANGES[world.agreement.channel]
-        assert world.releases(index) == [(r, e) for r in (1, 2) for e in exchanges]
+        phases = EXCHANGES[world.agreement.channel]
+        assert world.releases(index) == [(r, e) for r in (1, 2) for e in phases]
         (event,) = world.agreement.events
         paid = [e for e in world.ledger(index).releases() if e.cost]
         assert [e.event for e in paid] == [event, event]
@@ -153,27 +153,25 @@ def test_with_real_keys_two_runs_differ_and_nothing_is_said_to_be_simulated(
             assert IDEALISED not in line["assumptions"]
 
 
-def gone_from(exchange: int, index: int) -> Any:
-    """Return a meddler for a site that is gone for good from an exchange of each round on."""
+def gone_from(phase: int, index: int) -> Any:
+    """Return a meddler for a site that is gone for good from a phase of each round on."""
 
     def meddle(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         message = read_by_site(asked)
         if node != 100 + index or not isinstance(message, Ask):
             return [answer]
-        return [None if read_request(message.question).exchange >= exchange else answer]
+        return [None if read_request(message.question).phase >= phase else answer]
 
     return meddle
 
 
 @pytest.mark.parametrize(
-    ("exchange", "in_sum"),
+    ("phase", "in_sum"),
     [(0, 2), *(pytest.param(*p, marks=pytest.mark.slow) for p in [(1, 2), (2, 2), (3, 3)])],
 )
-def test_a_sum_is_said_to_hold_those_who_are_in_it(
-    tmp_path: Path, exchange: int, in_sum: int
-) -> None:
+def test_a_sum_is_said_to_hold_those_who_are_in_it(tmp_path: Path, phase: int, in_sum: int) -> None:
     world = make_world(tmp_path, "rounds=1", channel="sum", quorum=2, deadline=1.0)
-    served = world.serve(world.pipe(meddle=gone_from(exchange, 2)))
+    served = world.serve(world.pipe(meddle=gone_from(phase, 2)))
     words = f"{in_sum} honest clients in the sum of every round"
     lines = summing(served.privacy)
     assert lines
@@ -284,13 +282,13 @@ def test_one_lying_site_moves_a_weight_by_2rk_over_n_at_most(tmp_path: Path) -> 
             content = read_by_server(answer or b"")
             if node != 100 or not isinstance(content, Answered):
                 return [answer]
-            run, exchange, report = read_reply(content.answer)
+            run, phase, report = read_reply(content.answer)
             assert isinstance(report, Report)
             size = len(report.payload)
             last = 0xFF << (8 * size - report.size) & 0xFF  # spare bits stay zero
             payload = bytes([turned] * (size - 1) + [turned & last])
             lie = Report(**{**vars(report), "payload": payload})
-            return [pack(Answered(content.receipt, pack_reply(lie, run=run, exchange=exchange)))]
+            return [pack(Answered(content.receipt, pack_reply(lie, run=run, phase=phase)))]
 
         served = world.serve(world.pipe(meddle=meddle))
         ends.append(np.concatenate([w.ravel() for w in served.weights.values()]))

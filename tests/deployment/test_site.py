@@ -62,7 +62,7 @@ def question_of(world: World, round: int = 1, **changes: Any) -> bytes:
     weights, count = np.zeros(layout.size, np.float32), len(layout.sizes)
     ranges = Ranges(np.zeros(count), np.ones(count), layout.sizes)
     found: Any = {"round": round, "weights": weights, "ranges": ranges, "public": {}}
-    question = {"run": world.agreement.run, "exchange": 0}
+    question = {"run": world.agreement.run, "phase": 0}
     for name, value in changes.items():
         (question if name in question else found)[name] = value
     return pack_request(RoundRequest(**question, broadcast=Broadcast(**found)))
@@ -102,7 +102,7 @@ def test_it_answers_what_was_agreed_and_again_the_same_at_no_cost(world: World) 
         ({"run": "0" * 32}, Reason.UNKNOWN_RUN),
         ({"round": 3}, Reason.WRONG_ROUND),
         ({"round": 1 << 60}, Reason.WRONG_ROUND),
-        ({"exchange": 1}, Reason.WRONG_ROUND),
+        ({"phase": 1}, Reason.WRONG_ROUND),
         ({"weights": np.zeros(3, np.float32), "ranges": None}, Reason.OUT_OF_RANGE),
         ({"ranges": None}, Reason.POLICY),
         ({"weights": np.full(650, 3e38, np.float32)}, Reason.OUT_OF_RANGE),

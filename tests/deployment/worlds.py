@@ -93,24 +93,24 @@ class World:
         return self.server().serve(self.pipe() if pipe is None else pipe, lambda record: None)
 
     def releases(self, index: int) -> list[tuple[int, int]]:
-        """Return round and exchange of all that a site released of the run."""
+        """Return round and phase of all that a site released of the run."""
         return [(e.round, e.exchange) for e in self.ledger(index).verify()]
 
     def ledger(self, index: int) -> SqliteLedger:
         return SqliteLedger(self.policies[index].ledger)
 
 
-def asks(asked: bytes, round: int = 1, exchange: int = 0) -> bool:
+def asks(asked: bytes, round: int = 1, phase: int = 0) -> bool:
     message = read_by_site(asked)
     if not isinstance(message, Ask):
         return False
     question = read_request(message.question)
-    return (question.broadcast.round, question.exchange) == (round, exchange)
+    return (question.broadcast.round, question.phase) == (round, phase)
 
 
 def whole(world: World) -> list[tuple[int, int]]:
-    exchanges = range(1 if world.agreement.channel == "named" else 4)
-    return [(round, exchange) for round in (1, 2) for exchange in exchanges]
+    phases = range(1 if world.agreement.channel == "named" else 4)
+    return [(round, phase) for round in (1, 2) for phase in phases]
 
 
 def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
@@ -121,9 +121,9 @@ def assert_each_once(world: World, pipe: FakePipe | None = None) -> None:
     for node, _asked, answer in [] if pipe is None else pipe.seen:
         message = read_by_server(answer) if answer else None
         if isinstance(message, Answered):
-            _run, exchange, content = read_reply(message.answer)
+            _run, phase, content = read_reply(message.answer)
             if isinstance(content, Report):
-                place = node, content.round, exchange
+                place = node, content.round, phase
                 given.setdefault(place, set()).add(message.answer)
     assert all(len(each) == 1 for each in given.values())
 

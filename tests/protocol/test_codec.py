@@ -41,7 +41,7 @@ from fedldp.protocol.wire import (
     read_request,
 )
 
-exchanges = st.integers(0, 2**32 - 1)
+phases = st.integers(0, 2**32 - 1)
 
 BROADCAST = Broadcast(
     round=3,
@@ -49,7 +49,7 @@ BROADCAST = Broadcast(
     ranges=Ranges.fixed(0.0, [0.1, 0.2], (2, 1)),
     public={"codes": np.array([1, 2], np.uint8)},
 )
-QUESTION = RoundRequest(run="run 1", exchange=2, broadcast=BROADCAST)
+QUESTION = RoundRequest(run="run 1", phase=2, broadcast=BROADCAST)
 REPORT = Report(
     round=3, size=9, payload=b"ab", chunk=2, weight=2.0, epsilon=0.5, client=7
 )  # fmt: skip
@@ -59,12 +59,12 @@ UNREADABLE = Refusal(0, Reason.MALFORMED)
 
 
 def packed(answer: RoundReply) -> bytes:
-    return pack_reply(answer, run="run 1", exchange=2)
+    return pack_reply(answer, run="run 1", phase=2)
 
 
 def pack_again(read: tuple[str, int, RoundReply]) -> bytes:
-    run, exchange, answer = read
-    return pack_reply(answer, run=run, exchange=exchange)
+    run, phase, answer = read
+    return pack_reply(answer, run=run, phase=phase)
 
 
 def check_question(message: bytes) -> bool:
@@ -81,7 +81,7 @@ MESSAGES = [
     (packed(REPORT), check_answer),
     (packed(PLAIN), check_answer),
     (packed(REFUSAL), check_answer),
-    (pack_reply(UNREADABLE, run="", exchange=0), check_answer),
+    (pack_reply(UNREADABLE, run="", phase=0), check_answer),
 ]
 every_message = pytest.mark.parametrize(
     ("message", "check"),
@@ -96,15 +96,15 @@ every_message = pytest.mark.parametrize(
 def test_questions(question: RoundRequest) -> None:
     message = pack_request(question)
     found = read_request(message)
-    assert (found.run, found.exchange) == (question.run, question.exchange)
+    assert (found.run, found.phase) == (question.run, question.phase)
     assert same_broadcast(found.broadcast, question.broadcast)
     assert pack_request(found) == message
 
 
-@given(reports() | refusals, names, exchanges)
-def test_answers(answer: RoundReply, run: str, exchange: int) -> None:
-    message = pack_reply(answer, run=run, exchange=exchange)
-    assert read_reply(message) == (run, exchange, answer)
+@given(reports() | refusals, names, phases)
+def test_answers(answer: RoundReply, run: str, phase: int) -> None:
+    message = pack_reply(answer, run=run, phase=phase)
+    assert read_reply(message) == (run, phase, answer)
     assert pack_again(read_reply(message)) == message
 
 
@@ -113,9 +113,9 @@ def test_every_reason(reason: Reason) -> None:
     assert read_reply(packed(Refusal(3, reason)))[2] == Refusal(3, reason)
 
 
-@given(reports(), names, exchanges)
-def test_how_uplink_bits_differ_from_the_message(report: Report, run: str, exchange: int) -> None:
-    message = pack_reply(report, run=run, exchange=exchange)
+@given(reports(), names, phases)
+def test_how_uplink_bits_differ_from_the_message(report: Report, run: str, phase: int) -> None:
+    message = pack_reply(report, run=run, phase=phase)
     more = 8 * (report.epsilon is not None) + 8 * (report.client is not None)
     envelope = REPORT_HEADER + len(run.encode()) + more
     assert 8 * len(message) == report.uplink_bits - report.label_bits + 8 * envelope
@@ -182,20 +182,20 @@ def test_a_server_reads_the_answer_to_what_it_asked() -> None:
 def test_an_answer_to_another_question_is_refused(answer: Any) -> None:
     for message in (
         packed(replace(answer, round=2)),
-        pack_reply(answer, run="run 2", exchange=2),
-        pack_reply(answer, run="run 1", exchange=1),
+        pack_reply(answer, run="run 2", phase=2),
+        pack_reply(answer, run="run 1", phase=1),
     ):
         with pytest.raises(WireError, match=r"asked was round 3, exchange 2 of 'run 1'"):
             read_reply_to(QUESTION, message)
 
 
 def test_a_client_that_could_not_read_the_question_can_say_so() -> None:
-    message = pack_reply(UNREADABLE, run="", exchange=0)
+    message = pack_reply(UNREADABLE, run="", phase=0)
     assert read_reply_to(QUESTION, message) == UNREADABLE
-    for other, exchange in ((UNREADABLE, 1), (Refusal(1, Reason.MALFORMED), 0), (PLAIN, 0),
+    for other, phase in ((UNREADABLE, 1), (Refusal(1, Reason.MALFORMED), 0), (PLAIN, 0),
                             (Refusal(0, Reason.POLICY), 0)):  # fmt: skip
         with pytest.raises(WireError, match="run"):
-            pack_reply(other, run="", exchange=exchange)
+            pack_reply(other, run="", phase=phase)
     with pytest.raises(WireError, match="round is 0"):
         packed(UNREADABLE)
 
@@ -235,18 +235,18 @@ def test_reports_that_cannot_be_packed(change: dict[str, Any], complaint: str) -
 @pytest.mark.parametrize("answer", [REPORT, REFUSAL])
 def test_runs_that_cannot_be_packed(run: str, answer: RoundReply) -> None:
     with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
-        pack_reply(answer, run=run, exchange=0)
+        pack_reply(answer, run=run, phase=0)
     with pytest.raises(WireError, match="its run is not 1 to 200 printable"):
         pack_request(replace(QUESTION, run=run))
 
 
-@pytest.mark.parametrize("exchange", [-1, 2**32, 0.5])
-def test_exchanges_that_cannot_be_packed(exchange: Any) -> None:
+@pytest.mark.parametrize("phase", [-1, 2**32, 0.5])
+def test_exchanges_that_cannot_be_packed(phase: Any) -> None:
     for answer in (REPORT, REFUSAL):
         with pytest.raises(WireError, match="out of range"):
-            pack_reply(answer, run="run 1", exchange=exchange)
+            pack_reply(answer, run="run 1", phase=phase)
     with pytest.raises(WireError, match="out of range"):
-        pack_request(replace(QUESTION, exchange=exchange))
+        pack_request(replace(QUESTION, phase=phase))
 
 
 def test_a_reason_of_ones_own_cannot_be_packed() -> None:

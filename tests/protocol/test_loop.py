@@ -49,7 +49,7 @@ class Script:
     """A transport that delivers what it is told to, whatever is asked.
 
     Attributes:
-        deliveries: by round and exchange; else every client's number as its report.
+        deliveries: by round and phase; else every client's number as its report.
         asked: the questions, and whom they were put to.
     """
 
@@ -60,7 +60,7 @@ class Script:
         self.asked.append((question, list(clients)))
         round = question.broadcast.round
         default = [(client, report(round, client)) for client in clients]
-        yield from self.deliveries.get((round, question.exchange), default)
+        yield from self.deliveries.get((round, question.phase), default)
 
 
 def averaging(**parts: Any) -> ServerSide:
@@ -119,7 +119,7 @@ def test_it_asks_who_takes_part_and_tells_each_round_what_the_last_one_gave() ->
     last = loop.go(FIRST, records)
     assert [clients for _, clients in script.asked] == [[1, 5], [2, 6], [3, 7]]
     for place, (question, _) in enumerate(script.asked):
-        assert (question.run, question.exchange) == ("run", 0)
+        assert (question.run, question.phase) == ("run", 0)
         assert question.broadcast.round == place + 1
         told = (FIRST, *records.states)[place]
         np.testing.assert_array_equal(question.broadcast.weights, told.weights)
@@ -390,7 +390,7 @@ TALKING = averaging(dialogue=two_exchanges)
 def test_a_dialogue_asks_several_questions_of_one_round() -> None:
     script, records = Script({(1, 0): [(c, report(1, c)) for c in (3, 1, 0)]}), Records()
     state = loop_of(script, server=TALKING).go(FIRST, records)
-    assert [(q.exchange, clients) for q, clients in script.asked] == [
+    assert [(q.phase, clients) for q, clients in script.asked] == [
         (0, [0, 1, 2, 3]),
         (1, [3, 1, 0]),
     ]

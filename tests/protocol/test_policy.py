@@ -14,13 +14,13 @@ from fedldp.protocol.policy import Policy
 from fedldp.protocol.wire import Broadcast, Layout, Reason, RoundRequest
 
 LAYOUT = Layout(("first", "second"), ((2, 3), (4,)))
-POLICY = Policy(run="run", rounds=5, exchanges=2, layout=LAYOUT)
+POLICY = Policy(run="run", rounds=5, phases=2, layout=LAYOUT)
 ABOVE = float(np.nextafter(np.float32(LARGEST_WEIGHT), np.float32(np.inf)))
 
 
-def asked(run: str = "run", exchange: int = 0, round: int = 1, **parts: Any) -> RoundRequest:
+def asked(run: str = "run", phase: int = 0, round: int = 1, **parts: Any) -> RoundRequest:
     given = {"weights": np.full(10, 0.5, np.float32), **parts}
-    return RoundRequest(run=run, exchange=exchange, broadcast=Broadcast(round=round, **given))
+    return RoundRequest(run=run, phase=phase, broadcast=Broadcast(round=round, **given))
 
 
 def with_weight(value: float) -> NDArray[np.float32]:
@@ -34,9 +34,9 @@ def ranges(sizes: tuple[int, ...] = LAYOUT.sizes) -> Ranges:
 
 
 @pytest.mark.parametrize("round", [1, 2, 5])
-@pytest.mark.parametrize("exchange", [0, 1])
-def test_what_a_client_agreed_to_is_let_pass(round: int, exchange: int) -> None:
-    assert POLICY.refuses(asked(round=round, exchange=exchange)) is None
+@pytest.mark.parametrize("phase", [0, 1])
+def test_what_a_client_agreed_to_is_let_pass(round: int, phase: int) -> None:
+    assert POLICY.refuses(asked(round=round, phase=phase)) is None
 
 
 def test_another_run_is_refused_before_all_else() -> None:
@@ -51,9 +51,9 @@ def test_rounds_that_the_run_does_not_have_are_refused(round: int) -> None:
     assert POLICY.refuses(asked(round=round)) is Reason.WRONG_ROUND
 
 
-@pytest.mark.parametrize("exchange", [-1, 2, 2**31])
-def test_exchanges_that_a_round_does_not_have_are_refused(exchange: int) -> None:
-    assert POLICY.refuses(asked(exchange=exchange)) is Reason.WRONG_ROUND
+@pytest.mark.parametrize("phase", [-1, 2, 2**31])
+def test_exchanges_that_a_round_does_not_have_are_refused(phase: int) -> None:
+    assert POLICY.refuses(asked(phase=phase)) is Reason.WRONG_ROUND
 
 
 @pytest.mark.parametrize("shape", [(9,), (11,), (0,), (2, 5), (10, 1)])
@@ -106,7 +106,7 @@ def test_other_public_arrays_are_let_pass(array: NDArray[Any]) -> None:
 
 def test_a_policy_is_known_by_what_it_says() -> None:
     """The runtimes of a simulation read a question once, by the policy that they share."""
-    same = Policy(run="run", rounds=5, exchanges=2, layout=Layout(LAYOUT.names, LAYOUT.shapes))
+    same = Policy(run="run", rounds=5, phases=2, layout=Layout(LAYOUT.names, LAYOUT.shapes))
     assert hash(same) == hash(POLICY)
     assert same == POLICY
     assert replace(POLICY, rounds=6) != POLICY

@@ -106,13 +106,13 @@ def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_pat
 def test_a_refusal_names_the_question_as_far_as_it_could_be_read(tmp_path: Path) -> None:
     site = Site(tmp_path)
     for message, (reason, _) in ((m, (r, n)) for n, (m, r) in REFUSED.items()):
-        run, exchange, refusal = read_reply(site.ask(message))
+        run, phase, refusal = read_reply(site.ask(message))
         if reason is Reason.MALFORMED:
-            assert (run, exchange, refusal) == ("", 0, Refusal(0, reason))
+            assert (run, phase, refusal) == ("", 0, Refusal(0, reason))
             continue
         asked = read_request(message)
         assert isinstance(refusal, Refusal)
-        assert (refusal.round, exchange) == (asked.broadcast.round, asked.exchange)
+        assert (refusal.round, phase) == (asked.broadcast.round, asked.phase)
         assert run == asked.run
 
 

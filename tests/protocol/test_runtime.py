@@ -66,8 +66,8 @@ def test_a_question_is_answered_with_a_report_of_its_run_round_and_exchange(
 ) -> None:
     site = Site(tmp_path, real)
     message = site.ask(question(2))
-    run, exchange, report = read_reply(message)
-    assert (run, exchange) == (RUN, 0)
+    run, phase, report = read_reply(message)
+    assert (run, phase) == (RUN, 0)
     assert isinstance(report, Report)
     assert report.round == 2
     assert report.size == LAYOUT.size
@@ -127,10 +127,10 @@ def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -
 
 @real_and_simulated
 def test_exchanges_of_a_round_are_answered_each_on_its_own(real: bool, tmp_path: Path) -> None:
-    site = Site(tmp_path, real, exchanges=3)
-    answers = [site.ask(question(1, exchange)) for exchange in range(3)]
+    site = Site(tmp_path, real, phases=3)
+    answers = [site.ask(question(1, phase)) for phase in range(3)]
     assert [read_reply(message)[1] for message in answers] == [0, 1, 2]
-    assert [site.ask(question(1, exchange)) for exchange in range(3)] == answers
+    assert [site.ask(question(1, phase)) for phase in range(3)] == answers
     payloads = {answer_of(message).payload for message in answers}  # type: ignore[union-attr]
     assert len(payloads) == 3, "each draws its own noise"
 
@@ -179,15 +179,13 @@ def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
 
 
 def test_all_that_leaves_is_in_the_ledger_byte_for_byte(tmp_path: Path) -> None:
-    site = Site(tmp_path, exchanges=2)
+    site = Site(tmp_path, phases=2)
     left = [
-        (round, exchange, site.ask(question(round, exchange)))
-        for round in (1, 2)
-        for exchange in (0, 1)
+        (round, phase, site.ask(question(round, phase))) for round in (1, 2) for phase in (0, 1)
     ]
     assert site.entries() == [
-        (round, exchange, ENCODER.event(), hashlib.sha256(message).hexdigest())
-        for round, exchange, message in left
+        (round, phase, ENCODER.event(), hashlib.sha256(message).hexdigest())
+        for round, phase, message in left
     ]
     ledger = site.ledger()
     assert isinstance(ledger, SqliteLedger)
@@ -235,13 +233,13 @@ def test_an_idealised_event_of_a_later_exchange_is_refused_at_the_start_too(
     tmp_path: Path,
 ) -> None:
     class Later(Stating):
-        def event(self, exchange: int = 0) -> Event:
-            return SAMPLED if exchange == 1 else NoRelease(what="keys")
+        def event(self, phase: int = 0) -> Event:
+            return SAMPLED if phase == 1 else NoRelease(what="keys")
 
     encoder = Later(NoRelease(what="keys"))
     assert Site(tmp_path, encoder=encoder).start() is not None
     with pytest.raises(PrivacyError, match="real numbers only"):
-        Site(tmp_path, encoder=encoder, exchanges=2).start()
+        Site(tmp_path, encoder=encoder, phases=2).start()
 
 
 @pytest.mark.parametrize("real", [True, False])
@@ -273,8 +271,8 @@ def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Seeing(EachAlone):
-        def event(self, exchange: int = 0) -> Event:
-            return ENCODER.event(exchange)
+        def event(self, phase: int = 0) -> Event:
+            return ENCODER.event(phase)
 
         def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
             seen.append(sender)
@@ -308,7 +306,7 @@ def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) 
 def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
     """What was read for another client's terms does not count for this one."""
     asked = RoundRequest(
-        run=RUN, exchange=0, broadcast=Broadcast(round=4, weights=np.zeros(40, np.float32))
+        run=RUN, phase=0, broadcast=Broadcast(round=4, weights=np.zeros(40, np.float32))
     )
     message = pack_request(asked)
     short, long = Site(tmp_path, rounds=3), Site(tmp_path, rounds=4)
@@ -324,8 +322,8 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
     trained: list[Any] = []
 
     class Needing(EachAlone):
-        def event(self, exchange: int = 0) -> Event:
-            return ENCODER.event(exchange)
+        def event(self, phase: int = 0) -> Event:
+            return ENCODER.event(phase)
 
         def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
             if "needed" not in broadcast.public:

@@ -62,8 +62,8 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
     given: list[Any] = []
 
     class Seeing(EachAlone):
-        def event(self, exchange: int = 0) -> Event:
-            return ENCODER.event(exchange)
+        def event(self, phase: int = 0) -> Event:
+            return ENCODER.event(phase)
 
         def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
             given.append(np.isnan(update.open().rows).all())

@@ -50,7 +50,7 @@ def broadcasts(draw: st.DrawFn) -> Broadcast:
 
 
 questions = st.builds(
-    RoundRequest, run=names, exchange=st.integers(0, 2**32 - 1), broadcast=broadcasts()
+    RoundRequest, run=names, phase=st.integers(0, 2**32 - 1), broadcast=broadcasts()
 )
 
 

@@ -120,7 +120,7 @@ def test_a_client_made_again_from_its_stream_answers_the_same() -> None:
 def test_other_inputs_with_the_same_sum_give_the_same_view(
     data: st.DataObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Any two survivors exchange any amount; the mask of the pair, which the server never computes,
+    # Any two survivors phase any amount; the mask of the pair, which the server never computes,
     # differs by it; and every byte that the server receives is the same, late messages included.
     first, second = sorted(data.draw(st.permutations(range(6)))[:2])
     leavers = data.draw(st.lists(st.integers(0, 5), max_size=2, unique=True))

@@ -109,7 +109,7 @@ class Channel:
             self.config, problem, side, keys, self.folder / str(index), self.ledger,
             index, Examples(train.features[rows], train.labels[rows]), self.refusals.append,
         )  # fmt: skip
-        return replace(made, policy=replace(made.policy, exchanges=side.exchanges))
+        return replace(made, policy=replace(made.policy, phases=side.phases))
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         message = pack_request(question)
@@ -197,7 +197,7 @@ def test_who_falls_silent_in_any_exchange_is_left_out(tmp_path: Path) -> None:
         def lose(
             client: int, question: RoundRequest, answer: Report | Refusal, phase: Phase = phase
         ) -> Report | Refusal | None:
-            return None if client == 2 and question.exchange == phase else answer
+            return None if client == 2 and question.phase == phase else answer
 
         channel = Channel(config(rounds=1), tmp_path / phase.name, meddle=lose)
         channel.run()
@@ -234,7 +234,7 @@ def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_kn
 ) -> None:
     def lose(client: int, question: RoundRequest, answer: Any) -> Any:
         first = question.broadcast.round == 1
-        return None if first and client > 2 and question.exchange == lost else answer
+        return None if first and client > 2 and question.phase == lost else answer
 
     channel = Channel(config(), tmp_path, meddle=lose)
     channel.run()
@@ -247,7 +247,7 @@ def test_a_round_without_a_sum_keeps_the_weights_and_says_what_the_server_may_kn
 
 def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: Path) -> None:
     def garbage(client: int, question: RoundRequest, answer: Any) -> Any:
-        if client == 5 and question.exchange == Phase.SHARE_KEYS and isinstance(answer, Report):
+        if client == 5 and question.phase == Phase.SHARE_KEYS and isinstance(answer, Report):
             return replace(answer, payload=answer.payload[:13] + bytes(len(answer.payload) - 13))
         return answer
 
@@ -261,7 +261,7 @@ def test_one_liar_stops_no_round_and_boxes_that_do_not_open_stop_one(tmp_path: P
 
 def test_what_a_liar_adds_stays_within_what_so_many_reports_can_count(tmp_path: Path) -> None:
     def add(client: int, question: RoundRequest, answer: Any) -> Any:
-        if client == 5 and question.exchange == Phase.MASKED_INPUT:
+        if client == 5 and question.phase == Phase.MASKED_INPUT:
             words = np.frombuffer(answer.payload[13:], np.uint8) ^ 7
             return replace(answer, payload=answer.payload[:13] + words.tobytes())
         return answer
@@ -283,7 +283,7 @@ def test_a_report_in_another_clients_name_is_no_report(tmp_path: Path) -> None:
 
 def test_a_site_that_is_not_certified_is_left_out(tmp_path: Path) -> None:
     def unsigned(client: int, question: RoundRequest, answer: Any) -> Any:
-        if client == 1 and question.exchange == Phase.ADVERTISE:
+        if client == 1 and question.phase == Phase.ADVERTISE:
             return replace(answer, payload=answer.payload[:-1] + bytes([answer.payload[-1] ^ 1]))
         return answer
 
@@ -301,7 +301,7 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
     asked: list[RoundRequest] = []
 
     def note(client: int, question: RoundRequest, answer: Any) -> Any:
-        if client == 0 and question.exchange == Phase.MASKED_INPUT:
+        if client == 0 and question.phase == Phase.MASKED_INPUT:
             asked.append(question)
         return answer
 

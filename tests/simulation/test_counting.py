@@ -49,7 +49,7 @@ def stream(round: int, client: int, purpose: str) -> Stream:
 
 
 QUESTION = RoundRequest(
-    run="run", exchange=0, broadcast=Broadcast(round=1, weights=np.zeros(1, np.float32))
+    run="run", phase=0, broadcast=Broadcast(round=1, weights=np.zeros(1, np.float32))
 )
 
 

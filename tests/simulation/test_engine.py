@@ -97,7 +97,7 @@ class Clients:
 
     def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
         """Return what clients answer, in their order."""
-        question = RoundRequest(run="run", exchange=0, broadcast=broadcast)
+        question = RoundRequest(run="run", phase=0, broadcast=broadcast)
         exchanged = InProcess(self.executor.answers).exchange(question, clients)
         deliveries = list(one_by_one(exchanged))
         assert [client for client, _ in deliveries] == list(clients)

@@ -27,7 +27,7 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.in_process import InProcess
 
 QUESTION = RoundRequest(
-    run="run", exchange=1, broadcast=Broadcast(round=3, weights=np.zeros(4, np.float32))
+    run="run", phase=1, broadcast=Broadcast(round=3, weights=np.zeros(4, np.float32))
 )
 
 
@@ -42,8 +42,8 @@ def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it(
         message: bytes, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
         asked.append((message, clients))
-        yield [7], [pack_reply(report(), run="run", exchange=1)]
-        yield [2], [pack_reply(Refusal(3, Reason.OVER_BUDGET), run="run", exchange=1)]
+        yield [7], [pack_reply(report(), run="run", phase=1)]
+        yield [2], [pack_reply(Refusal(3, Reason.OVER_BUDGET), run="run", phase=1)]
 
     delivered = list(InProcess(answers).exchange(QUESTION, [2, 5, 7]))
     assert delivered == [(7, report()), (2, Refusal(3, Reason.OVER_BUDGET))]
@@ -57,9 +57,9 @@ def test_every_client_gets_the_question_and_its_answer_comes_back_as_it_gave_it(
     "answer",
     [
         b"",
-        pack_reply(report(), run="another", exchange=1),
-        pack_reply(report(), run="run", exchange=0),
-        pack_reply(report(round=2), run="run", exchange=1),
+        pack_reply(report(), run="another", phase=1),
+        pack_reply(report(), run="run", phase=0),
+        pack_reply(report(round=2), run="run", phase=1),
     ],
     ids=["nothing", "another run", "another exchange", "another round"],
 )
@@ -73,7 +73,7 @@ def test_answers_come_one_by_one_and_an_error_passes_as_it_is() -> None:
     def answers(
         message: bytes, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
-        yield [0], [pack_reply(report(), run="run", exchange=1)]
+        yield [0], [pack_reply(report(), run="run", phase=1)]
         raise RunError("a worker process died")
 
     delivered = InProcess(answers).exchange(QUESTION, [0, 1])
@@ -85,8 +85,8 @@ def test_answers_come_one_by_one_and_an_error_passes_as_it_is() -> None:
 def test_rows_of_answers_are_read_as_reports_that_differ_in_their_payloads() -> None:
     payloads = np.array([[1], [2], [3]], np.uint8)
     sent = Reports(round=3, size=4, payloads=payloads, chunk=2, epsilon=0.5)
-    rows = pack_reports(sent, run="run", exchange=1)
-    singles = [pack_reply(each, run="run", exchange=1) for each in sent]
+    rows = pack_reports(sent, run="run", phase=1)
+    singles = [pack_reply(each, run="run", phase=1) for each in sent]
     assert [row.tobytes() for row in rows] == singles
     transport = InProcess(lambda message, clients: iter([(clients, rows)]))
     ((clients, found),) = transport.exchange(QUESTION, [4, 5, 6])
@@ -100,7 +100,7 @@ def test_rows_of_answers_are_read_as_reports_that_differ_in_their_payloads() -> 
 @pytest.mark.parametrize("byte", [0, 20, 50])
 def test_rows_that_differ_in_more_than_their_payloads_are_refused(byte: int) -> None:
     sent = Reports(round=3, size=4, payloads=np.zeros((3, 1), np.uint8), chunk=2)
-    rows = pack_reports(sent, run="run", exchange=1)
+    rows = pack_reports(sent, run="run", phase=1)
     rows[2, byte] ^= 1
     with pytest.raises(WireError, match="differ in more than"):
         list(
@@ -120,9 +120,9 @@ COLUMNS: list[dict[str, Any]] = [
 def rows_of(**columns: Any) -> NDArray[np.uint8]:
     payloads = np.array([[1], [2], [3]], np.uint8)
     sent = Reports(round=3, size=4, payloads=payloads, chunk=2, **columns)
-    rows = pack_reports(sent, run="run", exchange=1)
+    rows = pack_reports(sent, run="run", phase=1)
     assert [row.tobytes() for row in rows] == [
-        pack_reply(each, run="run", exchange=1) for each in sent
+        pack_reply(each, run="run", phase=1) for each in sent
     ]
     return rows
 
@@ -181,7 +181,7 @@ def test_rows_with_columns_that_differ_elsewhere_are_refused(columns: dict[str, 
 @pytest.mark.parametrize("clients", [[0], [0, 1, 2]])
 def test_answers_are_as_many_as_clients(clients: list[int]) -> None:
     sent = Reports(round=3, size=4, payloads=np.zeros((2, 1), np.uint8), chunk=2)
-    rows = pack_reports(sent, run="run", exchange=1)
+    rows = pack_reports(sent, run="run", phase=1)
     with pytest.raises(RunError, match=f"2 answers of {len(clients)} clients"):
         list(InProcess(lambda message, asked: iter([(clients, rows)])).exchange(QUESTION, [0]))
 
@@ -189,4 +189,4 @@ def test_answers_are_as_many_as_clients(clients: list[int]) -> None:
 def test_no_reports_are_no_rows() -> None:
     none = Reports(round=3, size=4, payloads=np.zeros((0, 1), np.uint8), chunk=2)
     with pytest.raises(WireError, match="there is no report"):
-        pack_reports(none, run="run", exchange=1)
+        pack_reports(none, run="run", phase=1)

@@ -62,7 +62,7 @@ def streams(seed: int = 0) -> Callable[[int, int, str], Stream]:
 
 def question(round: int = 1) -> RoundRequest:
     broadcast = Broadcast(round=round, weights=np.zeros(1, np.float32))
-    return RoundRequest(run="run", exchange=0, broadcast=broadcast)
+    return RoundRequest(run="run", phase=0, broadcast=broadcast)
 
 
 def times_of(shuffler: Shuffler | Counting) -> dict[str, float]:

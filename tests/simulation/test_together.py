@@ -72,7 +72,7 @@ def question(population: Population, round: int = 1) -> tuple[bytes, Broadcast]:
     broadcast = Broadcast(
         round=round, weights=first.weights, ranges=first.ranges, public=first.public
     )
-    return pack_request(RoundRequest(run="run", exchange=0, broadcast=broadcast)), broadcast
+    return pack_request(RoundRequest(run="run", phase=0, broadcast=broadcast)), broadcast
 
 
 def some_of(population: Population) -> list[int]:
@@ -153,8 +153,8 @@ def test_the_answers_are_those_of_each_alone_and_so_is_what_is_charged(
         ledgers.append(ledger.to_record())
     assert ledgers[0] == ledgers[1]
     for one, other in zip(*found, strict=True):
-        (run, exchange, report), (other_run, other_exchange, alone) = map(read_reply, (one, other))
-        assert (run, exchange) == (other_run, other_exchange) == ("run", 0)
+        (run, phase, report), (other_run, other_phase, alone) = map(read_reply, (one, other))
+        assert (run, phase) == (other_run, other_phase) == ("run", 0)
         assert isinstance(report, Report)
         assert isinstance(alone, Report)
         assert len(report.payload) == len(alone.payload)
@@ -334,7 +334,7 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
     for index in (0, 1, 3, 63):
         own = rows_of(update, np.array([index]))
         reports = population.encoders[index](own, broadcast, population.senders([index], 1, 0))
-        assert pack_reports(reports, run="run", exchange=0).tobytes() == found[index]
+        assert pack_reports(reports, run="run", phase=0).tobytes() == found[index]
 
 
 def test_what_was_drawn_once_and_is_gone_is_refused_to_that_client_alone(tmp_path: Path) -> None:

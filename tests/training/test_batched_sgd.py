@@ -94,7 +94,7 @@ def test_a_broadcast_that_came_as_bytes_is_taken_without_a_warning() -> None:
     model = build_model("logistic", (1, 8, 8), 10)
     step = LocalSgd(model, 1, 5, 0.1, CPU)
     sent = RoundRequest(
-        run="run", exchange=0, broadcast=Broadcast(round=1, weights=read_weights(model))
+        run="run", phase=0, broadcast=Broadcast(round=1, weights=read_weights(model))
     )
     broadcast = read_request(pack_request(sent)).broadcast
     assert not broadcast.weights.flags.writeable

@@ -188,7 +188,7 @@ class Sum(Channel):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSum(Sum):
-    """A secure sum whose four exchanges are held in a simulation, too.
+    """A secure sum whose four phases are held in a simulation, too.
 
     Attributes:
         threshold: clients needed to the end of a round; None: two thirds.
@@ -210,7 +210,7 @@ class MaskedSum(Sum):
         return SecureSum.of(_summing(encoder, clients), clients, self.threshold)
 
     def encoder(self, encoder: Encoder, clients: int) -> EncoderRole:
-        """Return what answers in each exchange; see ``Channel``."""
+        """Return what answers in each phase; see ``Channel``."""
         return Answer(encoder, _summing(encoder, clients), self.setup(encoder, clients))
 
     def server(

@@ -367,7 +367,7 @@ class Algorithm:
         return ClientSide(
             step=self.local_update(device),
             encoder=self.encoder(client),
-            exchanges=parts.channel.phases,
+            phases=parts.channel.phases,
             trains_in=parts.channel.trains_in,
             max_participations=parts.participation.max_rounds(client),
             most_examples=self.most_examples(),

@@ -162,7 +162,7 @@ class Encoder:
     names_sender: bool = False
     label: float | None = None
 
-    def event(self, exchange: int = 0) -> Event:
+    def event(self, phase: int = 0) -> Event:
         """Return what one report of one client releases: it is what is charged."""
         event = self.release.event() if self.inner is None else self.inner
         if self.tells_examples:

@@ -5,7 +5,7 @@
     shuffled-server    how many ones a round's messages have at each coordinate
     downlink           the broadcast that comes of a round's reports
 
-Where a round is a dialogue of several exchanges, whose server is given a sum alone, it is held in
+Where a round is a dialogue of several phases, whose server is given a sum alone, it is held in
 full, and the server sees what comes of it.
 """
 
@@ -179,7 +179,7 @@ class AdversaryView:
         # Who asks again gets what the runtime makes of streams that are new each time.
         keys = TrialKeys(key, self.attacked.idealised, again=self.asked > 1)
         runtime = self.attacked.runtime(canary, keys)
-        if self.adversary == "server" and self.attacked.side.exchanges == 1:
+        if self.adversary == "server" and self.attacked.side.phases == 1:
             for round in self.rounds:
                 for _ in range(self.asked):
                     yield self._glance(round, runtime.answer(self._question(round)))
@@ -302,8 +302,8 @@ class AdversaryView:
         """Return what puts a round's questions to all clients."""
         runtimes = {self.attacked.index: runtime}
 
-        def ask(exchange: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
-            message = pack_request(RoundRequest(run=RUN, exchange=exchange, broadcast=broadcast))
+        def ask(phase: int, broadcast: Broadcast, clients: Iterable[int]) -> Iterator[Report]:
+            message = pack_request(RoundRequest(run=RUN, phase=phase, broadcast=broadcast))
             for client in clients:
                 if client not in runtimes:
                     attacked, own = self._other(client, keys)

@@ -149,9 +149,9 @@ class Forged:
     towards: Callable[[Any, Broadcast], Floats]
     accepts: Callable[[Report, Report], bool]
 
-    def event(self, exchange: int = 0) -> Event:
+    def event(self, phase: int = 0) -> Event:
         """Return the honest encoder's event: what a ledger is told."""
-        return self.forger.encoder.event(exchange)
+        return self.forger.encoder.event(phase)
 
     def __call__(
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders

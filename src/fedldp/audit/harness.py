@@ -75,10 +75,10 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
     )
 
 
-def policy_of(config: RunConfig, problem: Problem, exchanges: int) -> Policy:
+def policy_of(config: RunConfig, problem: Problem, phases: int) -> Policy:
     """Return what a client of a run that is played has agreed to."""
     layout = config.layout(problem)
-    return Policy(run=RUN, rounds=config.rounds, exchanges=exchanges, layout=layout)
+    return Policy(run=RUN, rounds=config.rounds, phases=phases, layout=layout)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +123,8 @@ class AttackedClient:
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
-        """What the client's answers of a round release, by exchange."""
-        return tuple(self.side.encoder.event(at) for at in range(self.side.exchanges))
+        """What the client's answers of a round release, by phase."""
+        return tuple(self.side.encoder.event(at) for at in range(self.side.phases))
 
     @cached_property
     def idealised(self) -> bool:
@@ -133,7 +133,7 @@ class AttackedClient:
 
     @property
     def reporting(self) -> int:
-        """The exchange whose answer is the system's report."""
+        """The phase whose answer is the system's report."""
         return self.side.reporting
 
     def state(self, round: int) -> State:
@@ -161,7 +161,7 @@ class AttackedClient:
     def question(self, round: int) -> bytes:
         """Return what the client is asked in a round, for its report."""
         broadcast = self.broadcast(round)
-        return pack_request(RoundRequest(run=RUN, exchange=0, broadcast=broadcast))
+        return pack_request(RoundRequest(run=RUN, phase=0, broadcast=broadcast))
 
     @cached_property
     def trains_once(self) -> bool:

@@ -111,7 +111,7 @@ class WholeRun:
         state = attacked.first
         for round in range(1, self.config.rounds + 1):
             broadcast = attacked.server.publish(state)
-            message = pack_request(RoundRequest(run=RUN, exchange=0, broadcast=broadcast))
+            message = pack_request(RoundRequest(run=RUN, phase=0, broadcast=broadcast))
             answers = [read_reply(runtime.answer(message))[2] for runtime in runtimes]
             reports = [answer for answer in answers if isinstance(answer, Report)]
             if len(reports) < len(answers):

@@ -40,7 +40,7 @@ def agree(
         channel: see ``Channel``.
         quorum: else all, where the noise is made for a sum of all; or the fewest that a sum may
             have: more than half of those that may be trusted.
-        deadline_seconds: of one exchange.
+        deadline_seconds: of one phase.
         test_seed: for the demo.
 
     Raises:

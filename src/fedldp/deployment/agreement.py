@@ -92,7 +92,7 @@ class Agreement:
         sites: the roster; a site's place in it is its number as a client.
         quorum: sites that must take part in a round; of a sum, also those needed to its end.
         untrusted_clients: of those in a sum, how many may collude with the server.
-        deadline_seconds: how long the server waits in one exchange.
+        deadline_seconds: how long the server waits in one phase.
         test_seed: all randomness comes from it, and nothing is protected: for the demo alone.
         statement: what is said to be protected, if in every round as few take part as the quorum
             lets, and each of those in all rounds.

@@ -66,8 +66,8 @@ def _check_values(config: RunConfig) -> None:
 def check_system(config: RunConfig, problem: Problem) -> None:
     """Refuse what is private in a simulation alone."""
     encoder = config.algorithm(problem).encoder(0)
-    for exchange in range(config.composition.channel.phases):
-        event = encoder.event(exchange)
+    for phase in range(config.composition.channel.phases):
+        event = encoder.event(phase)
         if is_idealised(event):
             kind = [type(part).__name__ for part in within(event) if is_idealised(part)][-1]
             raise ConfigError(

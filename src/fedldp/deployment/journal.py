@@ -1,8 +1,8 @@
 """What a server asked, and what came in, on its disk: so that a restart goes on where it was.
 
 Every question is kept, synced, before it is put: after a crash the very same is asked again, and a
-site gives the same bytes. Where a round has several exchanges, and later questions follow from
-earlier answers, the answers of an exchange are kept, synced, before the next question is put: who
+site gives the same bytes. Where a round has several phases, and later questions follow from
+earlier answers, the answers of a phase are kept, synced, before the next question is put: who
 was counted then is counted again. All of a round goes when it is complete.
 """
 
@@ -29,17 +29,17 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def begun(self, round: int, exchange: int = 0) -> bool:
-        """Return whether an exchange's question may have been put to sites."""
-        return (self._place(round) / f"{exchange}.question").exists()
+    def begun(self, round: int, phase: int = 0) -> bool:
+        """Return whether a phase's question may have been put to sites."""
+        return (self._place(round) / f"{phase}.question").exists()
 
-    def ask(self, round: int, exchange: int, question: bytes) -> None:
+    def ask(self, round: int, phase: int, question: bytes) -> None:
         """Keep a question that is to be asked.
 
         Raises:
             RunError: another one was asked in this place before: sites would refuse this one.
         """
-        path = self._place(round) / f"{exchange}.question"
+        path = self._place(round) / f"{phase}.question"
         if path.exists():
             if path.read_bytes() != question:
                 raise RunError(
@@ -55,18 +55,18 @@ class Journal:
             ) from error
         replace_file(path, question)
 
-    def close(self, round: int, exchange: int, answers: Mapping[int, bytes]) -> None:
-        """Keep the answers of an exchange, by client, which takes no more."""
+    def close(self, round: int, phase: int, answers: Mapping[int, bytes]) -> None:
+        """Keep the answers of a phase, by client, which takes no more."""
         parts = (_ANSWER.pack(client, len(each)) + each for client, each in answers.items())
-        replace_file(self._place(round) / f"{exchange}.answers", b"".join(parts))
+        replace_file(self._place(round) / f"{phase}.answers", b"".join(parts))
 
-    def closed(self, round: int, exchange: int) -> dict[int, bytes] | None:
-        """Return the answers of an exchange that was closed, or None.
+    def closed(self, round: int, phase: int) -> dict[int, bytes] | None:
+        """Return the answers of a phase that was closed, or None.
 
         Raises:
             RunError: the file is damaged.
         """
-        path = self._place(round) / f"{exchange}.answers"
+        path = self._place(round) / f"{phase}.answers"
         if not path.exists():
             return None
         content, start, found = path.read_bytes(), 0, dict[int, bytes]()

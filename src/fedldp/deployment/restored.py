@@ -87,8 +87,8 @@ def charge_lost(
 def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
     # What has no finite cost has not left: no limit ever let it.
     events = [
-        (exchange, event)
-        for exchange, event in enumerate(agreement.events)
+        (phase, event)
+        for phase, event in enumerate(agreement.events)
         if ledger.budget.may_cover(event)
     ]
     if all(releases_nothing(event) for _, event in events):
@@ -103,8 +103,8 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
     times = len({entry.run for entry in entries if entry.run.startswith(f"{agreement.run} lost ")})
     name = f"{agreement.run} lost {times + 1}"
     for round in range(1, rounds + 1):
-        for exchange, event in events:
-            ledger.charge_lost(name, round, exchange, event)
+        for phase, event in events:
+            ledger.charge_lost(name, round, phase, event)
     return UnrecordedSpend(agreement.run, rounds)
 
 

@@ -179,7 +179,7 @@ class Agent:
             policy=Policy(
                 run=agreement.run,
                 rounds=config.rounds,
-                exchanges=side.exchanges,
+                phases=side.phases,
                 layout=config.layout(problem),
             ),
             keys=keys,
@@ -310,9 +310,9 @@ class Agent:
         try:
             question = read_request(message.question)
         except WireError:
-            return pack_reply(Refusal(round=0, reason=Reason.MALFORMED), run="", exchange=0)
+            return pack_reply(Refusal(round=0, reason=Reason.MALFORMED), run="", phase=0)
         refusal = Refusal(round=question.broadcast.round, reason=Reason.LEDGER)
-        return pack_reply(refusal, run=run.agreement.run, exchange=question.exchange)
+        return pack_reply(refusal, run=run.agreement.run, phase=question.phase)
 
 
 def _secret(policy: SitePolicy, ledger: SqliteLedger) -> bytes:

@@ -88,7 +88,7 @@ class Pipe(Protocol):
 
 @dataclass
 class _Waiting:
-    """One exchange while it lasts."""
+    """One phase while it lasts."""
 
     question: RoundRequest
     message: bytes
@@ -137,16 +137,16 @@ class Sites:
         self._looked = -_LOOK
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
-        """The site of each question of an exchange that is over, by tag."""
+        """The site of each question of a phase that is over, by tag."""
         self._released: dict[int, set[int]] = {}
 
-    def released(self, exchange: int) -> list[int]:
-        """Return who may have answered in an exchange of the last round, ascending.
+    def released(self, phase: int) -> list[int]:
+        """Return who may have answered in a phase of the last round, ascending.
 
         An answer that comes late, or is lost, was released all the same: so these are all sites
         that the question was sent to, but those that say that they released nothing.
         """
-        return sorted(self._released.get(exchange, ()))
+        return sorted(self._released.get(phase, ()))
 
     def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Ask sites; yield their answers as they come, each site's once.
@@ -154,16 +154,16 @@ class Sites:
         Raises:
             RunError: fewer than the quorum sent a report before the deadline.
         """
-        round, exchange = question.broadcast.round, question.exchange
-        if exchange == 0:
+        round, phase = question.broadcast.round, question.phase
+        if phase == 0:
             self._released.clear()
         message = pack_request(question)
-        asked_before = self._journal.begun(round, exchange)
-        self._journal.ask(round, exchange, message)
+        asked_before = self._journal.begun(round, phase)
+        self._journal.ask(round, phase, message)
         # Before a restart: whom, nobody knows any more.
-        self._released[exchange] = set(clients) if asked_before else set()
+        self._released[phase] = set(clients) if asked_before else set()
         waiting = _Waiting(question, message, set(clients))
-        closed = self._journal.closed(round, exchange)
+        closed = self._journal.closed(round, phase)
         if closed is not None:
             for client, answer in closed.items():
                 yield client, self._counted(waiting, client, answer)
@@ -175,7 +175,7 @@ class Sites:
             if len(waiting.reported) < self._agreement.quorum:
                 raise self._too_few(waiting, len(clients))
             if self._agreement.channel == "sum":
-                self._journal.close(round, exchange, waiting.answers)
+                self._journal.close(round, phase, waiting.answers)
 
     def _until_deadline(self, waiting: _Waiting) -> Iterator[Delivery]:
         left, last = self._agreement.deadline_seconds, time.monotonic()
@@ -256,7 +256,7 @@ class Sites:
                 continue
             receipt = self._receipts.get(client, NO_RECEIPT)
             body = pack(Ask(self._agreement.digest, receipt, waiting.message))
-            self._released[waiting.question.exchange].add(client)
+            self._released[waiting.question.phase].add(client)
             tag = self._pipe.ask(self._nodes[client], body, max(1, int(left) + 1))
             waiting.tags[tag] = client
             waiting.due[client] = now + min(_AGAIN, self._agreement.deadline_seconds / 3)
@@ -320,7 +320,7 @@ class Sites:
         if isinstance(content, Refusal):
             waiting.refused[client] = content
             if content.reason in _NOTHING_RELEASED:
-                self._released[waiting.question.exchange].discard(client)
+                self._released[waiting.question.phase].discard(client)
         else:
             waiting.reported.add(client)
         waiting.answers[client] = answer

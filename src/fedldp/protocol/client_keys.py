@@ -29,8 +29,8 @@ class Keys(Protocol):
     @property
     def simulated(self) -> bool: ...
 
-    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
-        """Return a stream for one purpose in one exchange of a round."""
+    def fresh(self, round: int, phase: int, purpose: str) -> Stream:
+        """Return a stream for one purpose in one phase of a round."""
         ...
 
     def kept(self, purpose: str) -> Stream:
@@ -51,10 +51,10 @@ class SimulationKeys:
     client: int
     simulated: bool = field(default=True, init=False)
 
-    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
+    def fresh(self, round: int, phase: int, purpose: str) -> Stream:
         """Return the simulation's stream of the round; see ``Keys``."""
-        if exchange:
-            purpose = f"{purpose}, exchange {exchange}"
+        if phase:
+            purpose = f"{purpose}, exchange {phase}"
         return Stream.simulation(seed=self.seed, round=round, client=self.client, purpose=purpose)
 
     def kept(self, purpose: str) -> Stream:
@@ -84,7 +84,7 @@ class SecretKeys:
         if len(self.secret) != KEY_BYTES:
             raise PrivacyError(f"secret: it has {len(self.secret)} bytes, not {KEY_BYTES}")
 
-    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
+    def fresh(self, round: int, phase: int, purpose: str) -> Stream:
         """Return a stream that nobody had before; see ``Keys``."""
         return Stream(self.entropy(KEY_BYTES), simulated=False)
 
@@ -113,11 +113,11 @@ class TrialKeys:
     simulated: bool = field(default=True, init=False)
     _drawn: list[None] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def fresh(self, round: int, exchange: int, purpose: str) -> Stream:
-        """Return a stream for one purpose in one exchange of a round; see ``Keys``."""
+    def fresh(self, round: int, phase: int, purpose: str) -> Stream:
+        """Return a stream for one purpose in one phase of a round; see ``Keys``."""
         number = len(self._drawn) if self.again else 0
         self._drawn.append(None)
-        return self._stream("fresh", round, exchange, purpose, number)
+        return self._stream("fresh", round, phase, purpose, number)
 
     def kept(self, purpose: str) -> Stream:
         """Return the stream for a purpose that the client has once in the run; see ``Keys``."""

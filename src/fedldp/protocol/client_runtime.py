@@ -106,7 +106,7 @@ class Members(Protocol):
         indices: their numbers.
         simulated: whether their keys come from a seed: then they protect nothing by themselves.
         step: what they compute from their examples.
-        trains_in: the exchange of a round in which they do.
+        trains_in: the phase of a round in which they do.
     """
 
     @property
@@ -137,8 +137,8 @@ class Members(Protocol):
         """Return some of the clients for their local update, which a round has once."""
         ...
 
-    def senders(self, indices: Sequence[int], round: int, exchange: int) -> Senders:
-        """Return some of the clients for their encoder, in one exchange of a round."""
+    def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
+        """Return some of the clients for their encoder, in one phase of a round."""
         ...
 
     def store(self, index: int) -> Store:
@@ -181,7 +181,7 @@ class OneClient:
 
     @property
     def trains_in(self) -> int:
-        """In which exchange of a round it does."""
+        """In which phase of a round it does."""
         return self.side.trains_in
 
     def check(self, policy: Policy) -> None:
@@ -210,8 +210,8 @@ class OneClient:
         if classes is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             # Training would fail on these examples alone, and an answer without training show it.
             raise PrivacyError(f"examples: a label is none of 0 to {classes - 1}; leave it out")
-        for exchange in range(self.side.exchanges):
-            event = self.side.encoder.event(exchange)
+        for phase in range(self.side.phases):
+            event = self.side.encoder.event(phase)
             if is_idealised(event):
                 raise PrivacyError(
                     f"event {type(event).__name__}: it is private for real numbers only, not for "
@@ -223,7 +223,7 @@ class OneClient:
         return [EncoderGroup(self.side.encoder, self.side.max_participations, [0])]
 
     def batch(self, indices: Sequence[int], round: int) -> Batch:
-        """Return the client for its local update; training has the streams of exchange 0."""
+        """Return the client for its local update; training has the streams of phase 0."""
         client = Client(
             index=self.index,
             examples=self.examples,
@@ -233,16 +233,16 @@ class OneClient:
         )
         return Batch.of_one(client)
 
-    def senders(self, indices: Sequence[int], round: int, exchange: int) -> Senders:
+    def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
         """Return the client for its encoder, which draws in its report what it would alone."""
-        streams = exchange - self.side.reporting
+        streams = phase - self.side.reporting
         return Senders(
             indices=[self.index],
             num_examples=Sensitive(np.array([len(self.examples)], np.int64)),
             fresh=lambda purpose: [self.keys.fresh(round, streams, purpose)],
             kept=lambda purpose: [self.keys.kept(purpose)],
             store=lambda place: self.kept,
-            exchange=exchange,
+            phase=phase,
         )
 
     def store(self, index: int) -> Store:
@@ -255,7 +255,7 @@ class ClientRuntime:
     """Clients that answer one run's questions, and protect themselves in doing so.
 
     Guarantee: every answer that is no refusal was charged to the client's ledger, at the price of
-    the event that the encoder states, before it left; for one (run, round, exchange) there is one
+    the event that the encoder states, before it left; for one (run, round, phase) there is one
     such answer of a client at most; and whether an answer is a refusal depends on no example.
 
     Attributes:
@@ -278,7 +278,7 @@ class ClientRuntime:
     failed: Callable[[Exception], None] | None = None
     trained: dict[tuple[int, int], bytes] = field(default_factory=dict, init=False, repr=False)
     """Of a single client the questions of the latest round that it trained for, by (round,
-    exchange)."""
+    phase)."""
 
     def __post_init__(self) -> None:
         self.members.check(self.policy)
@@ -330,7 +330,7 @@ class ClientRuntime:
             question, digest, reason = read(self.policy, message)
         except WireError:
             refusal = Refusal(round=0, reason=Reason.MALFORMED)
-            return [pack_reply(refusal, run="", exchange=0)] * len(indices)
+            return [pack_reply(refusal, run="", phase=0)] * len(indices)
         if reason is not None:
             return [_refusal(question, reason)] * len(indices)
         asked = _Asked(self, question, digest, indices)
@@ -371,8 +371,8 @@ class _Asked:
 
     @property
     def place(self) -> Place:
-        run, exchange = self.runtime.policy.run, self.question.exchange
-        return Place(run, self.broadcast.round, exchange, self.digest)
+        run, phase = self.runtime.policy.run, self.question.phase
+        return Place(run, self.broadcast.round, phase, self.digest)
 
     def answers(self) -> Rows:
         """Return the answers, in the order of the clients."""
@@ -381,7 +381,7 @@ class _Asked:
         open_: list[tuple[EncoderGroup, Event]] = []
         for group in encoder_groups:
             try:
-                event = group.encoder.event(self.question.exchange)
+                event = group.encoder.event(self.question.phase)
             except Exception as error:  # of a mechanism that states now what it may not
                 self.runtime.fails(error)
                 refusal = _refusal(self.question, Reason.POLICY)
@@ -441,7 +441,7 @@ class _Asked:
         members, broadcast = self.runtime.members, self.broadcast
         nothing = Stream(bytes(KEY_BYTES), simulated=False)
         trial = replace(
-            members.senders([index], broadcast.round, self.question.exchange),
+            members.senders([index], broadcast.round, self.question.phase),
             fresh=lambda purpose: [nothing],
             store=lambda place: MemoryStore(members.store(index)),
         )
@@ -457,18 +457,18 @@ class _Asked:
 
         Where an answer fails after training all the same, there is no second one in the round.
         """
-        _, round, exchange, digest = self.place
+        _, round, phase, digest = self.place
         trained = self.runtime.trained
         if any(latest > round for latest, _ in trained):
             return False
         for place in [place for place in trained if place[0] < round]:
             del trained[place]
-        return trained.setdefault((round, exchange), digest) == digest
+        return trained.setdefault((round, phase), digest) == digest
 
     def _trained(self, indices: Sequence[int]) -> Sensitive[Update]:
-        """Return what clients compute from their examples, in the exchange that sends it."""
+        """Return what clients compute from their examples, in the phase that sends it."""
         runtime, members, broadcast = self.runtime, self.runtime.members, self.broadcast
-        if self.question.exchange != members.trains_in:
+        if self.question.phase != members.trains_in:
             return _no_update(broadcast, len(indices))
         try:
             batch = members.batch(indices, broadcast.round)
@@ -481,15 +481,15 @@ class _Asked:
     def _released(self, group: EncoderGroup, event: Event, update: Sensitive[Update]) -> Rows:
         """Return what leaves those of a cohort: their reports, once they are charged."""
         runtime, question, indices = self.runtime, self.question, self._at(group.places)
-        exchange = question.exchange
+        phase = question.phase
 
         def make() -> Rows:
-            senders = runtime.members.senders(indices, self.broadcast.round, exchange)
+            senders = runtime.members.senders(indices, self.broadcast.round, phase)
             if draws_once(event):
                 for place in range(len(indices)):
                     senders.store(place).arrays(_DRAWN, _mark)
             reports = group.encoder(update, self.broadcast, senders)
-            return pack_reports(reports, run=runtime.policy.run, exchange=exchange)
+            return pack_reports(reports, run=runtime.policy.run, phase=phase)
 
         try:
             rows = runtime.ledgers.release(self.place, event, indices, make, group.max_rounds)
@@ -565,7 +565,7 @@ def _mark() -> Arrays:
 
 def _refusal(question: RoundRequest, reason: Reason) -> bytes:
     refusal = Refusal(round=question.broadcast.round, reason=reason)
-    return pack_reply(refusal, run=question.run, exchange=question.exchange)
+    return pack_reply(refusal, run=question.run, phase=question.phase)
 
 
 def _reason_of(error: PrivacyError) -> Reason:

@@ -15,13 +15,13 @@ class Policy:
     Attributes:
         run: the run.
         rounds: how many it has.
-        exchanges: questions in one round.
+        phases: questions in one round.
         layout: of the model.
     """
 
     run: str
     rounds: int
-    exchanges: int
+    phases: int
     layout: Layout
 
     def refuses(self, question: RoundRequest) -> Reason | None:
@@ -34,7 +34,7 @@ class Policy:
         broadcast = question.broadcast
         if question.run != self.run:
             return Reason.UNKNOWN_RUN
-        if not 1 <= broadcast.round <= self.rounds or not 0 <= question.exchange < self.exchanges:
+        if not 1 <= broadcast.round <= self.rounds or not 0 <= question.phase < self.phases:
             return Reason.WRONG_ROUND
         ranges = broadcast.ranges
         if broadcast.weights.shape != (self.layout.size,):

@@ -84,7 +84,7 @@ class Sender:
         fresh: see ``Client``.
         kept: see ``Client``.
         store: see ``Client``.
-        exchange: of a round that has several, from 0.
+        phase: of a round that has several, from 0.
     """
 
     index: int
@@ -92,7 +92,7 @@ class Sender:
     fresh: Draw
     kept: Draw
     store: Store
-    exchange: int = 0
+    phase: int = 0
 
 
 Rows: TypeAlias = "NDArray[np.float32] | torch.Tensor"
@@ -149,7 +149,7 @@ class Senders:
         fresh: gives for a purpose the stream of each; see ``Client``.
         kept: likewise.
         store: gives what one of them keeps, by its place.
-        exchange: see ``Sender``.
+        phase: see ``Sender``.
     """
 
     indices: Sequence[int]
@@ -157,7 +157,7 @@ class Senders:
     fresh: Callable[[str], Sequence[Stream]]
     kept: Callable[[str], Sequence[Stream]]
     store: Callable[[int], Store]
-    exchange: int = 0
+    phase: int = 0
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -235,7 +235,7 @@ class Encoder(Protocol):
     Whether an answer comes, and how long it is, may not depend on the update.
     """
 
-    def event(self, exchange: int = 0) -> Event:
+    def event(self, phase: int = 0) -> Event:
         """Return what one client's answer releases, whatever the broadcast was: it is charged."""
         ...
 
@@ -256,7 +256,7 @@ class ClientSide:
     Attributes:
         step: see ``LocalUpdate``.
         encoder: see ``Encoder``; it is one client's own.
-        exchanges: questions in one round.
+        phases: questions in one round.
         reporting: the one of them whose answer is the system's report: its encoder draws in it what
             it would draw in the only one.
         trains_in: the one of them in which the client trains.
@@ -268,7 +268,7 @@ class ClientSide:
 
     step: LocalUpdate
     encoder: Encoder
-    exchanges: int = 1
+    phases: int = 1
     reporting: int = 0
     trains_in: int = 0
     max_participations: int | None = None
@@ -317,13 +317,13 @@ class Aggregate(Protocol):
 
 
 class Ask(Protocol):
-    """Put one exchange's question to clients; yield their reports, in any order, perhaps fewer."""
+    """Put one phase's question to clients; yield their reports, in any order, perhaps fewer."""
 
-    def __call__(self, exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming: ...
+    def __call__(self, phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming: ...
 
 
 class Dialogue(Protocol):
-    """The server's side of a round that takes several exchanges; returns its outcome."""
+    """The server's side of a round that takes several phases; returns its outcome."""
 
     def __call__(
         self, ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
@@ -348,7 +348,7 @@ class ServerSide:
         initial: see ``Initial``.
         publish: gives the round's broadcast from the state.
         aggregate: see ``Aggregate``.
-        dialogue: of a round; one exchange where it is None.
+        dialogue: of a round; one phase where it is None.
         downlink: what one broadcast releases of the clients to those who see nothing else and
             trust the server, where the server itself adds noise.
         result: gives the weights that are tested, and kept as the run's model.

@@ -99,7 +99,7 @@ class Loop:
         draws: the server's randomness.
         evaluate: see ``Evaluator``.
         quorum: how many clients must take part in a round, at least 1.
-        arrivals: gives the shuffler's times of the last exchange, where there is one.
+        arrivals: gives the shuffler's times of the last phase, where there is one.
     """
 
     run: str
@@ -165,14 +165,14 @@ class Loop:
             radii = broadcast.ranges.radii
             tally.radii = [float(radii.min()), float(radii.max())]
 
-        def ask(exchange: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming:
+        def ask(phase: int, broadcast: Broadcast, clients: Sequence[int]) -> Incoming:
             if tally.asks_others(clients):
                 tally.broken = True
                 raise RunError(
                     f"round {state.round}: a client was asked that does not take part; ask those "
                     "who do"
                 )
-            question = RoundRequest(run=self.run, exchange=exchange, broadcast=broadcast)
+            question = RoundRequest(run=self.run, phase=phase, broadcast=broadcast)
             return tally.passing(self.transport, question, clients)
 
         try:

@@ -29,7 +29,7 @@ def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender
         fresh=lambda purpose: [sender.fresh(purpose)],
         kept=lambda purpose: [sender.kept(purpose)],
         store=lambda place: sender.store,
-        exchange=sender.exchange,
+        phase=sender.phase,
     )
     (report,) = encoder(sealed, broadcast, senders)
     return report
@@ -81,7 +81,7 @@ def each_alone(
             fresh=lambda purpose: senders.fresh(purpose)[place],
             kept=lambda purpose: senders.kept(purpose)[place],
             store=senders.store(place),
-            exchange=senders.exchange,
+            phase=senders.phase,
         )
         return encode(row_of(update, place), broadcast, sender)
 

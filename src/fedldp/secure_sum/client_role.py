@@ -1,6 +1,6 @@
 """A secure sum as a channel: the server is given the total of a round's reports, and no report.
 
-    ClientSide   ---- summed_client ---->  four exchanges in one round (``secure_sum``):
+    ClientSide   ---- summed_client ---->  four phases in one round (``secure_sum``):
       trains in MASKED_INPUT only            ADVERTISE     two public keys, signed if certified
       encoder      its report, as words      SHARE_KEYS    sealed shares of the secrets behind masks
                    and masked                MASKED_INPUT  the words + masks, modulo 2^bits
@@ -8,7 +8,7 @@
     ServerSide   ---- summed_server ---->  a dialogue, which gives the server step one total
 
 A system says by ``Summing`` how its reports are summed; its two halves stay as they are. What a
-client releases is what its encoder states, in the exchange MASKED_INPUT: that holds whatever a
+client releases is what its encoder states, in the phase MASKED_INPUT: that holds whatever a
 server does. What a server sees of it besides the total is told in ``secure_sum``.
 
 A round with too few clients, or with wrong shares, has no sum: the weights stay as they are, and
@@ -41,7 +41,7 @@ KEYS, SHARES, SURVIVORS = "sum_keys", "sum_shares", "sum_survivors"
 
 
 class Phase(IntEnum):
-    """The four exchanges of a round."""
+    """The four phases of a round."""
 
     ADVERTISE = 0
     SHARE_KEYS = 1
@@ -55,22 +55,22 @@ def summed_client(
     """Return the half of a client whose reports go through the secure sum.
 
     Args:
-        side: the client's half of the system, of one exchange.
+        side: the client's half of the system, of one phase.
         summing: how its reports are summed.
         setup: the parameters that it agreed to.
         identity: its own, where keys are certified.
 
     Raises:
-        ConfigError: the system has several exchanges of its own.
+        ConfigError: the system has several phases of its own.
     """
-    if side.exchanges != 1:
+    if side.phases != 1:
         raise ConfigError(
-            f"exchanges = {side.exchanges}: only a system of one exchange a round can be summed"
+            f"exchanges = {side.phases}: only a system of one exchange a round can be summed"
         )
     return replace(
         side,
         encoder=Answer(side.encoder, summing, setup, identity),
-        exchanges=len(Phase),
+        phases=len(Phase),
         reporting=Phase.MASKED_INPUT,
         trains_in=Phase.MASKED_INPUT,
     )
@@ -78,7 +78,7 @@ def summed_client(
 
 @dataclass(frozen=True)
 class Answer:
-    """The client's encoder: its answer in each exchange.
+    """The client's encoder: its answer in each phase.
 
     Which one it is says the runtime, which charges for it and answers each once in a round; nothing
     in the broadcast does. It is made anew for each, so the client's store has the round's secrets,
@@ -101,9 +101,9 @@ class Answer:
     setup: SecureSum
     identity: Identity | None = None
 
-    def event(self, exchange: int = 0) -> Event:
-        """Return what the answer in an exchange releases: one of them depends on examples."""
-        match Phase(exchange):
+    def event(self, phase: int = 0) -> Event:
+        """Return what the answer in a phase releases: one of them depends on examples."""
+        match Phase(phase):
             case Phase.ADVERTISE:
                 return NoRelease(what="public keys")
             case Phase.SHARE_KEYS:
@@ -137,7 +137,7 @@ class Answer:
             broadcast.public[name].tobytes() if name in broadcast.public else b""
             for name in (KEYS, SHARES, SURVIVORS)
         )
-        match Phase(sender.exchange):
+        match Phase(sender.phase):
             case Phase.ADVERTISE:
                 message = own.advertise()
             case Phase.SHARE_KEYS:
@@ -163,7 +163,7 @@ class Answer:
         """
 
         def make() -> Mapping[str, Words]:
-            told, inside = _without_sum(broadcast), replace(sender, exchange=0)
+            told, inside = _without_sum(broadcast), replace(sender, phase=0)
             report = alone(self.inner, update, told, inside)
             return {"words": self.setup.words(self.summing.words(report))}
 
@@ -171,10 +171,10 @@ class Answer:
 
 
 def _secret(round: int, sender: Sender) -> Stream:
-    """Return the stream of a round's secrets, which its first exchange draws."""
+    """Return the stream of a round's secrets, which its first phase draws."""
 
     def make() -> Mapping[str, NDArray[np.uint8]]:
-        if sender.exchange != Phase.ADVERTISE:
+        if sender.phase != Phase.ADVERTISE:
             raise PrivacyError(f"round {round}: its secrets are gone: nothing is sent")
         return {"key": sender.fresh("secure sum").bytes(KEY_BYTES)}
 

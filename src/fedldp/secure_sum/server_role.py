@@ -1,6 +1,6 @@
 """The server's half of a secure sum as a channel: a dialogue, and a server step on its total.
 
-See ``summed_client`` for the exchanges.
+See ``summed_client`` for the phases.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def summed_server(
     """Return the half of a server that is given totals.
 
     Args:
-        server: the server's half of the system, of one exchange.
+        server: the server's half of the system, of one phase.
         summing: how its reports are summed.
         setup: the parameters.
         roster: whose keys are taken, where they are certified.
@@ -77,7 +77,7 @@ def summed_server(
 
 @dataclass(frozen=True, eq=False)
 class Dialogue:
-    """The server's side of a round: four exchanges, with those who are still there.
+    """The server's side of a round: four phases, with those who are still there.
 
     Attributes:
         summing: see ``summed_server``.

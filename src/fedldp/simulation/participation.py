@@ -75,7 +75,7 @@ def _times_paid(event: Event, budget: Budget, most: int) -> int:
     return most if later == 0 else min(most, 1 + int(rest // Fraction(later)))
 
 
-def events_of_round(encoder: Encoder, exchanges: int) -> list[Event]:
+def events_of_round(encoder: Encoder, phases: int) -> list[Event]:
     """Return what a client releases in one round, without what is computed from no data."""
-    events = [encoder.event(exchange) for exchange in range(exchanges)]
+    events = [encoder.event(phase) for phase in range(phases)]
     return [event for event in events if not releases_nothing(event)]

@@ -75,7 +75,7 @@ class Population:
         policy = Policy(
             run=self.run,
             rounds=config.rounds,
-            exchanges=algorithm.parts.channel.phases,
+            phases=algorithm.parts.channel.phases,
             layout=algorithm.layout,
         )
         nothing = Stream(bytes(32), simulated=True)  # whatever weights: they are replaced
@@ -118,7 +118,7 @@ class Population:
 
     @property
     def trains_in(self) -> int:
-        """In which exchange of a round they train."""
+        """In which phase of a round they train."""
         return self._parts.channel.trains_in
 
     @property
@@ -168,24 +168,22 @@ class Population:
             alone=lambda place: self.client(int(indices[place]), round),
         )
 
-    def senders(self, indices: Sequence[int], round: int, exchange: int) -> Senders:
-        """Return clients for their encoder, in one exchange of a round."""
+    def senders(self, indices: Sequence[int], round: int, phase: int) -> Senders:
+        """Return clients for their encoder, in one phase of a round."""
         counts = self.members.sizes[np.asarray(indices)].astype(np.int64)
         return Senders(
             indices=indices,
             num_examples=Sensitive(counts),
-            fresh=partial(self.fresh, indices, round, exchange),
+            fresh=partial(self.fresh, indices, round, phase),
             kept=partial(self.kept, indices),
             store=lambda place: self.store(int(indices[place])),
-            exchange=exchange,
+            phase=phase,
         )
 
-    def fresh(
-        self, indices: Sequence[int], round: int, exchange: int, purpose: str
-    ) -> list[Stream]:
+    def fresh(self, indices: Sequence[int], round: int, phase: int, purpose: str) -> list[Stream]:
         """Return the stream of each client for a purpose; see ``Keys.fresh``."""
         seed = self.config.seed
-        return [SimulationKeys(seed, index).fresh(round, exchange, purpose) for index in indices]
+        return [SimulationKeys(seed, index).fresh(round, phase, purpose) for index in indices]
 
     def kept(self, indices: Sequence[int], purpose: str) -> list[Stream]:
         """Return the kept stream of each client for a purpose; see ``Keys.kept``."""
@@ -220,7 +218,7 @@ class Population:
         return ClientSide(
             step=self.step,
             encoder=self.encoders[index],
-            exchanges=self._parts.channel.phases,
+            phases=self._parts.channel.phases,
             trains_in=self.trains_in,
             max_participations=self._parts.participation.max_rounds(index),
             most_examples=self.most_examples,

@@ -3,7 +3,7 @@
     Broadcast: weights
         |
         v
-    dialogue      of ``secure_sum.client``, four exchanges in one round:
+    dialogue      of ``secure_sum.client``, four phases in one round:
         |           advertise    two public keys of each client
         |           share keys   sealed Shamir shares of its two secrets
         |           masked input client_step: local SGD; encoder: fixed point + masks, modular

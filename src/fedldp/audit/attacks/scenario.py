@@ -229,7 +229,7 @@ class AttackScenario:
         found: list[Report | None] = []
         with one_thread():
             for state in self.states:
-                question = RoundRequest(run=RUN, exchange=0, broadcast=self.server.publish(state))
+                question = RoundRequest(run=RUN, phase=0, broadcast=self.server.publish(state))
                 answer = read_reply_to(question, runtime.answer(pack_request(question)))
                 found.append(None if isinstance(answer, Refusal) else answer)
         return found
@@ -240,7 +240,7 @@ class AttackScenario:
             index=self.client,
             examples=examples,
             side=self.side,
-            policy=policy_of(self.config, self.problem, exchanges=1),
+            policy=policy_of(self.config, self.problem, phases=1),
             keys=SimulationKeys(self.number(number), self.client),
             store=MemoryStore(),
             ledgers=_ledger(self.config),

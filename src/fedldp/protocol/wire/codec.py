@@ -7,7 +7,7 @@ own size. One value has one encoding: what is read packs to the same bytes. Noth
 All numbers are little-endian. Every message begins with
 
     the frame, 16 bytes (see ``frame``)
-    a number, 2 bytes; the length of the run's name, 2; the exchange, 4; the round, 8
+    a number, 2 bytes; the length of the run's name, 2; the phase, 4; the round, 8
     the run's name in UTF-8
 
 A question's number is 0. It goes on with
@@ -94,7 +94,7 @@ def pack_request(question: RoundRequest) -> bytes:
         raise cannot_pack(wrong)
     raw = question.run.encode()
     try:
-        head = _HEAD.pack(0, len(raw), question.exchange, broadcast.round)
+        head = _HEAD.pack(0, len(raw), question.phase, broadcast.round)
     except struct.error as error:
         raise cannot_pack(f"its round or its exchange is out of range ({error})") from error
     parts = [head, raw + bytes(padding(len(raw))), *body]
@@ -112,7 +112,7 @@ def read_request(message: bytes) -> RoundRequest:
     """
     check_kind(message, Kind.QUESTION)
     reader = Reader(message, FRAME.size)
-    number, length, exchange, round = reader.numbers(_HEAD)
+    number, length, phase, round = reader.numbers(_HEAD)
     if number:
         raise malformed("bytes that must be zero are not")
     run = to_text(reader.padded(length), LONGEST_RUN)
@@ -133,7 +133,7 @@ def read_request(message: bytes) -> RoundRequest:
         ranges=ranges,
         public={name.removeprefix(_PUBLIC): array for name, array in arrays.items()},
     )
-    return RoundRequest(run=run, exchange=exchange, broadcast=broadcast)
+    return RoundRequest(run=run, phase=phase, broadcast=broadcast)
 
 
 def _wrong_place(run: str, round: int) -> str:
@@ -167,27 +167,27 @@ def _wrong_arrays(arrays: Arrays) -> str:
     return ""
 
 
-def pack_reply(answer: RoundReply, *, run: str, exchange: int) -> bytes:
-    """Return the bytes of ``answer`` to the question of this run and exchange, and of its round.
+def pack_reply(answer: RoundReply, *, run: str, phase: int) -> bytes:
+    """Return the bytes of ``answer`` to the question of this run and phase, and of its round.
 
     Of a question that cannot be read, nothing is known: the answer to it is a refusal because it is
-    malformed, of round 0, the run "" and exchange 0.
+    malformed, of round 0, the run "" and phase 0.
 
     Raises:
         WireError: a part of it is of the wrong type, out of range, or not finite.
     """
-    wrong = _wrong_answer(answer, run, exchange)
+    wrong = _wrong_answer(answer, run, phase)
     if wrong:
         raise cannot_pack(wrong)
     raw = run.encode()
     try:
         if isinstance(answer, Refusal):
             number = _REASONS.index(answer.reason)
-            head = _HEAD.pack(number, len(raw), exchange, answer.round)
+            head = _HEAD.pack(number, len(raw), phase, answer.round)
             return b"".join((frame(Kind.REFUSAL, FRAME.size + len(head + raw)), head, raw))
         optional = (answer.weight, answer.epsilon, answer.client)
         number = sum(1 << place for place, value in enumerate(optional) if value is not None)
-        head = _HEAD.pack(number, len(raw), exchange, answer.round)
+        head = _HEAD.pack(number, len(raw), phase, answer.round)
         given = [value for value in optional if value is not None]
         more = _REPORTS[number].pack(answer.size, answer.chunk, *given)
     except (struct.error, OverflowError) as error:
@@ -197,7 +197,7 @@ def pack_reply(answer: RoundReply, *, run: str, exchange: int) -> bytes:
 
 
 def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
-    """Return the run, the exchange and the answer that ``message`` holds.
+    """Return the run, the phase and the answer that ``message`` holds.
 
     A server uses ``read_reply_to``, which checks them.
 
@@ -209,7 +209,7 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
     if not is_report and kind != Kind.REFUSAL:
         raise malformed(f"it is of kind {kind}, and no answer")
     reader = Reader(message, FRAME.size)
-    number, length, exchange, round = reader.numbers(_HEAD)
+    number, length, phase, round = reader.numbers(_HEAD)
     raw = reader.raw(length)
     run = to_text(raw, LONGEST_RUN) if raw else ""
     if number >= len(_REPORTS if is_report else _REASONS):
@@ -229,10 +229,10 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
     else:
         answer = Refusal(round, _REASONS[number])
         reader.finish()
-    wrong = _wrong_answer(answer, run, exchange)
+    wrong = _wrong_answer(answer, run, phase)
     if wrong:
         raise malformed(wrong)
-    return run, exchange, answer
+    return run, phase, answer
 
 
 def read_reply_to(question: RoundRequest, message: bytes) -> RoundReply:
@@ -243,19 +243,19 @@ def read_reply_to(question: RoundRequest, message: bytes) -> RoundReply:
     Raises:
         WireError: ``message`` is malformed, of another version, or answers another question.
     """
-    run, exchange, answer = read_reply(message)
+    run, phase, answer = read_reply(message)
     if not run:
         return answer
     asked = question.broadcast.round
-    if (run, answer.round, exchange) != (question.run, asked, question.exchange):
+    if (run, answer.round, phase) != (question.run, asked, question.phase):
         raise WireError(
-            f"an answer to round {answer.round}, exchange {exchange} of the run {run!a}: "
-            f"asked was round {asked}, exchange {question.exchange} of {question.run!a}"
+            f"an answer to round {answer.round}, exchange {phase} of the run {run!a}: "
+            f"asked was round {asked}, exchange {question.phase} of {question.run!a}"
         )
     return answer
 
 
-def pack_reports(reports: Reports, *, run: str, exchange: int) -> NDArray[np.uint8]:
+def pack_reports(reports: Reports, *, run: str, phase: int) -> NDArray[np.uint8]:
     """Return the bytes that ``pack_reply`` gives for each of ``reports``, as rows of one array.
 
     Raises:
@@ -264,7 +264,7 @@ def pack_reports(reports: Reports, *, run: str, exchange: int) -> NDArray[np.uin
     first = next(iter(reports), None)
     if first is None:
         raise cannot_pack("there is no report")
-    packed = np.frombuffer(pack_reply(first, run=run, exchange=exchange), np.uint8)
+    packed = np.frombuffer(pack_reply(first, run=run, phase=phase), np.uint8)
     rows = np.empty((len(reports), packed.size), np.uint8)
     rows[:] = packed
     head = packed.size - len(first.payload)
@@ -334,12 +334,12 @@ def _wrong_columns(reports: Reports) -> str:
     return ""
 
 
-def _wrong_answer(answer: RoundReply, run: str, exchange: int) -> str:
+def _wrong_answer(answer: RoundReply, run: str, phase: int) -> str:
     """Return what is wrong with an answer; nothing where nothing is."""
     if isinstance(answer, Refusal):
         if answer.reason not in _REASONS:
             return "its reason is not one of the list"
-        if not run and answer == Refusal(0, Reason.MALFORMED) and exchange == 0:
+        if not run and answer == Refusal(0, Reason.MALFORMED) and phase == 0:
             return ""
         return _wrong_place(run, answer.round)
     if type(answer.payload) is not bytes:

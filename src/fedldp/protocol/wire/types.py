@@ -1,7 +1,7 @@
 """What crosses a client's boundary: a RoundRequest comes in, one RoundReply goes out.
 
 Nothing else crosses it. A RoundRequest is a Broadcast, the run that it belongs to, and which
-exchange of the round it opens. The RoundReply is a Report or a Refusal. ``codec`` turns both into
+phase of the round it opens. The RoundReply is a Report or a Refusal. ``codec`` turns both into
 bytes and back.
 
 ``Sensitive`` marks what must stay inside. Only an encoder opens it, and it refuses to be pickled,
@@ -66,22 +66,22 @@ class Broadcast:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRequest:
-    """What a client is asked: the run, the exchange and the broadcast; all of it is public.
+    """What a client is asked: the run, the phase and the broadcast; all of it is public.
 
     Attributes:
         run: the run that it belongs to, 1 to 200 printable characters.
-        exchange: which exchange of the round, counted from 0; most systems have one a round.
+        phase: which phase of the round, counted from 0; most systems have one a round.
         broadcast: what the server tells, with the round.
     """
 
     run: str
-    exchange: int
+    phase: int
     broadcast: Broadcast
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that one client releases in one exchange of a round.
+    """All that one client releases in one phase of a round.
 
     Attributes:
         round: the round of the broadcast that it answers.
@@ -120,7 +120,7 @@ class Report:
         packs the report as a whole: that has no labels, which belong to the messages that a
         shuffler takes in, and it has an envelope besides. Exactly, with ``run`` in UTF-8,
 
-            8 * len(pack_reply(report, run=run, exchange=exchange))
+            8 * len(pack_reply(report, run=run, phase=phase))
                 = uplink_bits - label_bits + 8 * (REPORT_HEADER + len(run) + more),
 
         where REPORT_HEADER is 48 bytes, and ``more`` is 8 bytes for an ``epsilon`` and 8 for a
