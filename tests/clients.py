@@ -23,7 +23,7 @@ from fedldp.protocol.roles import (
     LocalUpdate,
     Sender,
     Senders,
-    ServerSide,
+    ServerRole,
     State,
     Update,
 )
@@ -155,7 +155,7 @@ class Halves:
         return self.config.algorithm(self.problem).local_update(torch.device("cpu"))
 
     @cached_property
-    def server(self) -> ServerSide:
+    def server(self) -> ServerRole:
         return self.config.algorithm(self.problem).server()
 
     @cached_property

@@ -41,7 +41,7 @@ from fedldp.protocol.client_keys import Keys, SecretKeys, SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
-from fedldp.protocol.roles import ClientSide
+from fedldp.protocol.roles import ClientRole
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, pack_request, read_reply_to
 from fedldp.simulation.participation import participants
@@ -182,7 +182,7 @@ class Told:
 def runtime_of(
     config: RunConfig,
     problem: Problem,
-    side: ClientSide,
+    side: ClientRole,
     keys: Keys,
     folder: Path,
     ledger: Ledgers,
@@ -268,7 +268,7 @@ class Case:
         places = self.places(client)
         return Examples(self.examples.features[places], self.examples.labels[places])
 
-    def side(self, client: int) -> ClientSide:
+    def side(self, client: int) -> ClientRole:
         return self.config.algorithm(self.problem).client(client, CPU)
 
     def start(
@@ -278,7 +278,7 @@ class Case:
         folder: Path,
         *,
         ledger: Ledgers | None = None,
-        side: ClientSide | None = None,
+        side: ClientRole | None = None,
         examples: Examples | None = None,
         failed: Callable[[Exception], None] | None = None,
     ) -> ClientRuntime:

@@ -27,7 +27,7 @@ from fedldp.protocol.client_keys import SecretKeys, SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
-from fedldp.protocol.roles import Batch, Client, ClientSide, Sender, Update
+from fedldp.protocol.roles import Batch, Client, ClientRole, Sender, Update
 from fedldp.protocol.wire import (
     Broadcast,
     Layout,
@@ -113,7 +113,7 @@ class Site:
         failed: see ``ClientRuntime``.
         rounds: see ``Policy``.
         phases: see ``Policy``.
-        most_examples: see ``ClientSide``.
+        most_examples: see ``ClientRole``.
     """
 
     folder: Path
@@ -141,7 +141,7 @@ class Site:
         return ClientRuntime.of_one(
             index=0,
             examples=self.examples,
-            side=ClientSide(
+            side=ClientRole(
                 step=self.step,
                 encoder=self.encoder,
                 phases=self.phases,

@@ -28,7 +28,7 @@ from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.policy import Policy
-from fedldp.protocol.roles import Batch, ClientSide, Update
+from fedldp.protocol.roles import Batch, ClientRole, Update
 from fedldp.protocol.wire import (
     Broadcast,
     Reason,
@@ -160,7 +160,7 @@ def answered(both: Halves, weights: np.ndarray, step: Any, folder: Path) -> Repo
     runtime = ClientRuntime.of_one(
         index=0,
         examples=examples_with(1.0),
-        side=ClientSide(step=step, encoder=both.encoder()),
+        side=ClientRole(step=step, encoder=both.encoder()),
         policy=Policy(run="run", rounds=both.config.rounds, phases=1, layout=both.layout),
         keys=SimulationKeys(0, 0),
         store=FolderStore(folder, "run"),

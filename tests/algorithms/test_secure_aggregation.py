@@ -20,7 +20,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data import load_dataset
 from fedldp.mechanisms.codes import ClippedCodes
-from fedldp.protocol.roles import Ask, Draw, ServerSide, State
+from fedldp.protocol.roles import Ask, Draw, ServerRole, State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.secure_sum.client_role import Phase, RoundReply
@@ -217,7 +217,7 @@ def test_the_server_never_sees_shares_of_both_secrets_of_a_client(
 class CuriousServer(Algorithm):
     """A server that asks a client who does not take part, and so was not charged."""
 
-    def server(self) -> ServerSide:
+    def server(self) -> ServerRole:
         def dialogue(
             ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
         ) -> Incoming:

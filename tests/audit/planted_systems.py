@@ -24,7 +24,7 @@ from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.protocol.roles import Sender, Senders, ServerSide, State
+from fedldp.protocol.roles import Sender, Senders, ServerRole, State
 from fedldp.protocol.updates import each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports
 
@@ -226,7 +226,7 @@ class ToldHowMuch(Send):
 
 
 class TellsClip(Planted):
-    def server(self) -> ServerSide:
+    def server(self) -> ServerRole:
         return replace(super().server(), publish=tell_clip)
 
 

@@ -31,7 +31,7 @@ from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.client_runtime import ClientRuntime
-from fedldp.protocol.roles import ClientSide
+from fedldp.protocol.roles import ClientRole
 from fedldp.protocol.wire import (
     Refusal,
     Report,
@@ -95,7 +95,7 @@ def at_commit(patch: pytest.MonkeyPatch, execute: Callable[[Any], Any]) -> None:
     )
 
 
-STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientSide], None]] = {
+STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientRole], None]] = {
     "in training": lambda patch, side: patch.setattr(type(side.step), "__call__", kill),
     "after training": lambda patch, side: patch.setattr(
         type(side.step), "__call__", then_kill(type(side.step).__call__)

@@ -30,7 +30,7 @@ from fedldp.core.errors import WireError
 from fedldp.deployment.frames import LENGTH, ConnectionLost, read_frame, write_frame
 from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
 from fedldp.deployment.sockets import listen
-from fedldp.protocol.roles import ServerSide, State
+from fedldp.protocol.roles import ServerRole, State
 from fedldp.protocol.wire import Report, read_reply, read_request
 
 PATIENCE = 600.0
@@ -256,7 +256,7 @@ class OtherWeights:
 
         real = server.server_side
 
-        def side(*given: Any) -> ServerSide:
+        def side(*given: Any) -> ServerRole:
             honest = real(*given)
 
             def initial(draw: Any) -> State:

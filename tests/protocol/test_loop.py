@@ -20,7 +20,7 @@ import fedldp.protocol
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_plain
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import RunError
-from fedldp.protocol.roles import Ask, Draw, ServerSide, State
+from fedldp.protocol.roles import Ask, Draw, ServerRole, State
 from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round, mean_metrics
 from fedldp.protocol.transport import Delivery
@@ -63,9 +63,9 @@ class Script:
         yield from self.deliveries.get((round, question.phase), default)
 
 
-def averaging(**parts: Any) -> ServerSide:
+def averaging(**parts: Any) -> ServerRole:
     mean = ServerUpdate(estimate=Weighted(read=read_plain, gives="weights"))
-    return ServerSide(**{"initial": lambda draw: FIRST, "aggregate": mean, **parts})
+    return ServerRole(**{"initial": lambda draw: FIRST, "aggregate": mean, **parts})
 
 
 def loop_of(transport: Any, **parts: Any) -> Loop:

@@ -20,7 +20,7 @@ from fedldp.algorithms.settings import Count, Delays, Offer
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Encoder as EncoderRole
-from fedldp.protocol.roles import ServerSide
+from fedldp.protocol.roles import ServerRole
 from fedldp.secure_sum.client_role import Answer, Phase
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server_role import summed_server
@@ -131,8 +131,8 @@ class Channel(ABC):
         return encoder
 
     def server(
-        self, server: ServerSide, encoder: Callable[[], Encoder], clients: int
-    ) -> ServerSide:
+        self, server: ServerRole, encoder: Callable[[], Encoder], clients: int
+    ) -> ServerRole:
         """Return the server's half; ``encoder`` gives that of reports."""
         return server
 
@@ -214,8 +214,8 @@ class MaskedSum(Sum):
         return Answer(encoder, _summing(encoder, clients), self.setup(encoder, clients))
 
     def server(
-        self, server: ServerSide, encoder: Callable[[], Encoder], clients: int
-    ) -> ServerSide:
+        self, server: ServerRole, encoder: Callable[[], Encoder], clients: int
+    ) -> ServerRole:
         """Return the server that holds the dialogue; see ``Channel``."""
         summing, setup = _summing(encoder(), clients), self.setup(encoder(), clients)
         return summed_server(server, summing, setup, dropout=self.dropout)

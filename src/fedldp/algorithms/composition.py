@@ -42,7 +42,7 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.models import layout_of
-from fedldp.protocol.roles import Arrays, ClientSide, Draw, LocalUpdate, ServerSide, State, Tester
+from fedldp.protocol.roles import Arrays, ClientRole, Draw, LocalUpdate, ServerRole, State, Tester
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.wire import Broadcast, Layout
 
@@ -361,10 +361,10 @@ class Algorithm:
             return None
         return self.report_encoder(0).summing(self.config.round_size)
 
-    def client(self, client: int, device: torch.device) -> ClientSide:
+    def client(self, client: int, device: torch.device) -> ClientRole:
         """Return the half of one client."""
         parts = self.parts
-        return ClientSide(
+        return ClientRole(
             step=self.local_update(device),
             encoder=self.encoder(client),
             phases=parts.channel.phases,
@@ -390,7 +390,7 @@ class Algorithm:
         """Return how often clients multiply by a weight, forwards, before they train the model."""
         return self.parts.local.work_before_training(self)
 
-    def server(self) -> ServerSide:
+    def server(self) -> ServerRole:
         """Return the server's half; see ``release``."""
         parts, release = self.parts, self.release(0)
         release.bound.announce_first()

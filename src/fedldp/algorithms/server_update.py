@@ -36,7 +36,7 @@ from fedldp.protocol.roles import (
     Draw,
     Initial,
     Metrics,
-    ServerSide,
+    ServerRole,
     State,
     publish_weights,
 )
@@ -367,13 +367,13 @@ class ServerUpdate:
         *,
         publish: Callable[[State], Broadcast] = publish_weights,
         downlink: Event | None = None,
-    ) -> ServerSide:
+    ) -> ServerRole:
         """Return the server's half of a system.
 
         Args:
             first: gives the first weights, and whatever else the estimate or ``publish`` needs.
-            publish: see ``ServerSide``; what the step keeps is no business of clients.
-            downlink: see ``ServerSide``.
+            publish: see ``ServerRole``; what the step keeps is no business of clients.
+            downlink: see ``ServerRole``.
         """
 
         def initial(draw: Draw) -> State:
@@ -381,7 +381,7 @@ class ServerUpdate:
             return replace(state, arrays={**state.arrays, **self._kept(state.weights.size)})
 
         plain = replace(self, step=Step(), average_from=None)
-        return ServerSide(
+        return ServerRole(
             initial=initial,
             publish=publish,
             aggregate=self,

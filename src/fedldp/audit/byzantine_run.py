@@ -30,7 +30,7 @@ from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
-from fedldp.protocol.roles import Batch, Client, Draw, ServerSide, State, Update
+from fedldp.protocol.roles import Batch, Client, Draw, ServerRole, State, Update
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round
 from fedldp.protocol.transport import Transport
@@ -67,7 +67,7 @@ class _ByzantineRun:
     population: Population
     attack: Lie | None
     liars: frozenset[int]
-    server: ServerSide
+    server: ServerRole
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     pooled: dict[int, Update] = field(default_factory=dict)
     state: State = field(init=False)
@@ -205,7 +205,7 @@ def sum_bits(config: RunConfig, problem: Problem) -> int:
 
 
 def accepts_report(
-    server: ServerSide, state: State, draw: Draw, report: Report, honest: Report
+    server: ServerRole, state: State, draw: Draw, report: Report, honest: Report
 ) -> bool:
     """Return whether a server takes a report, as ``deployment.reports`` decides it.
 

@@ -37,9 +37,9 @@ from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import (
     Batch,
     Client,
-    ClientSide,
+    ClientRole,
     LocalUpdate,
-    ServerSide,
+    ServerRole,
     State,
     Update,
 )
@@ -102,12 +102,12 @@ class AttackedClient:
     )
 
     @cached_property
-    def side(self) -> ClientSide:
+    def side(self) -> ClientRole:
         """The client's half, as a client of the run has it."""
         return self.config.for_client(self.index).algorithm(self.problem).client(self.index, CPU)
 
     @cached_property
-    def server(self) -> ServerSide:
+    def server(self) -> ServerRole:
         """The server's half."""
         return self.config.algorithm(self.problem).server()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedldp.protocol.roles import ClientSide, ServerSide
+from fedldp.protocol.roles import ClientRole, ServerRole
 from fedldp.secure_sum.client_role import summed_client
 from fedldp.secure_sum.identities import Identity, Roster
 from fedldp.secure_sum.server_role import SumOfRound, summed_server
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def client_side(
     agreement: Agreement, index: int, key: Ed25519PrivateKey, device: torch.device
-) -> ClientSide:
+) -> ClientRole:
     """Return what runs at one site; ``key`` is its identity."""
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:
@@ -30,7 +30,7 @@ def client_side(
     return summed_client(inner, agreement.summing, agreement.setup, identity)
 
 
-def server_side(agreement: Agreement, heard: Callable[[SumOfRound], None]) -> ServerSide:
+def server_side(agreement: Agreement, heard: Callable[[SumOfRound], None]) -> ServerRole:
     """Return what runs on the server; ``heard`` is told of each round's sum."""
     config, problem = agreement.config, agreement.problem
     if agreement.summing is None:

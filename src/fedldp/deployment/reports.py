@@ -16,7 +16,7 @@ from fedldp.core.errors import WireError
 from fedldp.core.randomness import Stream
 from fedldp.deployment.agreement import Agreement
 from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.roles import Draws, Sender, ServerSide, State
+from fedldp.protocol.roles import Draws, Sender, ServerRole, State
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Report, RoundRequest, Sensitive
 
@@ -33,7 +33,7 @@ class Reports:
     """
 
     agreement: Agreement
-    side: ServerSide
+    side: ServerRole
     draws: Draws
     state: State
     _like: dict[int, Report] = field(default_factory=dict)

@@ -50,7 +50,7 @@ from fedldp.protocol.roles import (
     Arrays,
     Batch,
     Client,
-    ClientSide,
+    ClientRole,
     Encoder,
     LocalUpdate,
     Senders,
@@ -160,7 +160,7 @@ class OneClient:
 
     index: int
     examples: Examples = field(repr=False)
-    side: ClientSide
+    side: ClientRole
     keys: Keys
     kept: Store
 
@@ -289,7 +289,7 @@ class ClientRuntime:
         *,
         index: int,
         examples: Examples,
-        side: ClientSide,
+        side: ClientRole,
         policy: Policy,
         keys: Keys,
         store: Store,

@@ -1,8 +1,8 @@
 """The two halves of a system, and what each may know.
 
-    ClientSide    step      (Broadcast, Batch) -> Sensitive        private data stays behind this
+    ClientRole    step      (Broadcast, Batch) -> Sensitive        private data stays behind this
                   encoder   (Sensitive, Broadcast, Senders) -> Reports     and states its own event
-    ServerSide    initial   randomness -> State
+    ServerRole    initial   randomness -> State
                   publish   State -> Broadcast
                   aggregate (State, reports, randomness) -> the next State, and metrics
 
@@ -250,7 +250,7 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientSide:
+class ClientRole:
     """A system's half that runs on a client.
 
     Attributes:
@@ -341,7 +341,7 @@ def last_weights(state: State) -> Vector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerSide:
+class ServerRole:
     """A system's half that runs on the server.
 
     Attributes:

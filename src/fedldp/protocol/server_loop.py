@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.core.errors import Diverged, RunError
-from fedldp.protocol.roles import Draws, Metrics, ServerSide, State
+from fedldp.protocol.roles import Draws, Metrics, ServerRole, State
 from fedldp.protocol.transport import Content, Delivery, Transport
 from fedldp.protocol.wire import (
     Broadcast,
@@ -103,7 +103,7 @@ class Loop:
     """
 
     run: str
-    server: ServerSide
+    server: ServerRole
     rounds: int
     participants: Callable[[int], Sequence[int]]
     transport: Transport

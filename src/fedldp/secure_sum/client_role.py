@@ -1,11 +1,11 @@
 """A secure sum as a channel: the server is given the total of a round's reports, and no report.
 
-    ClientSide   ---- summed_client ---->  four phases in one round (``secure_sum``):
+    ClientRole   ---- summed_client ---->  four phases in one round (``secure_sum``):
       trains in MASKED_INPUT only            ADVERTISE     two public keys, signed if certified
       encoder      its report, as words      SHARE_KEYS    sealed shares of the secrets behind masks
                    and masked                MASKED_INPUT  the words + masks, modulo 2^bits
                                              UNMASK        shares that take the masks off the total
-    ServerSide   ---- summed_server ---->  a dialogue, which gives the server step one total
+    ServerRole   ---- summed_server ---->  a dialogue, which gives the server step one total
 
 A system says by ``Summing`` how its reports are summed; its two halves stay as they are. What a
 client releases is what its encoder states, in the phase MASKED_INPUT: that holds whatever a
@@ -29,7 +29,7 @@ from fedldp.accounting.events import Event, NoRelease
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.protocol.roles import ClientSide, Encoder, Sender, Senders, Update
+from fedldp.protocol.roles import ClientRole, Encoder, Sender, Senders, Update
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
 from fedldp.secure_sum.client import SecureSumClient
@@ -50,8 +50,8 @@ class Phase(IntEnum):
 
 
 def summed_client(
-    side: ClientSide, summing: Summing, setup: SecureSum, identity: Identity | None = None
-) -> ClientSide:
+    side: ClientRole, summing: Summing, setup: SecureSum, identity: Identity | None = None
+) -> ClientRole:
     """Return the half of a client whose reports go through the secure sum.
 
     Args:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.protocol.roles import Aggregate, Ask, Draw, Metrics, ServerSide, State
+from fedldp.protocol.roles import Aggregate, Ask, Draw, Metrics, ServerRole, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report
 from fedldp.secure_sum.client_role import KEYS, SHARES, SURVIVORS, Phase
@@ -41,14 +41,14 @@ class SumOfRound:
 
 
 def summed_server(
-    server: ServerSide,
+    server: ServerRole,
     summing: Summing,
     setup: SecureSum,
     *,
     roster: Roster | None = None,
     dropout: float = 0.0,
     heard: Callable[[SumOfRound], None] = lambda outcome: None,
-) -> ServerSide:
+) -> ServerRole:
     """Return the half of a server that is given totals.
 
     Args:

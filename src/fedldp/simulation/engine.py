@@ -21,7 +21,7 @@ from fedldp.data import Dataset
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
-from fedldp.protocol.roles import ServerSide, State
+from fedldp.protocol.roles import ServerRole, State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Evaluation, Loop, Round
 from fedldp.protocol.transport import Transport
@@ -176,13 +176,13 @@ class _Start:
     ledger: MemoryLedger
 
 
-def _start(planned: Plan, server: ServerSide) -> _Start:
+def _start(planned: Plan, server: ServerRole) -> _Start:
     config = planned.config
     ledger = MemoryLedger(_budget(config))
     return _Start(server.initial(draws_of_seed(config.seed)(0)), [], ledger)
 
 
-def _saved(folder: RunFolder, planned: Plan, server: ServerSide, run: str) -> _Start:
+def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _Start:
     """Return where a run was cut short, and repair what was not written any more."""
     saved = folder.read_checkpoint(_budget(planned.config))
     start = _start(planned, server) if saved is None else _Start(*saved)
@@ -209,7 +209,7 @@ def _budget(config: RunConfig) -> Budget | None:
 
 def _rounds(
     planned: Plan,
-    server: ServerSide,
+    server: ServerRole,
     executor: Executor,
     test: _Test,
     start: _Start,

@@ -24,7 +24,7 @@ from fedldp.protocol.policy import Policy
 from fedldp.protocol.roles import (
     Batch,
     Client,
-    ClientSide,
+    ClientRole,
     Encoder,
     LocalUpdate,
     Score,
@@ -213,9 +213,9 @@ class Population:
             store=self.store(index),
         )
 
-    def side(self, index: int) -> ClientSide:
+    def side(self, index: int) -> ClientRole:
         """Return the half of the system that runs on one client."""
-        return ClientSide(
+        return ClientRole(
             step=self.step,
             encoder=self.encoders[index],
             phases=self._parts.channel.phases,

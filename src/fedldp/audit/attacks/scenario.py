@@ -30,7 +30,7 @@ from fedldp.mechanisms.none import Plain
 from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
-from fedldp.protocol.roles import ClientSide, ServerSide, State
+from fedldp.protocol.roles import ClientRole, ServerRole, State
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop
 from fedldp.protocol.wire import (
@@ -168,12 +168,12 @@ class AttackScenario:
         return f"one client's report{'s' if rounds else ''}{rounds}{shuffled}"
 
     @cached_property
-    def side(self) -> ClientSide:
+    def side(self) -> ClientRole:
         """The client's half; without a secure sum, of whose words all but the total look random."""
         return self._algorithm.client(self.client, CPU)
 
     @cached_property
-    def server(self) -> ServerSide:
+    def server(self) -> ServerRole:
         """The server's half, likewise."""
         return self._algorithm.server()
 
