@@ -3,7 +3,7 @@
     Broadcast: weights W
         |
         v
-    client_step   local SGD from W
+    local_update  local SGD from W
         |         Sensitive weights
         v
     encoder       float32 weights as they are

@@ -3,7 +3,7 @@
     Broadcast: weights W
         |
         v
-    client_step   local SGD from W, on the k clients of the round
+    local_update  local SGD from W, on the k clients of the round
         |         Sensitive weights
         v
     encoder       v = round(10^precision D), D = weights - W clipped to [-c, c]; the number v' from

@@ -3,7 +3,7 @@
     Broadcast: weights W, and ranges where `bound = range`
         |
         v
-    client_step   local SGD from W
+    local_update  local SGD from W
         |         Sensitive weights w
         v
     encoder       w or w - W (send) in the chart of `bound`; `mechanism` with the budget `epsilon`

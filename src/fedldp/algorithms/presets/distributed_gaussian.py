@@ -3,7 +3,7 @@
     Broadcast: weights W
         |
         v
-    client_step   local SGD from W
+    local_update  local SGD from W
         |         Sensitive weights w
         v
     encoder       x = (w - W)/clip, scaled down to norm 1; rotated at random, publicly; whole grid

@@ -3,7 +3,7 @@
     Broadcast: weights
         |
         v
-    client_step   steps of DP-SGD: Poisson sample, each gradient scaled down to the norm `clip`,
+    local_update  steps of DP-SGD: Poisson sample, each gradient scaled down to the norm `clip`,
         |         sum + N(0, (noise_multiplier clip)^2 I), over batch_size
         |         Sensitive weights
         v

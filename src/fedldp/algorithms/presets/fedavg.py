@@ -3,7 +3,7 @@
     Broadcast: weights
         |
         v
-    client_step   local SGD on the client's examples
+    local_update  local SGD on the client's examples
         |         Sensitive weights
         v
     encoder       float32 weights as they are, and the example count (weighting = examples)

@@ -3,7 +3,7 @@
     Broadcast: weights W, ranges (c, r) of every layer
         |
         v
-    client_step   local SGD from W
+    local_update  local SGD from W
         |         Sensitive weights
         v
     encoder       x = (w - c)/r, clipped to [-1, 1]; two-point randomiser (eq. 2)

@@ -3,7 +3,7 @@
     Broadcast: weights of the global network; a public encoder, where `encoder` is public
         |
         v
-    client_step   once in the run, kept on the client's disk:
+    local_update  once in the run, kept on the client's disk:
         |           own CNN, trained on the client's examples           (Algorithm 1, lines 2-4)
         |           features -> fixed-point bits, joined to one vector  (line 8, eq. 10)
         |           every bit randomised, as one report of r_f l bits   (lines 9-10, eq. 13)

@@ -3,7 +3,7 @@
     Broadcast: weights W
         |
         v
-    client_step   the examples of this round, which no other round uses:
+    local_update  the examples of this round, which no other round uses:
         |           features of a public encoder: histograms of oriented gradients, norm 1
         |           each example's gradient at the weights reached, in one vector with its label,
         |           clipped to norm `clip` and randomised: pure epsilon

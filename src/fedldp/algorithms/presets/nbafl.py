@@ -3,7 +3,7 @@
     Broadcast: weights W
         |
         v
-    client_step   local SGD from W
+    local_update  local SGD from W
         |         Sensitive weights w
         v
     encoder       w clipped to norm C, plus N(0, sigma_U^2) on every weight (eq. 4)

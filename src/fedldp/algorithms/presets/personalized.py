@@ -3,7 +3,7 @@
     Broadcast: weights W(r-1)
         |
         v
-    client_step   a portion of the client's examples, each kept with probability q; SGD -> G_i
+    local_update  a portion of the client's examples, each kept with probability q; SGD -> G_i
         |         Sensitive weights
         v
     encoder       every coordinate clipped to [-c_i, c_i]

@@ -5,7 +5,7 @@
     Broadcast: weights W
         |
         v
-    client_step   a portion of the client's examples; SGD -> w
+    local_update  a portion of the client's examples; SGD -> w
         |         Sensitive weights w
         v
     encoder       change w - W, clipped to L2 norm C_i; + N(0, sigma_i^2)     32 bits a coordinate

@@ -3,7 +3,7 @@
     Broadcast: weights W
         |
         v
-    client_step   local SGD from W; importance of every feature: of the new weights and the
+    local_update  local SGD from W; importance of every feature: of the new weights and the
         |         client's examples (III-C), or of the new weights and W (eq. 6)
         |         Sensitive weights w, and importance
         v

@@ -3,7 +3,7 @@
     Broadcast: weights W, and for every feature what earlier rounds tell of its importance
         |
         v
-    client_step   local SGD from W
+    local_update  local SGD from W
         |         Sensitive weights w
         v
     encoder       w - W (send = update) or w, clipped to norm C, plus N(0, sigma^2) on every

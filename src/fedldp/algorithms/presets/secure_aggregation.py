@@ -6,7 +6,7 @@
     dialogue      of ``secure_sum.client``, four phases in one round:
         |           advertise    two public keys of each client
         |           share keys   sealed Shamir shares of its two secrets
-        |           masked input client_step: local SGD; encoder: fixed point + masks, modular
+        |           masked input local update: local SGD; encoder: fixed point + masks, modular
         |           unmask       shares that remove the masks of those who stayed and who left
         |         Report: the sum of codes of the clients that stayed, exact
         v
