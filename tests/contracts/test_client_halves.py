@@ -160,7 +160,7 @@ def marked(config: RunConfig) -> tuple[RunConfig, list[str]]:
         value = getattr(config, name)
         mark = MARKS.get(name, None if isinstance(value, bool) else 1 / 1024 + place / 65536)
         idle = config.unused_settings()
-        if mark is None or name in idle or (name == "target" and config.solved in idle):
+        if mark is None or name in idle or (name == "target" and config.calibrated in idle):
             continue
         config = config.changed(**{name: mark})
         texts.append(str(getattr(mark, "limit", getattr(mark, "epsilon", mark))))
