@@ -39,6 +39,7 @@ from fedldp.algorithms.server_update import (
     read_report,
 )
 from fedldp.core.randomness import Stream
+from fedldp.data.image_features import MapOnce
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.models import layout_of
@@ -376,7 +377,17 @@ class Algorithm:
 
     def local_update(self, device: torch.device) -> LocalUpdate:
         """Return what trains on a client's examples; all clients share it."""
-        return self.parts.local(self, device)
+        update = self.parts.local(self, device)
+        mapping = self.parts.features.mapping(self.problem)
+        if mapping is None:
+            return update
+        from fedldp.training.mapped_examples import OnFeatures
+
+        return OnFeatures(update=update, once=MapOnce(mapping))
+
+    def prepared(self) -> MapOnce:
+        """Return what prepares examples for the model wherever it is tested or used."""
+        return MapOnce(self.parts.features.mapping(self.problem))
 
     def most_examples(self) -> int | None:
         """Return how many examples of a client its event counts, where it counts them."""

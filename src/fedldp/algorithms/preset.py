@@ -27,6 +27,7 @@ from fedldp.algorithms.channel import (
 )
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import FEATURES, chosen_features
 from fedldp.algorithms.matrix import check_pairs
 from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
@@ -35,7 +36,7 @@ from fedldp.mechanisms.codes import ClippedCodes
 
 _PRESETS = "fedldp.algorithms.presets."
 
-EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION)
+EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES)
 """What every preset offers; a setting that came after the preset was published is left out."""
 
 
@@ -126,6 +127,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     found = replace(
         parts,
         channel=channel,
+        features=chosen_features(settings, parts.features),
         claim=parts.claim if published else None,
         participation=participation,
         uses=uses,

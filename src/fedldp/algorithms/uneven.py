@@ -23,7 +23,8 @@ def first_layer_of(settings: RunConfig, problem: Problem) -> FirstLayer:
     Raises:
         ConfigError: its features have no weights of their own.
     """
-    return FirstLayer.of(settings.layout(problem), settings.model, problem.input_shape)
+    algorithm = settings.algorithm(problem)
+    return FirstLayer.of(algorithm.layout, settings.model, algorithm.input_shape)
 
 
 @dataclass(frozen=True, kw_only=True)

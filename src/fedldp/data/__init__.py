@@ -48,6 +48,7 @@ __all__ = [
     "examples",
     "examples_of_all",
     "folder",
+    "image_features",
     "images",
     "is_table",
     "list_datasets",

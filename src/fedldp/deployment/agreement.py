@@ -64,6 +64,15 @@ class _Facts(BaseModel):
     features: list[str] | None = None
 
 
+class _Mapped(BaseModel):
+    """The public features that the model is given: every site must compute the same ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,6 +87,7 @@ class _Document(BaseModel):
     deadline_seconds: Annotated[float, Field(ge=1, le=_LONGEST, allow_inf_nan=False)]
     test_seed: Annotated[int, Field(ge=0)] | None
     statement: dict[str, Any]
+    features: _Mapped | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +185,21 @@ class Agreement:
             "deadline_seconds": float(self.deadline_seconds),
             "test_seed": self.test_seed,
             "statement": self.statement,
+            **({} if self.features is None else {"features": self.features}),
         }
+
+    @cached_property
+    def features(self) -> dict[str, str] | None:
+        """Name and digest of the public features that every site computes, if there are some.
+
+        Raises:
+            ConfigError: they are no features of such examples.
+        """
+        found = self.config.composition.features
+        mapping = found.mapping(self.problem)
+        if mapping is None:
+            return None
+        return {"name": str(getattr(self.config, "features")), "digest": mapping.digest}  # noqa: B009
 
     @cached_property
     def digest(self) -> bytes:
@@ -326,7 +350,7 @@ def parse_agreement(
         ) from error
     _check_code(found.config, own)
     facts = found.problem
-    return Agreement(
+    agreement = Agreement(
         run=found.run,
         config=from_mapping(found.config),
         problem=Problem(
@@ -344,6 +368,13 @@ def parse_agreement(
         test_seed=found.test_seed,
         statement=found.statement,
     )
+    told = None if found.features is None else found.features.model_dump()
+    if told != agreement.features:
+        raise ConfigError(
+            "its features have another digest than those that are computed here, so that sites "
+            "would train on different ones; agree on one version of fedldp"
+        )
+    return agreement
 
 
 def _check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:

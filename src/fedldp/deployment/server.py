@@ -348,7 +348,9 @@ def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
         )
     if config.standardise:
         test = standardised(test, config.dataset)
-    model = config.algorithm(problem).module(Stream(bytes(32), simulated=True))
+    algorithm = config.algorithm(problem)
+    test = algorithm.prepared()(test)
+    model = algorithm.module(Stream(bytes(32), simulated=True))
 
     def test_it(broadcast: Broadcast) -> Evaluation:
         load_weights(model, agreement.layout, broadcast.weights)

@@ -16,6 +16,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, DataMissing, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Columns, Examples, load_examples, load_features, standardised
+from fedldp.data.image_features import ExampleMap
 from fedldp.data.sources import SOURCES
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
@@ -38,12 +39,14 @@ class Trained:
         config: of the run.
         schema: what goes in and comes out.
         model: with the run's final weights.
+        map: the public function of each example that the model is given in its place, if any.
     """
 
     folder: Path
     config: RunConfig
     schema: Schema
     model: nn.Module
+    map: ExampleMap | None = None
 
     @property
     def columns(self) -> Columns:
@@ -71,6 +74,7 @@ class Trained:
         with torch.no_grad():
             for start in range(0, len(features), _PIECE):
                 piece = np.ascontiguousarray(features[start : start + _PIECE])
+                piece = piece if self.map is None else self.map(piece)
                 logits = self.model(torch.from_numpy(piece).clone())
                 found.append(torch.softmax(logits.double(), 1).numpy())
         return np.concatenate(found)
@@ -91,12 +95,14 @@ def load_trained(folder: Path) -> Trained:
     config = from_mapping(RunFolder(folder).read_config()["config"])
     schema = read_schema(folder)
     problem = Problem(schema.input_shape, schema.num_classes, schema.num_examples)
-    if config.algorithm(problem).input_shape != schema.input_shape:
+    algorithm = config.algorithm(problem)
+    prepared = algorithm.prepared()
+    if prepared.map is None and algorithm.input_shape != schema.input_shape:
         raise ConfigError(
             f"{folder}: the model of {config.name()} reads what each client's own encoder makes of "
             "an example, and not the example; it cannot be used without its clients"
         )
-    model = config.algorithm(problem).module(Stream(bytes(32), simulated=True))
+    model = algorithm.module(Stream(bytes(32), simulated=True))
     try:
         weights = load_file(folder / "model.safetensors")
     except OSError as error:
@@ -114,7 +120,7 @@ def load_trained(folder: Path) -> Trained:
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(torch.from_numpy(weights[name]))
-    return Trained(folder, config, schema, model)
+    return Trained(folder, config, schema, model, prepared.map)
 
 
 def evaluate(

@@ -16,6 +16,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Examples, Shares
+from fedldp.data.image_features import MapOnce
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_keys import SimulationKeys
 from fedldp.protocol.client_runtime import ClientRuntime, EncoderGroup, check_count, naming
@@ -67,6 +68,7 @@ class Population:
     most_examples: int | None = field(init=False)
     _parts: Composition = field(init=False)
     _tester: Tester | None = field(init=False)
+    _prepared: MapOnce = field(init=False)
     _model: torch.nn.Module = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +89,7 @@ class Population:
             "most_examples": algorithm.most_examples(),
             "_parts": algorithm.parts,
             "_tester": algorithm.tester(self.device),
+            "_prepared": algorithm.prepared(),
             "_model": algorithm.module(nothing).to(self.device),
         }
         for name, value in found.items():
@@ -194,6 +197,7 @@ class Population:
         test = self.dataset.test
         if self._tester is not None:
             return self._tester(broadcast, self.client(piece, broadcast.round), test)
+        test = self._prepared(test)
         load_weights(self._model, self.layout, broadcast.weights)
         part = slice(piece * PIECE, (piece + 1) * PIECE)
         return evaluate(self._model, Examples(test.features[part], test.labels[part]), self.device)

@@ -13,6 +13,7 @@ __all__ = [
     "device_bits",
     "feature_importance",
     "local_sgd",
+    "mapped_examples",
     "noisy_sums",
     "portions",
     "private_sgd",

@@ -1,0 +1,192 @@
+"""Public features of every preset: mapped one by one, the same everywhere, free of charge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import first_of_each, one_of_a_kind
+
+import fedldp
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import KINDS
+from fedldp.algorithms.recipes import recipes
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream, numbered_generator
+from fedldp.data import Examples, load_dataset
+from fedldp.data.image_features import MapOnce
+from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.roles import Batch, Client
+from fedldp.protocol.wire import Broadcast, Sensitive
+from fedldp.simulation.evaluating import evaluate, load_trained
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import from_mapping
+from fedldp.training.mapped_examples import OnFeatures
+
+ON_DIGITS = one_of_a_kind(
+    {n: r.config for n, r in sorted(recipes().items()) if r.config.dataset == "digits"}
+)
+WITH_THEIR_OWN = ("ldpfl", "ldpfl_sound")
+SYSTEMS = first_of_each(ON_DIGITS, lambda config: config.system)
+every_system = pytest.mark.parametrize("config", SYSTEMS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+SHORT: dict[str, Any] = {"rounds": 2, "num_clients": 10, "num_examples": 200, "local_epochs": 1}
+IMAGES = numbered_generator(5, 0).random((7, 2, 9, 8)).astype(np.float32)
+
+
+def small(**changes: Any) -> RunConfig:
+    return fedldp.recipe(
+        "fedavg-quickstart", **{**SHORT, "model": "logistic", "standardise": False, **changes}
+    )
+
+
+@every_system
+def test_every_system_has_them_or_says_that_it_has_others(config: RunConfig) -> None:
+    assert "features" not in config.model_dump()
+    assert config.every_setting()["features"] == "none"
+    if config.system in WITH_THEIR_OWN:
+        with pytest.raises(ConfigError, match="has features of its own; leave features out"):
+            config.changed(features="oriented-gradients")
+        return
+    made = config.changed(features="oriented-gradients", model="logistic")
+    assert made.for_client(0).model_dump()["features"] == "oriented-gradients"
+    assert from_mapping(json.loads(json.dumps(made.model_dump()))) == made
+    problem = problem_of(made, None)
+    assert made.algorithm(problem).input_shape == (128,)
+    assert made.layout(problem).size == 1290
+
+
+@every_system
+def test_they_change_no_line_of_a_statement_but_by_the_size(config: RunConfig) -> None:
+    """Beside a model of the same size: what is released is what leaves a client."""
+    if config.system in WITH_THEIR_OWN:
+        return
+    problem = problem_of(config, None)
+    plain = config.changed(model="logistic")
+    made = plain.changed(features="oriented-gradients")
+    as_large = problem.__class__(**{**problem.__dict__, "input_shape": (2, 8, 8)})
+    found, known = plan(made, problem), plan(plain, as_large)
+    assert found.privacy == known.privacy
+    assert found.releases == known.releases
+
+
+@every_kind
+def test_an_image_has_the_same_bits_whatever_else_is_in_the_batch(kind: str) -> None:
+    mapping = KINDS[kind]((2, 9, 8))
+    whole = mapping(IMAGES)
+    assert whole.dtype == np.float32
+    assert whole.shape == (7, mapping.size)
+    for index, image in enumerate(IMAGES):
+        assert mapping(image[None])[0].tobytes() == whole[index].tobytes()
+        others = np.concatenate([IMAGES[:index] * 1e3, image[None], np.zeros_like(IMAGES)])
+        assert mapping(others)[index].tobytes() == whole[index].tobytes()
+    assert mapping(IMAGES[:0]).shape == (0, mapping.size)
+
+
+@every_kind
+def test_no_image_is_refused(kind: str) -> None:
+    odd = np.zeros((4, 1, 8, 8), np.float32)
+    odd[1], odd[2, 0, 0, 0], odd[3] = np.nan, np.inf, 3e38 * (np.indices((8, 8)).sum(0) % 2)
+    assert np.isfinite(KINDS[kind]((1, 8, 8))(odd)).all()
+
+
+@every_kind
+def test_digests_tell_features_and_shapes_apart(kind: str) -> None:
+    digests = {make(shape).digest for make in KINDS.values() for shape in ((1, 8, 8), (1, 9, 8))}
+    assert len(digests) == 2 * len(KINDS)
+    assert KINDS[kind]((1, 8, 8)).digest == KINDS[kind]((1, 8, 8)).digest
+
+
+def test_what_is_no_kind_and_what_is_no_image_is_refused() -> None:
+    with pytest.raises(ConfigError, match="features = nonsense: choose none or oriented"):
+        small(features="nonsense")
+    made = small(features="oriented-gradients")
+    problem = problem_of(made, None)
+    for shape, match in (
+        ((54,), r"examples, of shape \(54,\), are no images; leave features out"),
+        ((1, 3, 9), "images of 3x9 are too small"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            made.layout(problem.__class__(**{**problem.__dict__, "input_shape": shape}))
+
+
+def test_a_client_maps_its_own_examples_alone_or_together() -> None:
+    mapping = KINDS["oriented-gradients"]((2, 9, 8))
+    seen: list[Any] = []
+
+    class Watch:
+        def group(self, most_examples: int) -> int:
+            return 3
+
+        def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Any]:
+            seen.append((batch.examples.features, [c.examples.features for c in batch]))
+            return Sensitive(None)
+
+    examples = Examples(IMAGES, np.arange(7))
+    rows = [np.array([4, 0]), np.array([2])]
+
+    def alone(place: int) -> Client:
+        def stream(purpose: str) -> Stream:
+            return Stream(bytes(32), simulated=True)
+
+        own = Examples(IMAGES[rows[place]], np.arange(7)[rows[place]])
+        return Client(index=place, examples=own, fresh=stream, kept=stream, store=MemoryStore())
+
+    batch = Batch(
+        indices=[0, 1],
+        examples=examples,
+        rows=rows,
+        fresh=lambda purpose: [],
+        kept=lambda purpose: [],
+        alone=alone,
+    )
+    update = OnFeatures(update=Watch(), once=MapOnce(mapping))
+    told = Broadcast(round=1, weights=np.zeros(3, np.float32), ranges=None)
+    update(told, batch, 3)
+    update(told, batch, 3)
+    assert update.group(9) == 3
+    assert seen[0][0] is seen[1][0]  # kept, not computed again
+    for own, found in zip(rows, seen[0][1], strict=True):
+        assert found.tobytes() == mapping(IMAGES[own]).tobytes()
+    assert pickled_is_empty(update.once)
+
+
+def pickled_is_empty(once: MapOnce) -> bool:
+    import pickle
+
+    return pickle.loads(pickle.dumps(once))._last is None
+
+
+def test_a_run_trains_tests_and_is_used_on_features(tmp_path: Path) -> None:
+    """The same numbers as a run on data that were mapped beforehand."""
+    made = small(features="oriented-gradients", learning_rate=3.0, rounds=3)
+    result = fedldp.run(made, out=tmp_path / "run")
+    data = load_dataset("digits")
+    mapping = KINDS["oriented-gradients"]((1, 8, 8))
+    mapped = fedldp.Dataset(
+        "mapped digits",
+        train=Examples(mapping(data.train.features), data.train.labels),
+        test=Examples(mapping(data.test.features), data.test.labels),
+        num_classes=10,
+    )
+    beside = fedldp.run(made.changed(features="none"), dataset=mapped)
+    for name, weights in result.weights.items():
+        assert weights.tobytes() == beside.weights[name].tobytes()
+    assert result.accuracy == beside.accuracy
+    assert result.accuracy is not None
+    assert result.accuracy > 0.5
+    assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(result.accuracy)
+    trained = load_trained(tmp_path / "run")
+    assert trained.schema.input_shape == (1, 8, 8)
+    with pytest.raises(ConfigError, match="bring the data into that shape"):
+        trained.probabilities(mapped.test.features)
+
+
+def test_any_number_of_workers_gives_the_same_bits() -> None:
+    made = small(features="oriented-gradients")
+    one, two = (fedldp.run(made, workers=workers) for workers in (1, 2))
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == two.weights[name].tobytes()
