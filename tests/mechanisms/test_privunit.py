@@ -208,7 +208,7 @@ def test_all_norms_are_equally_private() -> None:
 
 
 def test_deployment_is_refused() -> None:
-    with pytest.raises(PrivacyError, match=r"simulation only; choose nearest_direction"):
+    with pytest.raises(PrivacyError, match=r"simulation only; choose k_closest"):
         PrivUnit(1.0, 1.0).encode(np.zeros(3), Stream.fresh())
 
 
