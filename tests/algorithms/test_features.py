@@ -14,7 +14,7 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.recipes import recipes
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, DataMissing
 from fedldp.core.randomness import Stream, numbered_generator
 from fedldp.data import Examples, load_dataset
 from fedldp.data.image_features import MapOnce
@@ -55,6 +55,7 @@ def test_every_system_has_them_or_says_that_it_has_others(config: RunConfig) -> 
     assert made.for_client(0).model_dump()["features"] == "oriented-gradients"
     assert from_mapping(json.loads(json.dumps(made.model_dump()))) == made
     problem = problem_of(made, None)
+    assert made.changed(features="pose").algorithm(problem).input_shape == (201,)
     assert made.algorithm(problem).input_shape == (128,)
     assert made.layout(problem).size == 1290
 
@@ -101,7 +102,10 @@ def test_digests_tell_features_and_shapes_apart(kind: str) -> None:
 
 
 def test_what_is_no_kind_and_what_is_no_image_is_refused() -> None:
-    with pytest.raises(ConfigError, match="features = nonsense: choose none or oriented"):
+    with pytest.raises(
+        ConfigError,
+        match="features = nonsense: choose none, oriented-gradients, soft-gradients or pose",
+    ):
         small(features="nonsense")
     made = small(features="oriented-gradients")
     problem = problem_of(made, None)
@@ -190,3 +194,32 @@ def test_any_number_of_workers_gives_the_same_bits() -> None:
     one, two = (fedldp.run(made, workers=workers) for workers in (1, 2))
     for name, weights in one.weights.items():
         assert weights.tobytes() == two.weights[name].tobytes()
+
+
+@pytest.mark.slow
+def test_what_pose_brings_at_the_same_epsilon() -> None:
+    """One message of each of 1,000 clients, epsilon 4 for its whole run, any server."""
+    try:
+        data = load_dataset("mnist")
+    except DataMissing as error:
+        pytest.skip(str(error))
+    settings: dict[str, Any] = {
+        "system": "composed",
+        "dataset": "mnist",
+        "model": "logistic",
+        "num_clients": 1000,
+        "rounds": 1,
+        "mechanism": "nearest_direction",
+        "bound": "norm",
+        "epsilon": 4.0,
+        "server_rate": 100.0,
+        "seed": 100,
+    }
+    pixels = from_mapping({**settings, "learning_rate": 0.1})
+    pose = from_mapping({**settings, "learning_rate": 1.0, "local_epochs": 5, "features": "pose"})
+    lines = [plan(each, problem_of(each, None)).privacy["guarantees"] for each in (pixels, pose)]
+    assert lines[0] == lines[1]
+    found = [fedldp.run(each, dataset=data).accuracy for each in (pixels, pose)]
+    assert None not in found
+    assert found[0] < 0.75
+    assert found[1] > 0.87

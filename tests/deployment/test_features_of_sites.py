@@ -15,8 +15,9 @@ from fedldp.simulation.engine import simulate
 SETTINGS = ("features=oriented-gradients", "model=logistic", "rounds=2")
 
 
-def test_sites_do_what_a_simulation_does(tmp_path: Path) -> None:
-    world = make_world(tmp_path, *SETTINGS)
+@pytest.mark.parametrize("kind", ["oriented-gradients", "pose"])
+def test_sites_do_what_a_simulation_does(tmp_path: Path, kind: str) -> None:
+    world = make_world(tmp_path, *SETTINGS, f"features={kind}")
     served = world.serve()
     simulated = simulate(world.config, device="cpu")
     for name, weights in served.weights.items():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.core.errors import ConfigError
+from fedldp.data.handwriting import Pose, SoftGradients
 from fedldp.data.image_features import ExampleMap, HardGradients
 from fedldp.training.portions import scale_features
 
@@ -26,13 +27,15 @@ SCALE = Offer("feature_scale", Positive, "factor on features, such as 255 for im
 FEATURES = Offer(
     "features",
     str,
-    "public function of each example that the model is given in its place: none or "
-    "oriented-gradients; docs/features.md says what makes one public",
+    "public function of each example that the model is given in its place: none, "
+    "oriented-gradients, soft-gradients or pose (of handwriting)",
     "none",
 )
 
 KINDS: Mapping[str, Callable[[tuple[int, ...]], ExampleMap]] = {
     "oriented-gradients": HardGradients,
+    "soft-gradients": SoftGradients,
+    "pose": Pose,
 }
 """Makes each kind of features for examples of some shape, which are images."""
 
@@ -102,7 +105,10 @@ class ChosenFeatures(Features):
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ConfigError(f"features = {self.kind}: choose none or {' or '.join(KINDS)}")
+            *names, last = KINDS
+            raise ConfigError(
+                f"features = {self.kind}: choose none, {' or '.join([', '.join(names), last])}"
+            )
 
     def mapping(self, problem: Problem) -> ExampleMap:
         """Return the function; see ``Features``."""

@@ -1,0 +1,99 @@
+"""Oriented gradients in soft cells: an image that moves by a pixel changes them a little.
+
+Source: Dalal, Triggs 2005, "Histograms of Oriented Gradients for Human Detection", for the soft
+cells and directions; the square root is that of their "L1-sqrt".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+CELLS, ORIENTATIONS = 5, 8
+SIZE = CELLS**2 * ORIENTATIONS
+
+Floats = NDArray[np.float64]
+
+
+def in_pieces(
+    images: NDArray[np.float32], features: Callable[[Floats], Floats], size: int
+) -> NDArray[np.float32]:
+    """Return features of images, shape (n, size), computed of some images at a time.
+
+    Args:
+        images: shape (n, channels, height, width).
+        features: of images as ``greyscale`` returns them; each is mapped alone.
+        size: the length of a feature vector.
+    """
+    found = np.empty((len(images), size), np.float32)
+    for start in range(0, len(images), _PIECE):
+        piece = slice(start, start + _PIECE)
+        found[piece] = features(greyscale(images[piece]))
+    return found
+
+
+_PIECE = 1000  # images at a time
+
+
+def greyscale(images: NDArray[np.float32]) -> Floats:
+    """Return the sum of each image's channels from 0 to 1, its own least and largest value.
+
+    Zeros for an image that is the same everywhere, or holds NaN or infinity. Shape (n, h, w).
+    """
+    found: Floats = images.astype(np.float64).sum(axis=1)
+    rows = found.reshape(len(images), -1)
+    rows[~np.isfinite(rows).all(axis=1)] = 0
+    rows -= rows.min(axis=1, keepdims=True)
+    largest = rows.max(axis=1, keepdims=True)
+    np.divide(rows, largest, out=rows, where=largest > 0)
+    return rows.reshape(found.shape)
+
+
+def soft_sums(images: Floats) -> Floats:
+    """Return how much slope is in each direction, row and column of cells, shape (n, 200).
+
+    Args:
+        images: shape (n, height, width).
+    """
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    right = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]
+    down = padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]
+    length = np.hypot(right, down)
+    turns = np.arctan2(down, right) / (2 * math.pi) * ORIENTATIONS
+    first = np.floor(turns)
+    part = turns - first
+    rows, columns = (_cells(side) for side in images.shape[1:])
+    image = np.arange(len(images))[:, None, None]
+    sums = np.zeros(len(images) * SIZE)
+    for turn, of_turn in ((0, 1 - part), (1, part)):
+        direction = (first.astype(np.int64) + turn) % ORIENTATIONS
+        begin, slope = (image * ORIENTATIONS + direction) * CELLS**2, length * of_turn
+        for row, of_row in rows:
+            for column, of_column in columns:
+                place = begin + (row[:, None] * CELLS + column)
+                share = slope * (of_row[:, None] * of_column)
+                sums += np.bincount(place.ravel(), share.ravel(), sums.size)
+    return sums.reshape(len(images), SIZE)
+
+
+def _cells(side: int) -> tuple[tuple[NDArray[np.int64], Floats], ...]:
+    """Return the two nearest cells of each pixel along a side, with the share of each."""
+    place = np.clip((np.arange(side) + 0.5) * CELLS / side - 0.5, 0, CELLS - 1)
+    first = np.minimum(np.floor(place).astype(np.int64), CELLS - 2)
+    part = place - first
+    return (first, 1 - part), (first + 1, part)
+
+
+def centred_roots(sums: Floats) -> Floats:
+    """Return the square roots of sums, less the mean of a row's own, each row of norm 1 or 0."""
+    roots = np.sqrt(sums)
+    return unit(roots - roots.mean(axis=1, keepdims=True))
+
+
+def unit(rows: Floats) -> Floats:
+    """Return rows scaled to norm 1; zeros stay zeros."""
+    norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    return np.asarray(np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0))

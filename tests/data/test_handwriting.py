@@ -1,0 +1,120 @@
+"""Soft gradients and poses: by hand, against a slow oracle, and what must not matter."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+from fedldp.core.randomness import numbered_generator
+from fedldp.data.handwriting import Pose, SoftGradients, mean_of_strokes, strokes, upright
+from fedldp.data.soft_gradients import centred_roots, greyscale, soft_sums
+
+IMAGES = numbered_generator(9, 0).random((3, 9, 7))
+
+
+def blob(slant: float = 0.0, size: float = 1.0, right: int = 0, side: int = 28) -> np.ndarray:
+    """Return an image of an upright ellipse that was sheared, blown up and moved."""
+    y, x = np.indices((side, side)) - (side - 1) / 2
+    x = x - right - slant * y
+    return np.asarray(np.exp(-((x / (1.5 * size)) ** 2) - (y / (3 * size)) ** 2))
+
+
+def slow(image: np.ndarray) -> np.ndarray:
+    """Return soft sums pixel by pixel."""
+    (height, width), sums = image.shape, np.zeros((8, 5, 5))
+    for row, column in product(range(height), range(width)):
+        down = image[min(row + 1, height - 1), column] - image[max(row - 1, 0), column]
+        right = image[row, min(column + 1, width - 1)] - image[row, max(column - 1, 0)]
+        turn = math.atan2(down, right) / (2 * math.pi) * 8 % 8
+        places = [(row + 0.5) * 5 / height - 0.5, (column + 0.5) * 5 / width - 0.5]
+        places = [min(max(place, 0), 4) for place in places]
+        for way, one, other in product(range(8), range(5), range(5)):
+            near = min(abs(way - turn), 8 - abs(way - turn))
+            shares = [near, abs(one - places[0]), abs(other - places[1])]
+            share = math.prod(max(0.0, 1 - each) for each in shares)
+            sums[way, one, other] += share * math.hypot(down, right)
+    return sums.ravel()
+
+
+def test_soft_sums_are_those_of_a_slow_oracle() -> None:
+    for image, found in zip(IMAGES, soft_sums(IMAGES), strict=True):
+        np.testing.assert_allclose(found, slow(image), atol=1e-12)
+
+
+def test_a_ramp_by_hand() -> None:
+    """A slope of 2 to the right, and of 1 at both edges; two pixels fall to each row of cells."""
+    ramp = np.tile(np.arange(10.0), (10, 1))
+    found = soft_sums(ramp[None])[0].reshape(8, 5, 5)
+    np.testing.assert_allclose(found[0], np.tile([6, 8, 8, 8, 6], (5, 1)))
+    assert not found[1:].any()
+    turned = soft_sums(ramp.T[None])[0].reshape(8, 5, 5)
+    np.testing.assert_allclose(turned[2], found[0].T, atol=1e-12)
+
+
+def test_roots_are_centred_and_of_norm_1() -> None:
+    (found,) = centred_roots(np.array([[0.0, 4.0, 9.0, 1.0]]))
+    np.testing.assert_allclose(found, np.array([-1.5, 0.5, 1.5, -0.5]) / math.sqrt(5))
+    assert not centred_roots(np.ones((1, 200))).any()
+
+
+def test_greyscale_uses_the_image_alone() -> None:
+    images = np.array([[[[2, 4]], [[0, 2]]], [[[1, 1]], [[2, 2]]], [[[np.nan, 0]], [[0, 0]]]])
+    found = greyscale(images.astype(np.float32))
+    assert found.tolist() == [[[0, 1]], [[0, 0]], [[0, 0]]]
+
+
+@pytest.mark.parametrize("slant", [-0.7, -0.2, 0.4])
+def test_upright_takes_the_slant_off(slant: float) -> None:
+    images = np.array([blob(), blob(slant)])
+    straight, turned = upright(images)
+    assert np.corrcoef(turned.ravel(), straight.ravel())[0, 1] > 0.99
+    assert np.corrcoef(images.reshape(2, -1))[0, 1] < 0.985
+
+
+def test_upright_has_one_place_and_size() -> None:
+    here, moved, large = upright(np.array([blob(), blob(right=3), blob(size=1.7)]))
+    assert here.shape == (20, 20)
+    np.testing.assert_allclose(moved, here, atol=1e-9)
+    np.testing.assert_allclose(large, here, atol=0.1)
+    np.testing.assert_allclose(here, here[::-1, ::-1], atol=1e-9)
+
+
+def test_a_dot_is_not_blown_up_and_nothing_stays_nothing() -> None:
+    dot = np.zeros((2, 28, 28))
+    dot[0, 9, 9] = 1
+    found = upright(dot)
+    assert found[0].sum() == pytest.approx(25, rel=0.05)  # a pixel is 5 x 5 of the pose's
+    assert not found[1].any()
+
+
+@pytest.mark.parametrize("features", [SoftGradients, Pose])
+def test_features_have_norm_1_and_the_constant(features: type[SoftGradients]) -> None:
+    images = np.array([blob(0.3), np.zeros((28, 28))], np.float32)[:, None]
+    found = features((1, 28, 28))(images)
+    np.testing.assert_allclose(np.linalg.norm(found[:, :200], axis=1), 1, rtol=1e-6)
+    assert (found[:, 200] == np.float32(0.3)).all()
+    mean = mean_of_strokes(turned=features.turned)
+    np.testing.assert_allclose(found[1, :200], -mean / np.linalg.norm(mean), rtol=1e-5, atol=1e-8)
+
+
+def test_brightness_and_contrast_do_not_matter() -> None:
+    image = blob(0.3).astype(np.float32)[None, None]
+    for features in (SoftGradients((1, 28, 28)), Pose((1, 28, 28))):
+        found = features(np.concatenate([image, 2 * image, image - 0.5]))
+        np.testing.assert_allclose(found[1:], found[:1].repeat(2, 0), atol=1e-4)
+
+
+def test_strokes_come_from_a_public_seed() -> None:
+    drawn = strokes()
+    assert drawn.shape == (4000, 28, 28)
+    assert drawn.tobytes() == strokes().tobytes()
+    assert drawn.min() == 0
+    assert drawn.max() == 1
+    assert (drawn.reshape(4000, -1).max(1) > 0.5).all()
+    for turned in (False, True):
+        mean = mean_of_strokes(turned=turned)
+        assert mean.shape == (200,)
+        assert 0.3 < np.linalg.norm(mean) < 0.9
