@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from worlds import make_world
+from worlds import make_world, write_policy
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.agreement import parse_agreement
 from fedldp.simulation.engine import simulate
 
@@ -35,3 +35,18 @@ def test_an_agreement_names_them_with_their_digest(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="features have another digest"):
             parse_agreement(json.dumps(wrong).encode())
     assert "features" not in make_world(tmp_path / "plain").agreement.document
+
+
+def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -> None:
+    own = "own_features:rows"
+    settings = (*SETTINGS[1:], f"features={own}")
+    world = make_world(tmp_path, *settings, policy={"features": [own]})
+    content = world.agreement.to_bytes()
+    assert parse_agreement(content, own=world.policies[0].own_code).digest == world.agreement.digest
+    with pytest.raises(ConfigError, match="add it to features in the site's policy"):
+        parse_agreement(content)
+    assert world.serve().weights.keys() == simulate(world.config, device="cpu").weights.keys()
+    world.policies[0].check(world.agreement)
+    other = write_policy(tmp_path / "site-0", features=["pose"])
+    with pytest.raises(PrivacyError, match="features = pose: the agreement has own_features:rows"):
+        other.check(world.agreement)

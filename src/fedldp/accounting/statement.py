@@ -130,6 +130,7 @@ def statement(
     summed: SumInPath | None = None,
     delta: float,
     own_code: Sequence[str] = (),
+    own_features: str | None = None,
 ) -> dict[str, Any]:
     """Return the statement: the source's claim, the guarantees that are proven, and warnings.
 
@@ -141,6 +142,8 @@ def statement(
         delta: of the approximate lines; at 0 there are none.
         own_code: addresses of the user's own code that states what is released: an assumption of
             all lines, which say so in ``stated_by`` too.
+        own_features: the address of the user's own function of examples: that it maps each of them
+            by itself is an assumption of all lines. It states nothing of what is released.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)
@@ -168,6 +171,13 @@ def statement(
         word = f"{_WHAT}{' and '.join(own_code)}{_IS_TRUE}"
         lines = [_on_the_word_of(own_code, line, word) for line in lines]
         warnings.append(f"{word}: an assumption, for code of your own; nothing here proves it")
+    if own_features is not None:
+        alone = (
+            f"features = {own_features} maps each example by itself, and was fitted on none of the "
+            "clients' examples"
+        )
+        lines = [_assuming(alone, line) for line in lines]
+        warnings.append(f"{alone}: an assumption, for code of your own; nothing here proves it")
     return {
         "schema_version": SCHEMA_VERSION,
         "claim": None if claim is None else asdict(claim),
@@ -179,6 +189,12 @@ def statement(
 _EXACT = "exact, integer thresholds"
 _WHAT, _IS_TRUE = "what ", " states of its randomiser is true"
 """What stands before and after the addresses in the assumption of a line of own code."""
+
+
+def _assuming(what: str, line: Guarantee) -> Guarantee:
+    if line.kind == "none":
+        return line
+    return replace(line, assumptions=[*line.assumptions, what])
 
 
 def _on_the_word_of(own_code: Sequence[str], line: Guarantee, word: str) -> Guarantee:

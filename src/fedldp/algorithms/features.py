@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.own_features import OwnFeatures
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.core.errors import ConfigError
+from fedldp.core.registry import is_address
 from fedldp.data.handwriting import Pose, SoftGradients
 from fedldp.data.image_features import ExampleMap, HardGradients
 from fedldp.training.portions import scale_features
@@ -28,7 +30,7 @@ FEATURES = Offer(
     "features",
     str,
     "public function of each example that the model is given in its place: none, "
-    "oriented-gradients, soft-gradients or pose (of handwriting)",
+    'oriented-gradients, soft-gradients, pose (of handwriting), or "module:function"',
     "none",
 )
 
@@ -104,10 +106,9 @@ class ChosenFeatures(Features):
     dataset: str
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            *names, last = KINDS
+        if self.kind not in KINDS and not is_address(self.kind):
             raise ConfigError(
-                f"features = {self.kind}: choose none, {' or '.join([', '.join(names), last])}"
+                f'features = {self.kind}: choose none, {", ".join(KINDS)} or "module:function"'
             )
 
     def mapping(self, problem: Problem) -> ExampleMap:
@@ -127,6 +128,8 @@ class ChosenFeatures(Features):
 
 @lru_cache(maxsize=64)
 def _mapping(kind: str, dataset: str, input_shape: tuple[int, ...]) -> ExampleMap:
+    if is_address(kind):
+        return OwnFeatures(kind, input_shape)
     if len(input_shape) != 3:
         raise ConfigError(
             f"features = {kind} and dataset = {dataset}: its examples, of shape {input_shape}, are "

@@ -64,6 +64,12 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
+def own_features(config: RunConfig) -> str | None:
+    """Return the address of the user's own features, on which every line of a statement rests."""
+    named = getattr(config, "features", "none")
+    return named if isinstance(named, str) and is_address(named) else None
+
+
 def whose_word(config: RunConfig) -> str:
     """Return what lines of ``config`` say in ``stated_by``: "fedldp", or the user's own code."""
     return ", ".join(own_code(config)) or HOUSE

@@ -30,7 +30,7 @@ class ExampleMap(Protocol):
     @property
     def digest(self) -> str: ...
 
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def __call__(self, examples: NDArray[np.float32], /) -> NDArray[np.float32]:
         """Return the features of examples, shape (n, size)."""
         ...
 

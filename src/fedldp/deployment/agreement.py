@@ -311,8 +311,8 @@ def read_agreement(
     Args:
         path: of the file.
         data_dir: the data folder.
-        own: systems and mechanisms, as "module:Class", that may be imported all the same, for what
-            they are cannot be known without; None: any.
+        own: systems, mechanisms and features, as "module:name", that may be imported all the same,
+            for what they are cannot be known without; None: any.
 
     Raises:
         ConfigError: it cannot be read, is no agreement of this version, or names other code.
@@ -377,14 +377,18 @@ def parse_agreement(
     return agreement
 
 
+_MAY_BE_OWN = {"system": "systems", "mechanism": "mechanisms", "features": "features"}
+"""Settings that may name code that is none of fedldp's own, and their lists in a site's policy."""
+
+
 def _check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
     """Refuse code that is none of fedldp's own before anything imports it."""
-    for name in ("system", "mechanism"):
+    for name, listed in _MAY_BE_OWN.items():
         value = config.get(name)
         if isinstance(value, str) and is_address(value) and own is not None and value not in own:
             raise ConfigError(
                 f"{name} = {value}: this is code that is none of fedldp's own, and to read the "
-                f"agreement would run it; add it to {name}s in the site's policy, should it be"
+                f"agreement would run it; add it to {listed} in the site's policy, should it be"
             )
 
 

@@ -34,6 +34,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedldp.accounting.accountants import Kind
 from fedldp.accounting.prices import price
+from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.systems import systems
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError, PrivacyError
@@ -92,6 +93,11 @@ class SitePolicy(FrozenConfig):
         None,
         description='allowed mechanisms; all of fedldp\'s own, and no "module:Class", if not set',
     )
+    features: tuple[str, ...] | None = Field(
+        None,
+        description='allowed features of examples; all of fedldp\'s own, and no "module:function", '
+        "if not set",
+    )
     models: tuple[str, ...] | None = Field(
         None,
         description='allowed models; all of fedldp\'s own, and no "module:callable", if not set',
@@ -113,8 +119,8 @@ class SitePolicy(FrozenConfig):
 
     @property
     def own_code(self) -> frozenset[str]:
-        """The systems and mechanisms that are none of fedldp's own, and may be imported."""
-        named = (*(self.systems or ()), *(self.mechanisms or ()))
+        """Systems, mechanisms and features that are none of fedldp's own, and may be imported."""
+        named = (*(self.systems or ()), *(self.mechanisms or ()), *(self.features or ()))
         return frozenset(name for name in named if is_address(name))
 
     @property
@@ -147,11 +153,13 @@ class SitePolicy(FrozenConfig):
         system, model = agreement.config.name(), agreement.config.model
         # The setting: some systems that have none have a method of that name.
         mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
+        features = agreement.config.model_dump().get("features")  # none: left out
         # Before anything that imports the model.
         for name, value, allowed in (
             ("channels", agreement.channel, self.channels),
             ("systems", system, tuple(systems()) if self.systems is None else self.systems),
             ("mechanisms", mechanism, tuple(mechanisms()) if some is None else some),
+            ("features", features, tuple(KINDS) if self.features is None else self.features),
             ("models", model, tuple(models()) if self.models is None else self.models),
         ):
             if value is not None and value not in allowed:

@@ -1,0 +1,106 @@
+"""Features of the user's own: "module:function", called with one example at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.errors import ConfigError, first_line
+from fedldp.core.randomness import numbered_generator
+from fedldp.core.registry import load
+from fedldp.data.image_features import digest_of
+
+_MOST = 1_000_000
+"""Features of one example."""
+
+
+@dataclass(frozen=True)
+class OwnFeatures:
+    """A function of the user's own, from one example to a vector of numbers.
+
+    It is given a copy of one example at a time, so that nothing else in a batch can change what it
+    returns. What is not checked, and every line of a statement then says: that it keeps nothing
+    from one call to the next, and was fitted on none of the clients' examples. Where it fails, or
+    returns anything but as many finite numbers, the example's features are zeros: a refusal would
+    tell of it.
+
+    Attributes:
+        address: "module:function".
+        input_shape: of an example.
+
+    Raises:
+        ConfigError: it cannot be loaded, fails on public examples, or returns other numbers for the
+            same one when it is called again.
+    """
+
+    address: str
+    input_shape: tuple[int, ...]
+    size: int = field(init=False)
+    _function: Callable[[NDArray[np.float32]], Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        function = load(self.address, "features")
+        if not callable(function):
+            raise ConfigError(f"features = {self.address}: it is no function; check the name")
+        object.__setattr__(self, "_function", function)
+        object.__setattr__(self, "size", self._tried())
+
+    @property
+    def digest(self) -> str:
+        """See ``ExampleMap``; of the source of the module in which the function is defined."""
+        try:
+            source = Path(inspect.getfile(inspect.unwrap(self._function))).read_bytes()
+        except (TypeError, OSError):  # what has no file of its own: a partial, a compiled module
+            raise ConfigError(
+                f"features = {self.address}: its source cannot be read, so that an agreement could "
+                "not tell it from another; give a function that is defined in a file"
+            ) from None
+        return digest_of(self.address, self.input_shape, hashlib.sha256(source).hexdigest())
+
+    def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of examples, shape (n, size)."""
+        found = np.zeros((len(examples), self.size), np.float32)
+        for row, example in zip(found, examples, strict=True):
+            try:
+                own = self._of(example)
+            except Exception:  # the user's own code raises anything
+                continue
+            if own.shape == row.shape and np.isfinite(own).all():
+                row[:] = own
+        return found
+
+    def _of(self, example: NDArray[np.float32]) -> NDArray[np.float32]:
+        with np.errstate(all="ignore"):
+            return np.asarray(self._function(example.copy()), np.float32)
+
+    def _tried(self) -> int:
+        """Return how many features public examples have, random ones and zeros."""
+        drawn = numbered_generator(0, 0).random((3, *self.input_shape)).astype(np.float32)
+        drawn[1] = 0
+        refused = f"features = {self.address}: for an example of shape {self.input_shape}"
+        try:
+            found = [self._of(drawn[index]) for index in (0, 1, 2, 0)]
+        except Exception as error:
+            raise ConfigError(
+                f"{refused} it failed with {type(error).__name__}: {first_line(error)}"
+            ) from error
+        shapes = {each.shape for each in found}
+        (size,) = shape if len(shape := found[0].shape) == 1 else (0,)
+        if len(shapes) > 1 or not 1 <= size <= _MOST or not np.isfinite(found).all():
+            raise ConfigError(
+                f"{refused} it must return a vector of finite numbers, always as many, at most "
+                f"{_MOST:,}"
+            )
+        if found[0].tobytes() != found[3].tobytes():
+            raise ConfigError(
+                f"{refused} it returned other numbers when it was called again; let it depend on "
+                "the example alone"
+            )
+        return int(size)

@@ -1,0 +1,43 @@
+"""Features of a user's own, for tests: good ones, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+calls: list[tuple[int, ...]] = []
+
+
+def rows(example: Any) -> Any:
+    """Return the mean of each row of an image."""
+    calls.append(example.shape)
+    example = example.mean(axis=(0, 2))
+    example *= 2  # its own copy
+    return example
+
+
+def counted(example: Any) -> Any:
+    """Return something else with each call."""
+    calls.append(example.shape)
+    return np.array([len(calls), example.sum()])
+
+
+def broken(example: Any) -> Any:
+    """Fail on every example."""
+    raise ValueError("no features today")
+
+
+def matrix(example: Any) -> Any:
+    """Return no vector."""
+    return example[0]
+
+
+def brittle(example: Any) -> Any:
+    """Fail on bright examples, and return NaN for dark ones."""
+    if example.max() > 2:
+        raise ValueError("too bright")
+    return np.array([1.0, np.nan if example.min() < -2 else example.mean()])
+
+
+nothing = 3
