@@ -44,13 +44,13 @@ OF_COMPOSED: dict[str, tuple[Any, ...]] = {
     "bound": ("range", "norm"),
     "send": ("weights", "update"),
     "channel": ("named", "shuffle", "sum", "central"),
-    "participation": ("all", "drawn", "balanced"),
+    "participation": ("all", "drawn", "balanced", "once", "auto"),
     "server_optimizer": ("none", "momentum", "adam"),
 }
 OF_PRESETS: dict[str, tuple[Any, ...]] = {
     "system": tuple(name for name in systems() if name != "composed"),
     "channel": (None, "named", "shuffle", "sum", "central"),
-    "participation": (None, "all", "drawn", "balanced"),
+    "participation": (None, "all", "drawn", "balanced", "once", "auto"),
 }
 BARE = ("none", "codes")
 

@@ -220,22 +220,29 @@ class MaskedSum(Sum):
         summing, setup = _summing(encoder(), clients), self.setup(encoder(), clients)
         return summed_server(server, summing, setup, dropout=self.dropout)
 
-    def check(self, summing: Summing, clients: int) -> None:
+    def check(self, summing: Summing, clients: int, fewest: int) -> None:
         """Refuse rounds in which too few clients can be expected to stay.
 
         Args:
             summing: how reports add up, of a model of any size.
-            clients: of a round.
+            clients: of a round, at most.
+            fewest: of a round, at least.
 
         Raises:
             ConfigError: they are; or see ``setup``.
         """
         setup = SecureSum.of(summing, clients, self.threshold)
-        staying = clients * (1 - self.dropout)
-        if staying < setup.threshold:
-            most = math.floor(1000 * (1 - setup.threshold / clients)) / 1000
+        if fewest < setup.threshold:
             raise ConfigError(
-                f"dropout = {self.dropout:g}: of {clients} clients in a round, {staying:g} are "
+                f"participation = once and threshold = {setup.threshold} (two thirds, where it is "
+                f"not set): some rounds have {fewest} clients, and their sum would never be "
+                "complete; set participation = all"
+            )
+        staying = fewest * (1 - self.dropout)
+        if staying < setup.threshold:
+            most = math.floor(1000 * (1 - setup.threshold / fewest)) / 1000
+            raise ConfigError(
+                f"dropout = {self.dropout:g}: of {fewest} clients in a round, {staying:g} are "
                 f"expected to stay, fewer than threshold = {setup.threshold} (two thirds, where it "
                 f"is not set); give a dropout of at most {most:g}"
                 + ("" if setup.threshold == clients // 2 + 1 else ", or a lower threshold")

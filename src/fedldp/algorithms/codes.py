@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedldp.accounting.events import InClear, Memoized, PerRecord, PureCoordinates
 from fedldp.algorithms.bits import Bits
@@ -40,6 +40,8 @@ class OnBits(Local):
         bits: of an example.
         mechanism: what randomises the bits of one example.
     """
+
+    drawn_once: ClassVar[bool] = True
 
     settings: Settings
     bits: Bits

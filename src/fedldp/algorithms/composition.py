@@ -96,10 +96,12 @@ class Local(ABC):
     Attributes:
         tested_on: for the reader, what a run's accuracy is measured on.
         uses_rounds: whether what is computed in a round depends on their number.
+        drawn_once: whether what is randomised is drawn once, for all rounds together.
     """
 
     tested_on: str = "the test set"
     uses_rounds: ClassVar[bool] = False
+    drawn_once: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:

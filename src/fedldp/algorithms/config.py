@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from pydantic import model_validator
+from pydantic import BaseModel, model_validator
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.composition import Algorithm, Composition
+from fedldp.algorithms.participation import Once
 from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.run_settings import RunSettings
@@ -74,7 +75,26 @@ class RunConfig(RunSettings):
 
     def algorithm(self, problem: Problem) -> Algorithm:
         """Return the composition, bound to the public facts of ``problem``."""
-        return Algorithm(self, self.composition, problem)
+        parts = self.composition
+        return Algorithm(self.with_choice_of(parts), parts, problem)
+
+    def with_choice_of(self, parts: Composition) -> Self:
+        """Return a copy in which ``participation`` is what ``parts`` have where it is auto."""
+        if getattr(self, "participation", None) != "auto":
+            return self
+        once = isinstance(parts.participation, Once)
+        return self.with_participation("once" if once else None)
+
+    def with_participation(self, chosen: str | None) -> Self:
+        """Return a copy with another participation, which whoever takes its parts checks."""
+        return BaseModel.model_copy(self, update={"participation": chosen})
+
+    @property
+    def answers_once(self) -> bool:
+        """Whether every client takes part in one round only."""
+        if getattr(self, "participation", None) == "auto":
+            return isinstance(self.composition.participation, Once)
+        return super().answers_once
 
     def layout(self, problem: Problem) -> Layout:
         """Return how the model's parameters lie in a broadcast's weights.
@@ -119,7 +139,9 @@ class RunConfig(RunSettings):
         last one.
         """
         parts = self.composition
-        uses = parts.calibration.uses_rounds or parts.local.uses_rounds
+        uses = any(
+            part.uses_rounds for part in (parts.calibration, parts.local, parts.participation)
+        )
         return not uses and self.target is None and self.average == 0
 
     def with_budget(self, budget: float) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fedldp.algorithms.channel import MaskedSum
-from fedldp.algorithms.participation import All, Drawn, Preselected
+from fedldp.algorithms.participation import All, Drawn, Once, Preselected, cohort_sizes
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import BitMechanism, Mechanism
 from fedldp.mechanisms.categories import CategoryMechanism
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 WITHIN_ONE: tuple[type[Mechanism], ...] = (TwoPoint, Piecewise, CategoryMechanism)
 """Mechanisms that bound each coordinate to [-1, 1], and no norm."""
+
+NOT_PURE: tuple[type[Mechanism], ...] = (Plain, ClippedCodes, Gaussian, SharedGaussian)
+"""Mechanisms whose reports are not pure private: in clear, or with Gaussian noise."""
 
 SUMMABLE: tuple[type[Mechanism], ...] = (BitMechanism, ClippedCodes, SharedGaussian)
 """Mechanisms whose reports add up to something that a server can read."""
@@ -59,6 +62,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             "what is proven of broadcasts is of all clients, or of a secret sample that is drawn "
             "anew in each round; set participation = drawn"
         )
+    if isinstance(parts.participation, Once):
+        check_once(parts, settings)
     if channel == "named" and home == "sum":
         raise ConfigError(
             f"channel = named and {named}: one share of a sum's noise hides little by itself; set "
@@ -107,6 +112,49 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             f"channel = {channel} and a selection by noise: how many clients take part would vary "
             "with their budgets; set channel = named"
         )
+
+
+def check_once(parts: Composition, settings: Any) -> None:
+    """Refuse parts that do not go together with one round for each client.
+
+    Raises:
+        ConfigError: some do not.
+    """
+    if parts.local.drawn_once:
+        raise ConfigError(
+            f"participation = once and system = {settings.name()}: what a client sends is "
+            "randomised once, and answering in more rounds costs it nothing; set participation = "
+            "all"
+        )
+    if parts.channel.kind == "sum" and cohort_sizes(settings.num_clients, settings.rounds)[0] < 2:
+        raise ConfigError(
+            f"participation = once and channel = sum: with num_clients = {settings.num_clients} "
+            f"and rounds = {settings.rounds} some round has one client, and a sum of one hides "
+            "nothing; set participation = all"
+        )
+
+
+def gains_by_once(parts: Composition, settings: Any) -> bool:
+    """Return whether clients had better answer in one round each, with all of their budget.
+
+    It is so where each report by itself is pure private. Let its variance be 1/g(epsilon). Dividing
+    the budget among T rounds multiplies that by g(epsilon)/g(epsilon/T); dividing the clients
+    leaves a T-th of the reports to a round. At any budget that protects, g grows faster than
+    linearly, for a small one with its square, so the first costs more. With Gaussian noise both
+    cost the same, and in a sum dividing the clients costs more, for all of them share the noise.
+
+    Args:
+        parts: with all clients in every round.
+        settings: that they were made from.
+    """
+    return (
+        isinstance(parts.participation, All)
+        and 1 < settings.rounds <= settings.num_clients
+        and parts.channel.kind in ("named", "shuffle")
+        and parts.estimate.needs in ("sum", "reports")
+        and not parts.local.drawn_once
+        and not issubclass(parts.calibration.kind, NOT_PURE)
+    )
 
 
 def _no_sum(kind: type[Mechanism]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -18,14 +19,16 @@ from fedldp.accounting.releases import Clients
 from fedldp.algorithms.per_client import ClientValue, of_client
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.protocol.roles import Draws
 
 PARTICIPATION = Offer(
     "participation",
-    Literal["all", "drawn", "balanced"] | None,
-    "who answers when: all clients; clients_per_round of them, drawn for each round; or so many in "
-    "turns, nobody more often than it must be. Where it is not set, what the system says",
+    Literal["all", "drawn", "once", "balanced", "auto"] | None,
+    "who answers when: all clients; clients_per_round of them, drawn for each round, or in turns "
+    "(balanced); each client in one round only (once); auto: once where each report by itself is "
+    "pure private, so that more rounds cost more, else as the system says. Where it is not set, "
+    "what the system says",
     None,
 )
 
@@ -38,9 +41,11 @@ class Participation(Protocol):
 
     Attributes:
         told: settings whose values the server draws before the run, and tells everyone.
+        uses_rounds: whether who answers in a round depends on how many rounds there are.
     """
 
     told: ClassVar[tuple[str, ...]]
+    uses_rounds: ClassVar[bool]
 
     def clients(self, round: int, draws: Draws) -> Clients | None:
         """Return the clients of ``round``, ascending; None for all of them.
@@ -65,6 +70,7 @@ class All:
     """Every client is asked in every round."""
 
     told: ClassVar[tuple[str, ...]] = ()
+    uses_rounds: ClassVar[bool] = False
 
     def clients(self, round: int, draws: Draws) -> Clients | None:
         return None
@@ -88,6 +94,7 @@ class Drawn:
     """
 
     told: ClassVar[tuple[str, ...]] = ()
+    uses_rounds: ClassVar[bool] = False
 
     num_clients: int
     size: int
@@ -109,6 +116,63 @@ class Drawn:
 
 
 @dataclass(frozen=True)
+class Once:
+    """Every client answers in exactly one round, in a cohort that the server draws in secret.
+
+    The cohorts are the pieces of one uniform permutation of the clients, from the stream "cohorts"
+    of round 0: they are disjoint, hold everyone, and differ in size by one at most. Nobody can tell
+    a client's round in advance without the server's secret; no guarantee rests on that. A server
+    that starts again draws the same cohorts.
+
+    Attributes:
+        num_clients: n, at least ``rounds``.
+        rounds: of the run.
+    """
+
+    told: ClassVar[tuple[str, ...]] = ()
+    uses_rounds: ClassVar[bool] = True
+
+    num_clients: int
+    rounds: int
+
+    def clients(self, round: int, draws: Draws) -> Clients:
+        key = draws(0)("cohorts").bytes(KEY_BYTES).tobytes()
+        fewest, larger = divmod(self.num_clients, self.rounds)  # the first ``larger`` have one more
+        start = (round - 1) * fewest + min(round - 1, larger)
+        stop = round * fewest + min(round, larger)
+        return np.sort(_permutation(key, self.num_clients)[start:stop])
+
+    def max_rounds(self, client: int) -> int:
+        return 1
+
+    def scheduled(self, draws: Draws) -> Self:
+        return self
+
+
+@lru_cache(maxsize=2)  # every round of a run asks for the same one
+def _permutation(key: bytes, size: int) -> NDArray[np.int32]:
+    """Return a uniform permutation of 0 to ``size`` - 1, which nobody knows without the key.
+
+    The order of random integers that are all different is uniform; where two are equal, all are
+    drawn again. numpy's own permutation draws from a generator that is not cryptographic.
+    """
+    stream = Stream(key, simulated=True)
+    while True:
+        numbers = stream.integers(size, np.uint64)
+        order = np.argsort(numbers, kind="stable")
+        ascending = numbers[order]
+        if np.all(ascending[1:] > ascending[:-1]):
+            found = order.astype(np.int32)
+            found.flags.writeable = False
+            return found
+
+
+def cohort_sizes(num_clients: int, rounds: int) -> tuple[int, int]:
+    """Return how many clients a round of ``Once`` has, at least and at most."""
+    return num_clients // rounds, -(-num_clients // rounds)
+
+
+@dataclass(frozen=True)
 class Balanced:
     """Clients take turns in an order that is drawn once, from the stream "turns" of round 0.
 
@@ -121,6 +185,7 @@ class Balanced:
     """
 
     told: ClassVar[tuple[str, ...]] = ()
+    uses_rounds: ClassVar[bool] = False
 
     num_clients: int
     size: int
@@ -159,6 +224,8 @@ def participation_of(
             f"participation = all and clients_per_round = {size}: there are num_clients = "
             f"{clients}; leave clients_per_round out"
         )
+    if chosen == "once":
+        return _once(settings)
     if chosen in ("drawn", "balanced") and settings.clients_per_round is None:
         raise ConfigError(
             f"participation = {chosen}: give clients_per_round, or set participation = all"
@@ -168,6 +235,26 @@ def participation_of(
     if (chosen or default) == "balanced":
         return Balanced(clients, size, settings.rounds)
     return Drawn(clients, size)
+
+
+def _once(settings: Any) -> Once:
+    """Return the participation in which everyone answers once.
+
+    Raises:
+        ConfigError: ``clients_per_round`` says how many answer, too; or some rounds would be empty.
+    """
+    clients, rounds = settings.num_clients, settings.rounds
+    if settings.clients_per_round is not None:
+        raise ConfigError(
+            f"participation = once and clients_per_round = {settings.clients_per_round}: a round "
+            f"has num_clients/rounds = {clients}/{rounds} of them; leave clients_per_round out"
+        )
+    if clients < rounds:
+        raise ConfigError(
+            f"participation = once and rounds = {rounds}: num_clients = {clients} leave some "
+            f"rounds empty; set rounds = {clients}, or fewer"
+        )
+    return Once(clients, rounds)
 
 
 def most_rounds(participation: Participation, client: int, rounds: int) -> int:
@@ -194,6 +281,7 @@ class Preselected:
     """
 
     told: ClassVar[tuple[str, ...]] = ("turns",)
+    uses_rounds: ClassVar[bool] = False
 
     rho: Callable[[], NDArray[np.float64]]
     rounds: int

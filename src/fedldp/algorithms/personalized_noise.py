@@ -74,6 +74,11 @@ def check(settings: Settings) -> None:
             f"clients_per_round = {drawn}: with aggregation = selection the server selects among "
             "the reports of all clients; leave it out"
         )
+    if settings.aggregation == "selection" and settings.participation == "once":
+        raise ConfigError(
+            "participation = once and aggregation = selection: the server selects among the "
+            "reports of all clients; set participation = all"
+        )
 
 
 def unused(settings: Settings) -> Mapping[str, str]:

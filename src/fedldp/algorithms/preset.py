@@ -28,7 +28,7 @@ from fedldp.algorithms.channel import (
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import FEATURES, chosen_features
-from fedldp.algorithms.matrix import check_pairs
+from fedldp.algorithms.matrix import check_pairs, gains_by_once
 from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
@@ -82,7 +82,7 @@ def preset(
             __doc__=compose.__doc__,
             **fields,
         )
-        found.compose = staticmethod(lambda settings: with_chosen(compose(settings), settings))
+        found.compose = staticmethod(lambda settings: decided(compose, settings))
         found.semantics, found.calibrated, found.inverse = semantics, calibrated, inverse
         found.needs_extra = needs_extra
         found.per_client = tuple(offer.name for offer in offers if offer.per_client)
@@ -91,6 +91,22 @@ def preset(
         return found
 
     return make
+
+
+def decided(compose: Callable[[Any], Composition], settings: Settings) -> Composition:
+    """Return the parts of a preset as the settings say, where ``participation`` is auto, too.
+
+    Raises:
+        ConfigError: see ``with_chosen``.
+    """
+    if settings.participation != "auto":
+        return with_chosen(compose(settings), settings)
+    settings = settings.with_participation(None)
+    found = with_chosen(compose(settings), settings)
+    if not gains_by_once(found, settings):
+        return found
+    settings = settings.with_participation("once")
+    return with_chosen(compose(settings), settings)
 
 
 def with_chosen(parts: Composition, settings: Settings) -> Composition:
@@ -123,7 +139,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
         unused = unused | {
             n: why for n, why in UNMASKED.items() if n in type(settings).model_fields
         }
-    published = channel is parts.channel and settings.participation != "balanced"
+    published = channel is parts.channel and settings.participation not in ("balanced", "once")
     found = replace(
         parts,
         channel=channel,

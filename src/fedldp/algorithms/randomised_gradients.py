@@ -77,6 +77,7 @@ class RandomisedGradients(Local):
         ConfigError: an example would be used twice, or there is no such mechanism.
     """
 
+    drawn_once: ClassVar[bool] = True
     uses_rounds: ClassVar[bool] = True  # another number of them puts an example into another one
 
     settings: Settings

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from fedldp.accounting.releases import Clients
+from fedldp.algorithms.participation import cohort_sizes
 from fedldp.algorithms.per_client import ClientValue, is_own, of_client, of_equal_values
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import (
@@ -228,10 +229,10 @@ class RunSettings(FrozenConfig):
                 f"clients_per_round = {self.clients_per_round}: there are only num_clients = "
                 f"{self.num_clients}; give at most that"
             )
-        if self.untrusted_clients >= self.round_size:
+        if self.untrusted_clients >= self.fewest_in_round:
             raise ConfigError(
-                f"untrusted_clients = {self.untrusted_clients}: a round has {self.round_size} "
-                f"participants; give at most {self.round_size - 1}, so that one can be trusted"
+                f"untrusted_clients = {self.untrusted_clients}: a round has {self.fewest_in_round} "
+                f"participants; give at most {self.fewest_in_round - 1}, so that one can be trusted"
             )
         return self
 
@@ -260,8 +261,22 @@ class RunSettings(FrozenConfig):
 
     @property
     def round_size(self) -> int:
-        """The clients drawn for a round."""
+        """The clients of a round; where rounds differ by one, of the larger ones."""
+        if self.answers_once:
+            return cohort_sizes(self.num_clients, self.rounds)[1]
         return self.clients_per_round or self.num_clients
+
+    @property
+    def fewest_in_round(self) -> int:
+        """The clients of a round; where rounds differ by one, of the smaller ones."""
+        if self.answers_once:  # with fewer clients than rounds it is refused elsewhere
+            return max(1, cohort_sizes(self.num_clients, self.rounds)[0])
+        return self.round_size
+
+    @property
+    def answers_once(self) -> bool:
+        """Whether every client takes part in one round only."""
+        return getattr(self, "participation", None) == "once"
 
     # Who is told what
 

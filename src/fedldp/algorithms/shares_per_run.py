@@ -43,7 +43,7 @@ class SharesPerRun(Calibration):
             self.bound.size(settings.layout(problem).size),
             largest_mu(settings.epsilon, settings.delta)
             / math.sqrt(most_rounds(self.participation, client, settings.rounds)),
-            shares=settings.round_size - settings.untrusted_clients,
+            shares=settings.fewest_in_round - settings.untrusted_clients,
             clients=settings.round_size,
             rounds=settings.rounds,
             bits=settings.bits,

@@ -138,8 +138,8 @@ def _shadows(config: RunConfig, inputs: Inputs) -> Iterator[tuple[RunConfig, Inp
     each = int(np.clip(config.num_clients * share, 2, SHADOWS))
     for number in range(-(-SHADOWS // each)):
         own = config.changed(
-            num_clients=each, clients_per_round=None, num_examples=None, standardise=False,
-            untrusted_clients=0, seed=config.seed + 1 + number,
+            num_clients=each, clients_per_round=None, participation="all", num_examples=None,
+            standardise=False, untrusted_clients=0, seed=config.seed + 1 + number,
         )  # fmt: skip
         yield own, Inputs.of(own, public, None)
 

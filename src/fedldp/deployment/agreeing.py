@@ -51,7 +51,7 @@ def agree(
     roster = tuple(_site(name, key) for name, key in sites.items())
     config = config.changed(num_clients=len(roster))
     untrusted = config.untrusted_clients
-    target, config = config.target, without_simulation(config)
+    target, config = config.target, _decided(without_simulation(config), channel)
     secret = draws_of_secret(os.urandom(32), run)
     draws = secret if test_seed is None else draws_of_seed(test_seed)
 
@@ -98,11 +98,19 @@ def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
     return shape, None
 
 
+def _decided(config: RunConfig, channel: Channel) -> RunConfig:
+    """Return ``config`` with who answers when as it is agreed, where that was left to fedldp."""
+    if getattr(config, "participation", None) != "auto":
+        return config
+    once = channel == "named" and config.answers_once  # a sum had better hold all in every round
+    return config.changed(participation="once" if once else None)
+
+
 def _fewest(config: RunConfig, untrusted: int) -> int:
     meaning = config.composition.calibration.meaning
     if meaning is not None and meaning.adversary == "summing-server":
-        return config.round_size
-    return min((config.round_size + untrusted) // 2 + 1, config.round_size)
+        return config.fewest_in_round
+    return min((config.round_size + untrusted) // 2 + 1, config.fewest_in_round)
 
 
 def _site(name: str, key: str) -> Site:

@@ -134,9 +134,10 @@ class Agreement:
             raise ConfigError(f"num_clients = {config.num_clients}: the roster has {clients} sites")
         check_system(config, self.problem)
         _check_features(self.problem)
-        if not 1 <= self.quorum <= config.round_size:
+        if not 1 <= self.quorum <= config.fewest_in_round:
             raise ConfigError(
-                f"quorum = {self.quorum}: a round has {config.round_size} sites; give 1 to that"
+                f"quorum = {self.quorum}: a round has {config.fewest_in_round} sites; give 1 to "
+                "that"
             )
         own = getattr(config, "channel", None)
         if own is not None and own != self.channel:
@@ -280,7 +281,7 @@ class Agreement:
             return config.epsilon_in_words()
         return (
             f"epsilon {number(max(beyond))} {meaning}; the setting epsilon = {number(epsilon)} is "
-            f"for sums of all {config.round_size} sites of a round, and the quorum lets "
+            f"for sums of all {config.fewest_in_round} sites of a round, and the quorum lets "
             f"{self.quorum}"
         )
 

@@ -83,7 +83,7 @@ class DemoEnvironment:
             raw.problem,
             roster,
             channel=channel,
-            quorum=config.round_size,
+            quorum=config.fewest_in_round,
             deadline_seconds=_DEADLINE,
             test_seed=config.seed,
         )

@@ -92,6 +92,8 @@ def run_text(name: str, config: RunConfig) -> str:
     clients = f"{config.num_clients:,} clients"
     if config.clients_per_round is not None:
         clients = f"{config.clients_per_round:,} of {clients} a round"
+    elif config.answers_once:
+        clients += ", each in one round"
     rounds = "1 round" if config.rounds == 1 else f"{config.rounds:,} rounds"
     return f"{name}: {config.system} on {config.dataset}, {clients}, {rounds}, seed {config.seed}"
 

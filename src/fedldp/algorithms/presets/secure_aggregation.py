@@ -47,7 +47,7 @@ def secure_aggregation(settings: Settings) -> Composition:
         raise ConfigError(f"{name} = 1: a sum of one hides nothing; give 2 or more")
     codes = ClippedCodes(clip=settings.clip, bits=settings.code_bits)
     channel = MaskedSum(threshold=settings.threshold, dropout=settings.dropout)
-    channel.check(codes.summing(1, clients), clients)
+    channel.check(codes.summing(1, clients), clients, settings.fewest_in_round)
     return Composition(
         bound=InBox(box=Box(settings.clip)),
         calibration=Fixed(every=codes),

@@ -1,0 +1,307 @@
+"""One round for each client: exact cohorts, that nobody can foresee, and what they cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedldp
+from fedldp.accounting.releases import ReleaseHistory
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.participation import All, Balanced, Drawn, Once, cohort_sizes
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import find_system
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.deployable import without_simulation
+from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.protocol.server_keys import draws_of_secret, draws_of_seed
+from fedldp.protocol.server_loop import Round
+from fedldp.reporting.text import run_text
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of
+
+PROBLEM = Problem((1, 8, 8), 10, 1437)
+SHARED: dict[str, Any] = {
+    "dataset": "digits", "model": "linear", "num_clients": 10, "rounds": 4, "learning_rate": 0.1,
+}  # fmt: skip
+SECRET = bytes(range(32))
+
+
+def made(system: str, **given: Any) -> RunConfig:
+    return find_system(system).model_validate({**SHARED, "system": system, **given})
+
+
+def lines(config: RunConfig, delta: float | None = None) -> dict[tuple[str, str, bool], Any]:
+    found = plan(config, PROBLEM, delta=delta).privacy["guarantees"]
+    return {(line["unit"], line["adversary"], line["delta"] > 0): line["epsilon"] for line in found}
+
+
+# Cohorts
+
+
+@given(st.data(), st.integers(1, 60))
+@settings(deadline=None)
+def test_every_client_answers_in_exactly_one_round(data: st.DataObject, rounds: int) -> None:
+    num_clients = data.draw(st.integers(rounds, 400))
+    draws = draws_of_secret(data.draw(st.binary(min_size=32, max_size=32)), "run")
+    once = Once(num_clients, rounds)
+    cohorts = [np.asarray(once.clients(round, draws)) for round in range(1, rounds + 1)]
+    assert sorted(np.concatenate(cohorts).tolist()) == list(range(num_clients))
+    sizes = [cohort.size for cohort in cohorts]
+    assert (min(sizes), max(sizes)) == cohort_sizes(num_clients, rounds)
+    assert max(sizes) - min(sizes) <= 1
+    for round, cohort in enumerate(cohorts, start=1):
+        assert np.all(np.diff(cohort) > 0)
+        assert np.array_equal(once.clients(round, draws), cohort), "the same when asked again"
+
+
+def test_cohorts_follow_from_the_servers_secret_and_from_nothing_else() -> None:
+    once = Once(1000, 4)
+
+    def first(draws: Any) -> list[int]:
+        return np.asarray(once.clients(1, draws)).tolist()
+
+    assert first(draws_of_secret(SECRET, "a")) == first(draws_of_secret(SECRET, "a"))
+    others = [draws_of_secret(SECRET, "b"), draws_of_secret(bytes(32), "a"), draws_of_seed(0)]
+    for other in others:
+        common = set(first(draws_of_secret(SECRET, "a"))) & set(first(other))
+        # Hypergeometric with mean 62.5 and deviation 6: beyond 7 deviations with chance 1e-11.
+        assert 20 < len(common) < 105
+
+
+def test_every_permutation_is_as_likely_as_any_other() -> None:
+    once, counts = Once(3, 3), dict[tuple[int, ...], int]()
+    for number in range(6000):
+        draws = draws_of_secret(number.to_bytes(32, "big"), "run")
+        order = tuple(int(np.asarray(once.clients(round, draws))[0]) for round in (1, 2, 3))
+        counts[order] = counts.get(order, 0) + 1
+    # Chi-squared with 5 degrees of freedom: above 35 with chance 1.5e-6.
+    assert len(counts) == 6
+    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 35
+
+
+# What it costs
+
+
+@pytest.mark.parametrize(
+    ("system", "given", "adversary"),
+    [
+        ("composed", {"epsilon": 1.0}, "server"),
+        ("composed", {"epsilon": 8.0, "mechanism": "laplace", "bound": "norm"}, "server"),
+        ("ldp_fl", {"epsilon": 1.0, "shuffle": False}, "server"),
+        ("privunit_fl", {"epsilon": 8.0, "clip": 1.0}, "server"),
+        ("nbafl", {"epsilon": 8.0, "clip": 1.0, "exposures": 1}, "server"),
+        ("personalized_sound", {"epsilon": 1.0, "clip": 1.0}, "server"),
+    ],
+)
+def test_a_client_is_charged_one_round(system: str, given: dict[str, Any], adversary: str) -> None:
+    if system == "nbafl":
+        given = {**given, "min_client_examples": 1}
+    once, whole = made(system, **given, participation="once"), made(system, **given, rounds=1)
+    found, expected = lines(once), lines(whole)
+    if system == "nbafl":  # its noise is another in a run of other rounds
+        assert found["client-run", adversary, True] == found["client-round", adversary, True]
+        return
+    assert found == expected
+    four = lines(made(system, **given))
+    worse = [key for key in found if found[key] != four[key]]
+    if system != "personalized_sound":  # whose budget is for the run
+        assert ("client-run", adversary, True) in worse
+        assert all(unit == "client-run" for unit, _, _ in worse)
+
+
+def test_a_budget_of_the_run_is_whole_in_each_report() -> None:
+    for system in ("personalized_sound", "priority_public"):
+        given: dict[str, Any] = {"epsilon": 1.0, "clip": 1.0}
+        if system == "priority_public":
+            given |= {"model": "logistic", "noisier_share": 0.5, "noise_ratio": 2.0}
+        once = made(system, **given, participation="once").algorithm(PROBLEM).release(0)
+        alone = made(system, **given, rounds=1).algorithm(PROBLEM).release(0)
+        assert isinstance(once.mechanism, Gaussian)
+        assert isinstance(alone.mechanism, Gaussian)
+        assert once.mechanism.sigma == alone.mechanism.sigma
+
+
+def test_a_target_gives_each_report_the_whole_epsilon() -> None:
+    target = {"unit": "client-run", "epsilon": 4.0}
+    once = plan(
+        made("composed", mechanism="laplace", bound="norm", target=target, participation="once"),
+        PROBLEM,
+    ).config
+    alone = plan(
+        made("composed", mechanism="laplace", bound="norm", target=target, rounds=1), PROBLEM
+    ).config
+    assert once.model_dump()["epsilon"] == alone.model_dump()["epsilon"]
+
+
+def test_behind_a_shuffler_the_crowd_is_that_of_one_round() -> None:
+    given: dict[str, Any] = {"epsilon": 1.0, "num_clients": 43}
+    once = lines(made("ldp_fl", **given, participation="once"))
+    alone = lines(made("ldp_fl", epsilon=1.0, num_clients=10, rounds=1))  # 43 in 4 rounds: 10 or 11
+    for unit in ("weight", "client-run"):
+        assert once[unit, "shuffled-server", True] == alone[unit, "shuffled-server", True]
+    given["untrusted_clients"] = 3
+    once = lines(made("ldp_fl", **given, participation="once"))
+    alone = lines(made("ldp_fl", epsilon=1.0, num_clients=7, rounds=1))
+    assert once["weight", "shuffled-server", True] == alone["weight", "shuffled-server", True]
+
+
+def test_a_sums_noise_is_made_for_the_smaller_of_the_rounds() -> None:
+    given: dict[str, Any] = {"epsilon": 2.0, "num_clients": 43, "model": "logistic", "bits": 24}
+    once = made("distributed_gaussian", **given, participation="once")
+    assert (once.fewest_in_round, once.round_size) == (10, 11)
+    found = lines(once)["client-run", "summing-server", True]
+    assert 1.9 < found <= 2.0
+
+
+# A run
+
+
+def test_ledgers_hold_one_round_of_each_client(tmp_path: Path) -> None:
+    config = made("composed", epsilon=1.0, num_clients=23, num_examples=230, participation="once")
+    planned = plan(config, problem_of(config, None))
+    result = simulate(config)
+    (run,) = (each["run"] for each in result.ledger.to_record()["runs"])
+    released = result.ledger.releases(run)
+    assert released == planned.releases
+    assert [sum(history.values()) for history in released.histories()] == [1]
+    (sizes,) = released.crowds().values()
+    assert sorted(sizes.values()) == [5, 6, 6, 6]
+    assert [record.clients for record in result.rounds] == [6, 6, 6, 5]
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_resumed_run_has_the_same_cohorts(tmp_path: Path, after: int) -> None:
+    config = made("composed", epsilon=1.0, num_clients=23, num_examples=230, participation="once")
+
+    def stop(record: Round) -> None:
+        if record.round == after:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        simulate(config, out=tmp_path / "run", after_round=stop)
+    resumed, whole = fedldp.resume(tmp_path / "run"), simulate(config)
+    for name, weights in whole.weights.items():
+        assert resumed.weights[name].tobytes() == weights.tobytes()
+    assert resumed.ledger.to_record() == whole.ledger.to_record()
+
+
+def test_a_longer_run_begins_otherwise() -> None:
+    assert made("composed", epsilon=1.0).longer_begins_with_shorter
+    assert not made("composed", epsilon=1.0, participation="once").longer_begins_with_shorter
+
+
+def test_it_is_written_only_where_it_is_set_and_is_said_to_the_reader() -> None:
+    plain = made("ldp_fl", epsilon=1.0)
+    assert "participation" not in plain.model_dump()
+    once = plain.changed(participation="once")
+    assert once.model_dump()["participation"] == "once"
+    assert once.for_client(3).model_dump()["participation"] == "once"
+    assert "10 clients, each in one round, 4 rounds" in run_text("it", once)
+    assert once.claim() is None
+    assert plain.claim() is not None
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("system", "given", "line"),
+    [
+        ("composed", {"epsilon": 1.0, "rounds": 11},
+         "participation = once and rounds = 11: num_clients = 10 .* set rounds = 10"),
+        ("composed", {"epsilon": 1.0, "clients_per_round": 3},
+         "participation = once and clients_per_round = 3: .* leave clients_per_round out"),
+        ("central_dp", {"noise_multiplier": 4.0, "clip": 1.0},
+         "channel = central and participation = once: .* set participation = drawn"),
+        ("personalized_sound", {"epsilon": 1.0, "clip": 1.0, "selects_first": True},
+         "participation = once and selects_first = true: .* leave participation out"),
+        ("personalized", {"epsilon": 1.0, "clip": 1.0, "aggregation": "selection",
+                          "perturbation": "sign"},
+         "participation = once and aggregation = selection: .* set participation = all"),
+        ("ldpfl", {"model": "logistic"},
+         "participation = once and system = ldpfl: .* set participation = all"),
+        ("ldpfl_sound", {"epsilon": 1.0},
+         "participation = once and system = ldpfl_sound: .* set participation = all"),
+        ("composed", {"epsilon": 1.0, "channel": "sum", "rounds": 6},
+         "participation = once and channel = sum: .* sum of one .* set participation = all"),
+        ("secure_aggregation", {"rounds": 3, "num_clients": 8, "model": "logistic"},
+         "participation = once and threshold = 3 .* some rounds have 2 clients"),
+        ("composed", {"epsilon": 1.0, "untrusted_clients": 2, "channel": "sum"},
+         "untrusted_clients = 2: a round has 2 participants; give at most 1"),
+    ],
+)  # fmt: skip
+def test_what_would_say_too_much_or_do_nothing_is_refused(
+    system: str, given: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ConfigError, match=line) as found:
+        made(system, **given, participation="once")
+    assert "\n" not in str(found.value)
+
+
+# Auto
+
+
+@pytest.mark.parametrize(
+    ("system", "given", "kind"),
+    [
+        ("composed", {"epsilon": 1.0}, Once),
+        ("composed", {"epsilon": 1.0, "channel": "shuffle"}, Once),
+        ("composed", {"epsilon": 1.0, "mechanism": "privunit", "bound": "norm"}, Once),
+        ("ldp_fl", {"epsilon": 1.0}, Once),
+        ("privunit_fl", {"epsilon": 1.0, "clip": 1.0}, Once),
+        ("composed", {"epsilon": 1.0, "channel": "sum"}, All),
+        ("composed", {"epsilon": 1.0, "mechanism": "gaussian", "bound": "norm"}, All),
+        ("composed", {"epsilon": 1.0, "weighting": "examples"}, All),
+        ("composed", {"epsilon": 1.0, "rounds": 11}, All),
+        ("composed", {"epsilon": 1.0, "rounds": 1}, All),
+        ("composed", {"epsilon": 1.0, "clients_per_round": 3}, Drawn),
+        ("composed", {"mechanism": "none"}, All),
+        ("fedavg", {}, All),
+        ("nbafl", {"epsilon": 1.0, "clip": 1.0}, All),
+        ("personalized_sound", {"epsilon": 1.0, "clip": 1.0}, All),
+        ("central_dp", {"noise_multiplier": 4.0, "clip": 1.0, "clients_per_round": 2}, Drawn),
+        ("distributed_gaussian", {"epsilon": 1.0, "model": "logistic"}, All),
+        ("distributed_gaussian", {"epsilon": 1.0, "clients_per_round": 5}, Balanced),
+        ("ldpfl_sound", {"epsilon": 1.0}, All),
+        ("secure_aggregation", {"model": "logistic"}, All),
+    ],
+)  # fmt: skip
+def test_auto_is_once_where_reports_are_pure_and_local(
+    system: str, given: dict[str, Any], kind: type
+) -> None:
+    found = made(system, **given, participation="auto")
+    assert isinstance(found.composition.participation, kind)
+    assert found.answers_once is (kind is Once)
+    assert found.model_dump()["participation"] == "auto"
+    chosen = found.changed(participation="once" if kind is Once else None)
+    assert found.round_size == chosen.round_size
+    assert lines(found) == lines(chosen)
+    if given.get("channel") != "shuffle":  # no site is told of one
+        assert without_simulation(found).answers_once is found.answers_once
+
+
+def test_auto_is_decided_anew_in_a_changed_copy() -> None:
+    found = made("composed", epsilon=1.0, participation="auto")
+    assert found.answers_once
+    assert not found.changed(rounds=20).answers_once
+    assert not found.changed(channel="sum").answers_once
+
+
+def test_auto_runs_as_what_it_chose() -> None:
+    given: dict[str, Any] = {"epsilon": 4.0, "num_examples": 100}
+    auto, once = (
+        simulate(made("composed", **given, participation=each)) for each in ("auto", "once")
+    )
+    for name, weights in once.weights.items():
+        assert auto.weights[name].tobytes() == weights.tobytes()
+    assert isinstance(auto.ledger.releases(auto.run), ReleaseHistory)
