@@ -92,6 +92,7 @@ class ReportGame:
             trials: of each input, to count; else as many as ``effort`` says.
         """
         many = type(self.mechanism).encode_many is not Mechanism.encode_many
+        many &= not self.mechanism.costly
         most = effort.mechanism_most_quick if many else effort.mechanism_most
         count = trials or trials_for(proven, effort.mechanism_least, most)
         pair, chosen = self.choose(deltas, effort.mechanism_explore, count, keys)

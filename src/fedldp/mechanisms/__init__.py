@@ -125,6 +125,9 @@ class Mechanism(ABC):
     """What the setting ``epsilon`` is the budget of."""
     is_setting: ClassVar[bool] = True
     """Whether the setting ``mechanism`` may name it; else it is made by systems alone."""
+    costly: ClassVar[bool] = False
+    """Whether a report of few coordinates costs as much as one of thousands: the audit then makes
+    as few trials as of mechanisms that encode one report at a time."""
 
     @classmethod
     @abstractmethod

@@ -315,6 +315,7 @@ class KClosest(Mechanism):
 
     name: ClassVar[str] = "k_closest"
     epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
+    costly: ClassVar[bool] = True
 
     epsilon: float
     clip: float
