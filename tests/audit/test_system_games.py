@@ -223,3 +223,16 @@ def test_what_is_no_system_is_refused(name: str) -> None:
 def test_a_system_of_ones_own_is_found() -> None:
     (config,) = configs_of("planted_systems:NoClipConfig")
     assert isinstance(config, planted_systems.NoClipConfig)
+
+
+@pytest.mark.parametrize("unit", ["client-round", "client-run"])
+def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> None:
+    once = systems()["ldp_fl"].model_validate({
+        "system": "ldp_fl", "dataset": "digits", "model": "linear", "num_clients": 43,
+        "rounds": 4, "epsilon": 1.0, "learning_rate": 0.1, "participation": "once",
+    })  # fmt: skip
+    asked = questions(once, lambda q: small(unit)(q) and q.game.adversary == "shuffled-server")
+    assert asked
+    for each in asked:
+        assert each.game.attacked.config.fewest_in_round == 2
+    assert play("", asked, confidence=CONFIDENCE, trials=200, seed=0).verdict != "bug"

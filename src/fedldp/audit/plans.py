@@ -82,8 +82,7 @@ def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
         ConfigError: the first one, which was asked for, is refused.
     """
     if config.composition.channel.phases > 1:  # a dialogue is held in full in every trial
-        changes = _small_changes(config) | {"model": "logistic"}
-        changes["rounds"] = min(ROUNDS, config.rounds)
+        changes = _small_changes(config, ROUNDS) | {"model": "logistic"}
         changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
         few = config.changed(**changes)
         return [_setting("as given, but two clients and a small model", few, SMALL)]
@@ -183,7 +182,7 @@ def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
 
 def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Setting]:
     """Return the setting in which what is proven can be refuted, if the system has one."""
-    changes = _small_changes(config) | {"rounds": min(rounds, config.rounds)}
+    changes = _small_changes(config, rounds)
     models: tuple[tuple[dict[str, Any], Problem], ...] = (
         ({"model": "logistic"}, SMALL),
         ({}, replace(problem, num_examples=2 * problem.num_examples // config.num_clients)),
@@ -201,9 +200,12 @@ def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Se
     return []
 
 
-def _small_changes(config: RunConfig) -> dict[str, Any]:
+def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
+    """Return what makes a run small: two clients in each of ``rounds`` rounds at most."""
+    rounds = min(rounds, config.rounds)
     changes: dict[str, Any] = {
-        "num_clients": 2, "clients_per_round": None, "local_epochs": 1, "batch_size": 10,
+        "rounds": rounds, "num_clients": 2 * rounds if config.answers_once else 2,
+        "clients_per_round": None, "local_epochs": 1, "batch_size": 10,
         "untrusted_clients": 0,
     }  # fmt: skip
     for name in config.per_client:
@@ -335,8 +337,9 @@ def _whole_runs(config: RunConfig) -> Iterator[PlannedWholeRun]:
         ("client-run", replace(SMALL, num_examples=CLIENTS), CLIENTS),
     )
     for unit, problem, num_clients in units:
-        changes = _small_changes(config) | {
-            "model": "logistic", "num_clients": num_clients, "rounds": min(WHOLE, config.rounds),
+        rounds = 1 if config.answers_once else WHOLE
+        changes = _small_changes(config, rounds) | {
+            "model": "logistic", "num_clients": num_clients,
             "target": PrivacyTarget(unit=unit, epsilon=1.0, delta=config.delta),
         }  # fmt: skip
         try:
