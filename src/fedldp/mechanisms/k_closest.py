@@ -1,4 +1,4 @@
-"""One of many public directions, likely among the k closest ones: a whole vector in 18 bytes.
+"""One of many public directions, likely among the k closest ones: a whole vector in 18 or 20 bytes.
 
 Source: the weights are those of subset selection (Ye, Barg 2018, "Optimal Schemes for Discrete
 Distribution Estimation under Locally Differential Privacy"); that the k closest of M public
