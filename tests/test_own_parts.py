@@ -73,6 +73,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    for module in [*OWN, "ldp_update"]:  # of that name in another test's folder
+        sys.modules.pop(module, None)
     before = dict(ACCOUNTANTS)
     yield tmp_path
     for module in [*OWN, "ldp_update"]:

@@ -111,7 +111,7 @@ def test_a_clientapp_and_a_supernode_die_and_the_round_goes_on(
 
     A site that is back before the deadline is asked again, and may still be counted in it.
     """
-    world = small_world(tmp_path, "rounds=6", deadline=40, quorum=1)
+    world = small_world(tmp_path, "rounds=6", deadline=120, quorum=1)
     client, node = Holds(1), Holds(1)
     with theatre.plays(world) as stage:
         theatre.proxies[0].meddle, theatre.proxies[1].meddle = client, node

@@ -307,7 +307,7 @@ class MemoryLedger:
         kept = self._runs.get(run) or Run()
         row = kept.row(client)
         done = functools.reduce(operator.or_, kept.rounds(row), 0) & ((1 << round) - 1)
-        if known is None:
+        if known != event:
             check_turn(done.bit_count(), max_rounds)
         if done and draws_once(event) and not holds(client):
             raise lost_draws(run)
