@@ -15,7 +15,8 @@ from fedldp.algorithms.settings import Offer, Positive
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.data.handwriting import Pose, SoftGradients
-from fedldp.data.image_features import ExampleMap, HardGradients
+from fedldp.data.image_features import ExampleMap
+from fedldp.data.oriented_gradients import OrientedGradients
 from fedldp.training.portions import scale_features
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ FEATURES = Offer(
 )
 
 KINDS: Mapping[str, Callable[[tuple[int, ...]], ExampleMap]] = {
-    "oriented-gradients": HardGradients,
+    "oriented-gradients": lambda shape: OrientedGradients(shape, cells=4, orientations=8),
     "soft-gradients": SoftGradients,
     "pose": Pose,
 }

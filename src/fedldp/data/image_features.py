@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.data.examples import Examples
-from fedldp.data.oriented_gradients import OrientedGradients
 
 
 class ExampleMap(Protocol):
@@ -38,38 +37,6 @@ class ExampleMap(Protocol):
 def digest_of(*parts: object) -> str:
     """Return the digest of a function that ``parts`` tell from all others."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class HardGradients:
-    """Oriented gradients in 4 x 4 cells and 8 directions, as the study has them, of norm 1.
-
-    Attributes:
-        input_shape: (channels, height, width) of an image.
-
-    Raises:
-        ConfigError: the examples are no images, or have fewer than 4 x 4 pixels.
-    """
-
-    input_shape: tuple[int, ...]
-    _of: OrientedGradients = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_of", OrientedGradients(self.input_shape, 4, 8))
-
-    @property
-    def size(self) -> int:
-        """The length of a feature vector: 128."""
-        return self._of.size
-
-    @property
-    def digest(self) -> str:
-        """See ``ExampleMap``."""
-        return digest_of("oriented-gradients", 1, self.input_shape, 4, 8)
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of images; see ``OrientedGradients``."""
-        return self._of(images)
 
 
 @dataclass(eq=False)

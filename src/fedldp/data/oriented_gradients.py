@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
+from fedldp.data.image_features import digest_of
 from fedldp.data.images import check_images
 
 _PIECE = 1000  # images at a time
@@ -53,6 +56,11 @@ class OrientedGradients:
         """The length of a feature vector."""
         return self.cells**2 * self.orientations
 
+    @property
+    def digest(self) -> str:
+        """See ``ExampleMap``."""
+        return digest_of("oriented-gradients", 1, self.input_shape, self.cells, self.orientations)
+
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the features of images, shape (n, size); their norm is 1 up to rounding, or 0."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -66,19 +74,48 @@ class OrientedGradients:
 
     def _sums(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the sums of images, by direction, row and column of the cell, shape (n, size)."""
-        padded = np.pad(images.sum(axis=1), ((0, 0), (1, 1), (1, 1)), mode="edge")
-        right = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]
-        down = padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]
-        length = np.hypot(right, down)
-        turns = np.arctan2(down, right) / np.float32(2 * math.pi) * self.orientations
-        first = np.floor(turns)
-        part = turns - first
-        rows, columns = (np.arange(side) * self.cells // side for side in self.input_shape[1:])
-        cell = rows[:, None] * self.cells + columns
-        sums = np.zeros(len(images) * self.size)
-        for offset, share in ((0, 1 - part), (1, part)):
-            direction = (first.astype(np.int64) + offset) % self.orientations
-            image = np.arange(len(images))[:, None, None]
-            place = (image * self.orientations + direction) * self.cells**2 + cell
-            sums += np.bincount(place.ravel(), (length * share).ravel(), sums.size)
-        return sums.reshape(len(images), self.size)
+        one = np.float32(1)
+        rows, columns = (
+            [(np.arange(side) * self.cells // side, np.full(side, one))]
+            for side in self.input_shape[1:]
+        )
+        return slope_sums(images.sum(axis=1), rows, columns, self.cells, self.orientations)
+
+
+Shares = Sequence[tuple[NDArray[np.int64], NDArray[Any]]]
+"""Of each pixel along a side: cells, and the share of its slope that each of them gets."""
+
+
+def slope_sums(
+    images: NDArray[Any], rows: Shares, columns: Shares, cells: int, orientations: int
+) -> NDArray[np.float64]:
+    """Return how much slope is in each direction, row and column of cells.
+
+    Args:
+        images: shape (n, height, width).
+        rows: which cells a pixel's row is in.
+        columns: likewise.
+        cells: along each side.
+        orientations: directions, evenly around the circle.
+
+    Returns:
+        Shape (n, orientations x cells x cells).
+    """
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    right = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]
+    down = padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]
+    length = np.hypot(right, down)
+    turns = np.arctan2(down, right) / (2 * math.pi) * orientations
+    first = np.floor(turns)
+    part = turns - first
+    image = np.arange(len(images))[:, None, None]
+    sums = np.zeros(len(images) * orientations * cells**2)
+    for turn, of_turn in ((0, 1 - part), (1, part)):
+        direction = (first.astype(np.int64) + turn) % orientations
+        begin, slope = (image * orientations + direction) * cells**2, length * of_turn
+        for row, of_row in rows:
+            for column, of_column in columns:
+                place = begin + (row[:, None] * cells + column)
+                share = slope * (of_row[:, None] * of_column)
+                sums += np.bincount(place.ravel(), share.ravel(), sums.size)
+    return sums.reshape(len(images), -1)

@@ -6,11 +6,12 @@ cells and directions; the square root is that of their "L1-sqrt".
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedldp.data.oriented_gradients import slope_sums
 
 CELLS, ORIENTATIONS = 5, 8
 SIZE = CELLS**2 * ORIENTATIONS
@@ -58,25 +59,8 @@ def soft_sums(images: Floats) -> Floats:
     Args:
         images: shape (n, height, width).
     """
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)), mode="edge")
-    right = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]
-    down = padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]
-    length = np.hypot(right, down)
-    turns = np.arctan2(down, right) / (2 * math.pi) * ORIENTATIONS
-    first = np.floor(turns)
-    part = turns - first
     rows, columns = (_cells(side) for side in images.shape[1:])
-    image = np.arange(len(images))[:, None, None]
-    sums = np.zeros(len(images) * SIZE)
-    for turn, of_turn in ((0, 1 - part), (1, part)):
-        direction = (first.astype(np.int64) + turn) % ORIENTATIONS
-        begin, slope = (image * ORIENTATIONS + direction) * CELLS**2, length * of_turn
-        for row, of_row in rows:
-            for column, of_column in columns:
-                place = begin + (row[:, None] * CELLS + column)
-                share = slope * (of_row[:, None] * of_column)
-                sums += np.bincount(place.ravel(), share.ravel(), sums.size)
-    return sums.reshape(len(images), SIZE)
+    return slope_sums(images, rows, columns, CELLS, ORIENTATIONS)
 
 
 def _cells(side: int) -> tuple[tuple[NDArray[np.int64], Floats], ...]:
