@@ -40,7 +40,7 @@ _PIECE = 1000  # images at a time
 
 
 def greyscale(images: NDArray[np.float32]) -> Floats:
-    """Return the sum of each image's channels from 0 to 1, its own least and largest value.
+    """Add up each image's channels, and scale it to 0 to 1 by its own minimum and maximum.
 
     Zeros for an image that is the same everywhere, or holds NaN or infinity. Shape (n, h, w).
     """

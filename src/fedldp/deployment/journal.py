@@ -56,7 +56,7 @@ class Journal:
         replace_file(path, question)
 
     def close(self, round: int, phase: int, answers: Mapping[int, bytes]) -> None:
-        """Keep the answers of a phase, by client, which takes no more."""
+        """Store the answers of a phase, by client; the phase takes no more of them."""
         parts = (_ANSWER.pack(client, len(each)) + each for client, each in answers.items())
         replace_file(self._place(round) / f"{phase}.answers", b"".join(parts))
 

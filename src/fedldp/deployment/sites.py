@@ -137,7 +137,7 @@ class Sites:
         self._looked = -_LOOK
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
-        """The site of each question of a phase that is over, by tag."""
+        """Which site was asked each question of a phase that is over, by the question's tag."""
         self._released: dict[int, set[int]] = {}
 
     def released(self, phase: int) -> list[int]:

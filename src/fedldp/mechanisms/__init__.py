@@ -126,8 +126,8 @@ class Mechanism(ABC):
     is_setting: ClassVar[bool] = True
     """Whether the setting ``mechanism`` may name it; else it is made by systems alone."""
     costly: ClassVar[bool] = False
-    """Whether a report of few coordinates costs as much as one of thousands: the audit then makes
-    as few trials as of mechanisms that encode one report at a time."""
+    """Whether a report of a few coordinates costs as much as one of thousands. The audit then makes
+    fewer trials, as it does for mechanisms that encode one report at a time."""
 
     @classmethod
     @abstractmethod
