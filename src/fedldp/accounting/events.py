@@ -7,6 +7,7 @@ in one client's whole input.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -92,6 +93,15 @@ class PureCoordinates(Event):
         super().__post_init__()
         if not 0 < self.telling <= 1:
             raise ConfigError(f"telling = {self.telling}: give a probability above 0, at most 1")
+
+    @classmethod
+    def together(cls, times: int, *events: PureCoordinates) -> PureCoordinates:
+        """Return one event for the coordinates of all ``events``, each drawn so many times."""
+        groups: Counter[float] = Counter()
+        for event in events:
+            for epsilon, count in event.groups:
+                groups[epsilon] += times * count
+        return cls(groups=tuple(groups.items()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -112,20 +111,20 @@ class OnBits(Local):
         alone = math.ceil(1000 * math.fsum(e * n for e, n in bits.groups)) / 1000
         clear = _SCORES[settings.evaluation, settings.encoder]
         if labels is None:
-            what = (
-                f"labels (one example's bits alone, of a public encoder: pure epsilon {alone:,.3f})"
-            )
-            clear = [what, *clear]
+            alone_says = f"one example's bits alone, of a public encoder: pure epsilon {alone:,.3f}"
+            clear = [f"labels ({alone_says})", *clear]
         if labels is None or clear:
             event = InClear(what=" and ".join(clear))
             return PerRecord(record=event, client=event)
-        label = labels.event(1)
-        most = self.most_examples(algorithm)
-        if most is None:
-            client: Memoized | InClear = InClear(what="number of examples")
-        else:
-            client = _drawn(num_trained(most, settings.test_share), bits, label)
-        return PerRecord(record=_drawn(1, bits, label), client=client)
+        label, most = labels.event(1), self.most_examples(algorithm)
+
+        def drawn(examples: int) -> Memoized:
+            each = PureCoordinates.together(examples, bits, label)
+            return Memoized(drawn=each, identity="features and labels")
+
+        trained = None if most is None else num_trained(most, settings.test_share)
+        client = InClear(what="number of examples") if trained is None else drawn(trained)
+        return PerRecord(record=drawn(1), client=client)
 
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return an equal share, where that is public, and nothing of a client goes in clear."""
@@ -147,13 +146,3 @@ class OnBits(Local):
     def data_may_refuse(self) -> bool:
         """Whether the data may refuse a run: the public data set may not be there."""
         return self.settings.public_dataset is not None
-
-
-def _drawn(examples: int, *events: PureCoordinates) -> Memoized:
-    """Return the event of all ``events`` for each of so many examples, drawn once."""
-    groups: Counter[float] = Counter()
-    for event in events:
-        for epsilon, count in event.groups:
-            groups[epsilon] += examples * count
-    drawn = PureCoordinates(groups=tuple(groups.items()))
-    return Memoized(drawn=drawn, identity="features and labels")

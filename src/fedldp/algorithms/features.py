@@ -16,6 +16,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.data.handwriting import Pose, SoftGradients
 from fedldp.data.image_features import ExampleMap
+from fedldp.data.images import check_images
 from fedldp.data.oriented_gradients import OrientedGradients
 from fedldp.training.portions import scale_features
 
@@ -86,6 +87,40 @@ class Features:
             Shape (n, ``shape(problem)``); None where each client has features of its own.
         """
         return examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrientedFeatures(Features):
+    """Histograms of oriented gradients: a public encoder of images, which no data set made.
+
+    Attributes:
+        cells: along each side of an image.
+        orientations: directions of slopes that are told apart.
+        dataset: the setting, for a refusal.
+    """
+
+    cells: int
+    orientations: int
+    dataset: str
+
+    def encoder(self, problem: Problem) -> OrientedGradients:
+        """Return the encoder.
+
+        Raises:
+            ConfigError: the examples are no images, or too small for so many cells.
+        """
+        check_images(problem.input_shape, self.dataset)
+        return OrientedGradients(problem.input_shape, self.cells, self.orientations)
+
+    def shape(self, problem: Problem) -> tuple[int, ...]:
+        """Return the shape of one image's features; see ``Features``."""
+        return (self.encoder(problem).size,)
+
+    def __call__(
+        self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return the features of images, whatever the broadcast."""
+        return self.encoder(problem)(examples)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar
 
 from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.choices import check_each
 from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
@@ -21,75 +19,6 @@ from fedldp.mechanisms.grids import LARGEST_CLIP
 from fedldp.mechanisms.sign import Sign, paper_sigma
 
 MEANING = EpsilonMeaning("record", "claimed")
-
-
-def has_noise(settings: Settings) -> bool:
-    """Return whether clients randomise anything."""
-    return settings.perturbation in ("gaussian", "sign")
-
-
-def sends_signs(settings: Settings) -> bool:
-    """Return whether clients and server reduce weights to their signs."""
-    return settings.perturbation in ("sign", "bare-sign")
-
-
-def check(settings: Settings) -> None:
-    """Refuse settings that do not fit each other.
-
-    Raises:
-        ConfigError: they do not.
-    """
-    check_each(settings)
-    named = f"perturbation = {settings.perturbation}"
-    if not has_noise(settings) and settings.aggregation != "mean":
-        raise ConfigError(
-            f"aggregation = {settings.aggregation}: it weighs clients by their noise, and {named} "
-            "has none; set aggregation = mean"
-        )
-    if has_noise(settings) and settings.epsilon is None:
-        raise ConfigError(
-            f"epsilon is not set, and {named} needs it: give one number for all, or one for each "
-            "client"
-        )
-    none = settings.server_optimizer == "none"
-    if sends_signs(settings) and not (none and settings.server_rate == 1):
-        setting = (
-            f"server_rate = {settings.server_rate:g}"
-            if none
-            else f"server_optimizer = {settings.server_optimizer}"
-        )
-        raise ConfigError(
-            f"{setting} and {named}: the server takes the sign of the mean for the next weights, "
-            "which no step leads to; set server_optimizer = none and server_rate = 1, or "
-            "perturbation = gaussian"
-        )
-    if settings.perturbation == "gaussian" and settings.sampling_probability == 1:
-        raise ConfigError(
-            "sampling_probability = 1: the paper's sigma divides by 1 - q; give less than 1 "
-            "where perturbation = gaussian"
-        )
-    drawn = settings.clients_per_round
-    if settings.aggregation == "selection" and drawn not in (None, settings.num_clients):
-        raise ConfigError(
-            f"clients_per_round = {drawn}: with aggregation = selection the server selects among "
-            "the reports of all clients; leave it out"
-        )
-    if settings.aggregation == "selection" and settings.participation == "once":
-        raise ConfigError(
-            "participation = once and aggregation = selection: the server selects among the "
-            "reports of all clients; set participation = all"
-        )
-
-
-def unused(settings: Settings) -> Mapping[str, str]:
-    """Return the settings that change nothing beside the others, and why."""
-    found = {}
-    if not has_noise(settings):
-        reason = f"perturbation = {settings.perturbation} has no noise"
-        found = {"epsilon": reason, "client_delta": reason}
-    if settings.aggregation != "selection":
-        found["empty_selection"] = f"aggregation = {settings.aggregation} selects nobody"
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +38,13 @@ class PublishedNoise(Calibration):
     settings: Settings
     meaning: EpsilonMeaning = field(default=MEANING)
 
+    @property
+    def signs(self) -> bool:
+        """Whether clients send signs."""
+        return bool(self.settings.perturbation == "sign")
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", Sign if sends_signs(self.settings) else Gaussian)
+        object.__setattr__(self, "kind", Sign if self.signs else Gaussian)
 
     def budget(self, client: int) -> tuple[float, float]:
         """Return (epsilon_i, delta_i) of a client."""
@@ -126,7 +60,7 @@ class PublishedNoise(Calibration):
         """Return sigma_i."""
         epsilon, delta = self.budget(client)
         settings = self.settings
-        if sends_signs(self.settings):
+        if self.signs:
             return paper_sigma(epsilon, delta, sensitivity=2 * of_client(settings.clip, client))
         return moments_sigma(epsilon, delta, settings.sampling_probability, settings.rounds)
 
@@ -140,7 +74,7 @@ class PublishedNoise(Calibration):
         Raises:
             ConfigError: it does not go so far.
         """
-        make = self._sign if sends_signs(self.settings) else self._gaussian
+        make = self._sign if self.signs else self._gaussian
         return make(client, of_client(self.settings.clip, client), self.sigma(client), size)
 
     def _gaussian(self, client: int, clip: float, sigma: float, size: int) -> Gaussian:

@@ -6,21 +6,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedldp.accounting.accountants import coordinate_of, is_pure
 from fedldp.accounting.events import Event, InClear, Memoized, PerRecord, SelfComposed
 from fedldp.algorithms.composition import Algorithm, Local
-from fedldp.algorithms.features import Features
+from fedldp.algorithms.features import OrientedFeatures
 from fedldp.algorithms.preset import Settings
-from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
-from fedldp.data.images import check_images
-from fedldp.data.oriented_gradients import OrientedGradients
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
-from fedldp.protocol.wire import Broadcast
 from fedldp.training.portions import check_portions
 
 if TYPE_CHECKING:
@@ -29,40 +22,6 @@ if TYPE_CHECKING:
     from fedldp.training.randomised_sgd import RandomisedSgd, ScoreOnFeatures
 
 SUITABLE = "k_closest, nearest_direction, privunit, privunit_scalar, piecewise or laplace"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OrientedFeatures(Features):
-    """Histograms of oriented gradients: a public encoder of images, which no data set made.
-
-    Attributes:
-        cells: along each side of an image.
-        orientations: directions of slopes that are told apart.
-        dataset: the setting, for a refusal.
-    """
-
-    cells: int
-    orientations: int
-    dataset: str
-
-    def encoder(self, problem: Problem) -> OrientedGradients:
-        """Return the encoder.
-
-        Raises:
-            ConfigError: the examples are no images, or too small for so many cells.
-        """
-        check_images(problem.input_shape, self.dataset)
-        return OrientedGradients(problem.input_shape, self.cells, self.orientations)
-
-    def shape(self, problem: Problem) -> tuple[int, ...]:
-        """Return the shape of one image's features; see ``Features``."""
-        return (self.encoder(problem).size,)
-
-    def __call__(
-        self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Return the features of images, whatever the broadcast."""
-        return self.encoder(problem)(examples)
 
 
 @dataclass(frozen=True, kw_only=True)

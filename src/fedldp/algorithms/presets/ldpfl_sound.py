@@ -43,9 +43,10 @@ from pydantic import Field
 
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition, WeightedMean
+from fedldp.algorithms.features import OrientedFeatures
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
-from fedldp.algorithms.randomised_gradients import SUITABLE, OrientedFeatures, RandomisedGradients
+from fedldp.algorithms.randomised_gradients import SUITABLE, RandomisedGradients
 from fedldp.algorithms.settings import CLIP, LARGEST_BATCH, Count, Offer, Positive
 from fedldp.mechanisms.none import Plain
 

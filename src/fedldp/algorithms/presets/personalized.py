@@ -29,6 +29,7 @@ steps; the concentration of the Dirichlet partition; what (C) does where it sele
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
@@ -36,22 +37,16 @@ from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InBox, Unbounded
 from fedldp.algorithms.by_noise import MeanByNoise, by_power, selection, symbolised, weighted
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON
+from fedldp.algorithms.choices import CLIENT_DELTA, CLIP, EPSILON, check_each
 from fedldp.algorithms.composition import Composition, EstimateOf, OwnMean
 from fedldp.algorithms.features import SCALE, Features
 from fedldp.algorithms.per_client import is_own, of_client
-from fedldp.algorithms.personalized_noise import (
-    MEANING,
-    PublishedNoise,
-    check,
-    has_noise,
-    sends_signs,
-    unused,
-)
+from fedldp.algorithms.personalized_noise import MEANING, PublishedNoise
 from fedldp.algorithms.portions import LEARNING_RATE, MODEL, OFFERS, Portions
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import Offer
 from fedldp.core.bounding import Box
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.none import Plain
 
 
@@ -132,3 +127,72 @@ def claim(noise: PublishedNoise) -> Claim:
         unit="record",
         source="Wu, Xu, Zhu 2023, Definition 1 and Section 3.1, Model perturbation",
     )
+
+
+def has_noise(settings: Settings) -> bool:
+    """Return whether clients randomise anything."""
+    return settings.perturbation in ("gaussian", "sign")
+
+
+def sends_signs(settings: Settings) -> bool:
+    """Return whether clients and server reduce weights to their signs."""
+    return settings.perturbation in ("sign", "bare-sign")
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings that do not fit each other.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    check_each(settings)
+    named = f"perturbation = {settings.perturbation}"
+    if not has_noise(settings) and settings.aggregation != "mean":
+        raise ConfigError(
+            f"aggregation = {settings.aggregation}: it weighs clients by their noise, and {named} "
+            "has none; set aggregation = mean"
+        )
+    if has_noise(settings) and settings.epsilon is None:
+        raise ConfigError(
+            f"epsilon is not set, and {named} needs it: give one number for all, or one for each "
+            "client"
+        )
+    none = settings.server_optimizer == "none"
+    if sends_signs(settings) and not (none and settings.server_rate == 1):
+        setting = (
+            f"server_rate = {settings.server_rate:g}"
+            if none
+            else f"server_optimizer = {settings.server_optimizer}"
+        )
+        raise ConfigError(
+            f"{setting} and {named}: the server takes the sign of the mean for the next weights, "
+            "which no step leads to; set server_optimizer = none and server_rate = 1, or "
+            "perturbation = gaussian"
+        )
+    if settings.perturbation == "gaussian" and settings.sampling_probability == 1:
+        raise ConfigError(
+            "sampling_probability = 1: the paper's sigma divides by 1 - q; give less than 1 "
+            "where perturbation = gaussian"
+        )
+    drawn = settings.clients_per_round
+    if settings.aggregation == "selection" and drawn not in (None, settings.num_clients):
+        raise ConfigError(
+            f"clients_per_round = {drawn}: with aggregation = selection the server selects among "
+            "the reports of all clients; leave it out"
+        )
+    if settings.aggregation == "selection" and settings.participation == "once":
+        raise ConfigError(
+            "participation = once and aggregation = selection: the server selects among the "
+            "reports of all clients; set participation = all"
+        )
+
+
+def unused(settings: Settings) -> Mapping[str, str]:
+    """Return the settings that change nothing beside the others, and why."""
+    found = {}
+    if not has_noise(settings):
+        reason = f"perturbation = {settings.perturbation} has no noise"
+        found = {"epsilon": reason, "client_delta": reason}
+    if settings.aggregation != "selection":
+        found["empty_selection"] = f"aggregation = {settings.aggregation} selects nobody"
+    return found
