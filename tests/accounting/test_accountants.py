@@ -58,7 +58,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 WIRE = {
     "TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare",
     "SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord", "DrawnOnce",
-    "Several",
+    "Several", "SubsetResponse",
 }  # fmt: skip
 
 SUBSET = '''

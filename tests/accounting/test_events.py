@@ -29,6 +29,7 @@ from fedldp.accounting.events import (
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
+    SubsetResponse,
     to_record,
 )
 from fedldp.accounting.prices import cost, price
@@ -44,6 +45,7 @@ ONCE = Memoized(drawn=ONE, identity="bits")
 NUMBERS = ["-5", "5", True, False, math.nan, math.inf, -math.inf, -1, -1e-300, None, [1.0],
            {}, 10**400, 2**53 + 1, np.float64(1.0), np.float32(1.0), np.int64(1), 1j]  # fmt: skip
 COUNTS = ["3", True, 3.0, math.nan, -1, None, [3], 2**53 + 1, 10**400, np.int64(3), Fraction(3)]
+WEIGHTS = [*(x for x in COUNTS if x != 2**53 + 1), 0, 2**64 + 1]
 TEXTS = ["", "a\nb", "\x1b[31m", 5, None, True, "x" * 501, b"bytes"]
 FLAGS = ["yes", 1, 0, None, np.bool_(True)]
 SUBEVENTS = ["ONE", None, 1.0, {"event": "PureReport", "epsilon": 1.0}, PureReport]
@@ -56,6 +58,10 @@ WRONG: list[tuple[Callable[..., Event], str, list[Any]]] = [
     (lambda x: BinaryRandomizedResponse(epsilon=1.0, coordinates=3, group=x), "group", NUMBERS),
     (lambda x: PureCoordinates(groups=((x, 3),)), "epsilon", NUMBERS),
     (lambda x: PureCoordinates(groups=((1.0, x),)), "count", COUNTS),
+    (lambda x: SubsetResponse(high=x, low=1, closest=1, categories=4), "high", WEIGHTS),
+    (lambda x: SubsetResponse(high=9, low=x, closest=1, categories=4), "low", [*WEIGHTS, 9, 10]),
+    (lambda x: SubsetResponse(high=9, low=1, closest=x, categories=4), "closest", [*COUNTS, 0, 3]),
+    (lambda x: SubsetResponse(high=9, low=1, closest=1, categories=x), "categor", [*COUNTS, 0, 1]),
     (lambda x: GaussianReport(mu=x, rho=1.0), "mu", NUMBERS),
     (lambda x: GaussianReport(mu=1.0, rho=x), "rho", NUMBERS),
     (lambda x: GaussianShare(squared_distance=x, variance=64), "squared_distance", COUNTS),
@@ -143,6 +149,13 @@ leaves: st.SearchStrategy[Event] = st.one_of(
         groups=st.dictionaries(positive, st.integers(1, 2**53), min_size=1, max_size=4).map(
             lambda groups: tuple(groups.items())
         ),
+    ),
+    st.builds(
+        SubsetResponse,
+        high=st.integers(2**20, 2**64),
+        low=st.integers(1, 2**20 - 1),
+        closest=st.integers(1, 50),
+        categories=st.integers(100, 2**53),
     ),
     st.builds(GaussianReport, mu=numbers, rho=numbers),
     st.builds(GaussianShare, squared_distance=counts, variance=st.integers(64, 2**53)),

@@ -3,8 +3,8 @@
 Budgets, ledgers, statements, clients, deployments and the audit look an event up here and nowhere
 else; a new event is a class (``events``) and an entry. The table knows exact classes, not their
 subclasses, and an event that it lacks is an error, never nothing. What computes an epsilon sees
-losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and ``Bits`` where reports are mixed), never
-an event.
+losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and ``Bits`` or a ``Subset`` where reports are
+mixed), never an event.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
     SelfComposed,
+    SubsetResponse,
     within,
 )
+from fedldp.accounting.numerics.blanket import Subset
 from fedldp.accounting.numerics.compose import pure_epsilon
 from fedldp.accounting.numerics.gaussian import pure_rho, pure_squared_mu, shares_mu
 from fedldp.accounting.numerics.subsampled import SampledRelease, fixed_size_sample, poisson_sample
@@ -172,7 +174,8 @@ class Accountant(Generic[E]):
             covered.
         coordinate: the costliest of its coordinates as an event, where they are independent.
         summed: what a sum of such reports shows, where a sum protects them.
-        shuffled: what a shuffler of their coordinates shows, where one protects them.
+        shuffled: what a shuffler shows, where one protects such reports: of bits that are shuffled
+            coordinate by coordinate, or of reports that are one category each.
         real_arithmetic_only: whether what is proven holds for real numbers, not for floats.
         by_mechanism: whether a mechanism may state it of its report: how that was randomised, and
             no more. What is drawn once, tells nothing or costs a record less is known by whoever
@@ -187,7 +190,7 @@ class Accountant(Generic[E]):
     price: Callable[[E, Kind], Fraction | None] = lambda event, kind: None
     coordinate: Callable[[E], Event] | None = None
     summed: Callable[[E], Bits | Normal] | None = None
-    shuffled: Callable[[E], Bits] | None = None
+    shuffled: Callable[[E], Bits | Subset] | None = None
     real_arithmetic_only: Callable[[E], bool] = lambda event: False
     by_mechanism: bool = False
     size: Callable[[E], int] | None = None
@@ -247,6 +250,11 @@ def _costliest(event: PureCoordinates) -> PureCoordinates:
     return replace(event, groups=((max(epsilon for epsilon, _ in event.groups), 1),))
 
 
+def _loss_of_category(event: SubsetResponse) -> Pure:
+    epsilon = event.subset.epsilon
+    return Pure(whole=epsilon, singles=(((epsilon, 1.0), 1),))
+
+
 def _loss_of_share(event: GaussianShare) -> Normal:
     return Normal(mu=lambda shares: shares_mu(event.squared_distance, event.variance, shares))
 
@@ -290,6 +298,12 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         price=lambda event, kind: price_of_pure(event.epsilon, kind),
         loss=lambda event: Pure(whole=event.epsilon, singles=(((event.epsilon, 1.0), 1),)),
         real_arithmetic_only=lambda event: event.idealised,
+        by_mechanism=True,
+    ),
+    SubsetResponse: Accountant(
+        price=lambda event, kind: price_of_pure(event.subset.epsilon, kind),
+        loss=_loss_of_category,
+        shuffled=lambda event: event.subset,
         by_mechanism=True,
     ),
     # Noise has no pure guarantee; and what a deployment draws is the discrete Gaussian, for which
@@ -391,8 +405,8 @@ def coordinate_of(event: Event) -> Event | None:
     return None if coordinate is None else coordinate(event)
 
 
-def shuffled_bits(event: Event) -> Bits | None:
-    """Return what a shuffler of single coordinates shows of ``event``; None if it protects none."""
+def shuffled_loss(event: Event) -> Bits | Subset | None:
+    """Return what a shuffler shows of ``event``; None if it protects nothing."""
     shuffled = accountant(event).shuffled
     return None if shuffled is None else shuffled(event)
 

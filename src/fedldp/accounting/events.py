@@ -12,9 +12,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from fedldp.accounting.numerics.blanket import Subset
 from fedldp.accounting.numerics.gaussian import SMALLEST_SHARE
 from fedldp.core.errors import ConfigError
-from fedldp.core.numbers import strict_count, strict_flag, strict_number, strict_text
+from fedldp.core.numbers import (
+    strict_count,
+    strict_flag,
+    strict_number,
+    strict_text,
+    strict_weight,
+)
+
+Weight = int
+"""A field of this type goes up to 2^64, where a plain int goes up to 2^53."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +126,42 @@ class PureReport(Event):
     wire: ClassVar[str] = "PureReport"
     epsilon: float
     idealised: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetResponse(Event):
+    """A report that is one category: each of k among M has weight H, each other one weight L.
+
+    Which k, depends on the input and on a seed that is sent along, drawn without a look at the
+    input. The report holds nothing else, and its seed and category have one size for all clients.
+    k-ary randomised response has k = 1.
+
+    Attributes:
+        high: H, of the integers by which the category is really drawn.
+        low: L, below H.
+        closest: k, at most M/2.
+        categories: M.
+
+    Raises:
+        ConfigError: the numbers are of no such report; see ``numerics.blanket.Subset``.
+    """
+
+    wire: ClassVar[str] = "SubsetResponse"
+    high: Weight
+    low: Weight
+    closest: int
+    categories: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.subset  # noqa: B018 (it checks)
+
+    @property
+    def subset(self) -> Subset:
+        """The law of the category."""
+        return Subset(
+            high=self.high, low=self.low, closest=self.closest, categories=self.categories
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +377,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "float": strict_number,
     "float | None": _number_or_none,
     "int": strict_count,
+    "Weight": strict_weight,
     "bool": strict_flag,
     "str": strict_text,
     "Event": _event,

@@ -25,17 +25,19 @@ from fedldp.accounting.accountants import (
     is_idealised,
     loss_of,
     on_side,
-    shuffled_bits,
+    shuffled_loss,
     summed_loss,
     unfolded,
 )
 from fedldp.accounting.events import Event
+from fedldp.accounting.numerics.blanket import Subset, blanket_epsilon
 from fedldp.accounting.numerics.compose import (
     LARGEST_EPSILON,
     Telling,
     pure_epsilon,
     telling_epsilon,
     telling_lower,
+    two_valued_epsilon,
 )
 from fedldp.accounting.numerics.gaussian import (
     compose_mu,
@@ -85,6 +87,11 @@ LOWER = "; lower: "
 """What comes before the method of a lower bound, in a line's ``method``."""
 
 _CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
+_BLANKET = (
+    "what of the others hides them whatever they are, the blanket (Balle, Bell, Gascon, Nissim "
+    "2019), summed exactly for subset response"
+)
+_NO_MORE = "what holds against a server without the shuffler, which proves no more"
 
 SECRET: dict[Side, str] = {
     "record": "which examples a step samples is secret, and each is sampled on its own",
@@ -427,15 +434,18 @@ def shuffled_guarantees(
         event: what a client releases in each round.
         rounds: in how many rounds, at most.
         anonymity_set: how many honest participants of every such round release the same event.
-        chunk: coordinates in one shuffled message.
+        chunk: coordinates in one shuffled message; of a report that is one category it says
+            nothing.
         delta: positive.
 
     Raises:
         ConfigError: a shuffler does not protect such reports.
     """
-    bits = shuffled_bits(event)
+    bits = shuffled_loss(event)
     if bits is None:
         raise ConfigError(f"event {type(event).__name__}: a shuffler does not protect it")
+    if isinstance(bits, Subset):
+        return tuple(_shuffled_categories(bits, rounds, anonymity_set, delta))
     lines = [_shuffled_weight(bits, anonymity_set, delta)] if chunk == 1 else []
     units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
     for unit, times in units:
@@ -446,7 +456,7 @@ def shuffled_guarantees(
             if whole < upper:
                 upper, method = whole, f"{times:,} whole reports: {_CLONES}, for any randomiser"
         if local < upper:
-            method = "what holds against a server without the shuffler, which proves no more"
+            method = _NO_MORE
         lines.append(
             Guarantee(
                 unit=unit,
@@ -461,6 +471,42 @@ def shuffled_guarantees(
             )
         )
     return tuple(lines)
+
+
+def _shuffled_categories(
+    subset: Subset, rounds: int, anonymity_set: int, delta: float
+) -> Iterator[Guarantee]:
+    """Yield the lines of reports that are one category each, and are shuffled as a whole."""
+    units: tuple[tuple[Unit, int], ...] = (("client-round", 1), ("client-run", rounds))
+    for unit, times in units:
+        epsilon = blanket_epsilon(subset, anonymity_set, delta, times)
+        local = two_valued_epsilon(subset.epsilon, times, delta)
+        yield Guarantee(
+            unit=unit,
+            adversary="shuffled-server",
+            kind="approximate",
+            epsilon=epsilon,
+            delta=delta,
+            assumptions=_honest_categories(subset, anonymity_set)
+            + (_taking_part(times) if unit == "client-run" else []),
+            method=f"{times:,} whole report{'s' if times > 1 else ''}: {_BLANKET}"
+            if epsilon < local
+            else _NO_MORE,
+        )
+
+
+def _honest_categories(subset: Subset, anonymity_set: int) -> list[str]:
+    return [
+        FRESH,
+        "a shuffler that the server does not control puts out only the reports, all of one size, "
+        "in an order that tells nothing",
+        f"{anonymity_set} honest reports in every round, each one of {subset.categories:,} "
+        f"categories, of which {subset.closest:,} have the same larger weight; a second report of "
+        "a client in a round is dropped, and does not count",
+        "the seed of a report is fresh, drawn without a look at the data, and follows from nothing "
+        "that names its client",
+        "when and whether reports are sent does not depend on the data",
+    ]
 
 
 def _taking_part(rounds: int) -> list[str]:

@@ -17,7 +17,7 @@ from fedldp.accounting.accountants import (
     Pure,
     coordinate_of,
     loss_of,
-    shuffled_bits,
+    shuffled_loss,
     sides_of,
     summed_loss,
 )
@@ -42,6 +42,7 @@ from fedldp.accounting.guarantees import (
     shuffled_guarantees,
     summing_guarantees,
 )
+from fedldp.accounting.numerics.blanket import Subset
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.core.errors import ConfigError
 
@@ -97,7 +98,8 @@ class ShufflerInPath:
     """What stands between the clients and the server.
 
     Attributes:
-        chunk: coordinates in one shuffled message.
+        chunk: coordinates in one shuffled message, where reports are shuffled coordinate by
+            coordinate.
         untrusted_clients: participants of a round that may collude with the server or drop out.
         prediction_error: of the clients' own times; above 0 arrival times tell clients apart.
     """
@@ -364,12 +366,12 @@ def _shuffled_lines(
     shuffler: ShufflerInPath, releases: ReleaseHistory, delta: float
 ) -> list[Guarantee]:
     sizes = releases.anonymity_sets()
-    worst: list[tuple[Event, Bits, int, int]] = []
+    worst: list[tuple[Event, Bits | Subset, int, int]] = []
     for history in releases.histories():
-        shown = [shuffled_bits(event) for event in history]
+        shown = [shuffled_loss(event) for event in history]
         if len(shown) > 1 or shown[0] is None:
             raise ConfigError(
-                "a shuffler's guarantee is known for one kind of bits per client only"
+                "a shuffler's guarantee is known for one kind of bits, or of categories, per client"
             )
         ((event, rounds),) = history.items()
         crowd = max(1, min(sizes[event]) - shuffler.untrusted_clients)
@@ -378,7 +380,7 @@ def _shuffled_lines(
     for event, bits, rounds, crowd in worst:
         if any(_no_better(other, (bits, rounds, crowd)) for _, *other in worst):
             continue
-        chunk = min(shuffler.chunk, bits.coordinates)
+        chunk = min(shuffler.chunk, bits.coordinates) if isinstance(bits, Bits) else 1
         lines = shuffled_guarantees(event, rounds, anonymity_set=crowd, chunk=chunk, delta=delta)
         if len(sizes[event]) > 1:  # a lower bound would need the anonymity set of every round
             lines = tuple(replace(line, lower=None) for line in lines)
@@ -443,6 +445,8 @@ def _no_better(other: Sequence[Any], one: Sequence[Any]) -> bool:
     And is not the same.
     """
     (a, a_rounds, a_crowd), (b, b_rounds, b_crowd) = other, one
+    if not (isinstance(a, Bits) and isinstance(b, Bits)):
+        return False
     if a.whole is not None or b.whole is not None or a.coordinates != b.coordinates:
         return False
     costs, least = (a.epsilon, a_rounds, -a_crowd), (b.epsilon, b_rounds, -b_crowd)

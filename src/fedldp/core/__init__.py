@@ -6,6 +6,7 @@ It may use nothing.
 __all__ = [
     "bounding",
     "errors",
+    "exact",
     "formatting",
     "frozen_config",
     "numbers",

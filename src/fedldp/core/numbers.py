@@ -12,6 +12,7 @@ SMALLEST_DELTA = 1e-300
 """A smaller positive delta is treated as zero: the answer is the pure epsilon, which is valid."""
 
 LARGEST_COUNT = 2**53
+LARGEST_WEIGHT = 2**64
 LARGEST_TEXT = 500
 
 
@@ -61,6 +62,17 @@ def strict_count(name: str, value: object) -> int:
     """
     if type(value) is not int or not 0 <= value <= LARGEST_COUNT:
         raise ConfigError(f"{name} = {_shown(value)}: give a plain integer from 0 to 2^53")
+    return value
+
+
+def strict_weight(name: str, value: object) -> int:
+    """Return ``value``, an int from 1 to 2^64: how many random words stand for an outcome.
+
+    Raises:
+        ConfigError: it is anything else: a bool, a float, an integer of numpy.
+    """
+    if type(value) is not int or not 1 <= value <= LARGEST_WEIGHT:
+        raise ConfigError(f"{name} = {_shown(value)}: give a plain integer from 1 to 2^64")
     return value
 
 

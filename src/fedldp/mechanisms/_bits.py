@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.exact import log_up
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms._exact import log_up
 
 FULL = 1 << 64
 

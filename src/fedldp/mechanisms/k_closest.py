@@ -24,9 +24,9 @@ from scipy.linalg import hadamard
 from fedldp.accounting.events import PureReport
 from fedldp.core.bounding import check_releasable, scaled_down
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.exact import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings, check_block
-from fedldp.mechanisms._exact import exp_below, log_up
 from fedldp.mechanisms._hadamard import transform
 from fedldp.mechanisms.grids import check_between
 from fedldp.mechanisms.piecewise import Window

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.exact import exp_below
 from fedldp.core.numbers import round_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms._bits import FULL, BitLaw, randomise
-from fedldp.mechanisms._exact import exp_below
 from fedldp.mechanisms.categories import CategoryMechanism, check_categories, rounded_square
 
 Variant = Literal["symmetric", "optimised"]

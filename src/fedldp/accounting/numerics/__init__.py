@@ -3,6 +3,7 @@
 __all__ = [
     "binomial",
     "bits",
+    "blanket",
     "clones",
     "compose",
     "gaussian",

@@ -1,0 +1,321 @@
+"""What a shuffler of whole reports adds, where a report is one category by subset response.
+
+A report is one of M categories: each of the k in the client's top set has weight H, each other one
+weight L. So with probability gamma = M L/(k H + (M - k) L) it is uniform over all M whatever the
+client's input is: part of a blanket that hides the others. The k of a report may depend on a seed
+that is sent with it; a category then is a pair of seed and number, of which k in M are at the top.
+
+The guarantee is that of one pair of laws: the n - 1 other reports are given away but for those of
+the blanket, and the differing client has one of two top sets A and B that are disjoint.
+docs/privacy.md, "Whole reports", has the proof, and why disjoint sets are the worst.
+
+Source: Balle, Bell, Gascon, Nissim, "The Privacy Blanket of the Shuffle Model", CRYPTO 2019
+(arXiv 1903.02837), for the blanket; that the pair for these randomisers can be summed exactly, and
+that disjoint sets are the worst, is ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from fedldp.accounting.numerics.binomial import (
+    Floats,
+    Integers,
+    log_factorial_rest,
+    log_pmf,
+    window,
+)
+from fedldp.accounting.numerics.clones import log_ratio
+from fedldp.accounting.numerics.compose import two_valued_delta, two_valued_epsilon
+from fedldp.accounting.numerics.losses import Losses
+from fedldp.accounting.numerics.pld_fft import compose_upper
+from fedldp.accounting.numerics.shuffle import LARGEST_EPSILON, exponent_for
+from fedldp.core.errors import ConfigError
+from fedldp.core.exact import log_up
+from fedldp.core.numbers import check_count, check_delta, check_not_negative
+
+LARGEST_CROWD = 100_000
+"""Reports that are counted; of more, the others are given up, which keeps a bound valid."""
+
+SMALLEST_DELTA = 1e-200
+"""Below it only what holds without the shuffler is stated."""
+
+_POINTS = 1 << 17  # of the grid of losses, from 0 to the largest
+_MOST_OUTCOMES = 1 << 24  # that are put on it
+_AT_ONCE = 1 << 20
+_FEWEST_CELLS = 4  # of the grid of reports outside both top sets
+_EXPONENTS = 10.0  # a larger exponent is as good: a round and a run share one table
+_UP = 1 + 2e-15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subset:
+    """Subset response: each of k among M categories has weight H, each other one weight L.
+
+    k-ary randomised response has k = 1.
+
+    Attributes:
+        high: H, of the integers by which a category is really drawn.
+        low: L, from 1 to below H.
+        closest: k, from 1.
+        categories: M.
+
+    Raises:
+        ConfigError: a number is out of range, or k is above M/2: then no two sets of k are
+            disjoint, and the pair is another one.
+    """
+
+    high: int
+    low: int
+    closest: int
+    categories: int
+
+    def __post_init__(self) -> None:
+        for name in ("high", "low", "closest", "categories"):
+            check_count(name, getattr(self, name), least=1)
+        if self.high <= self.low:
+            raise ConfigError(
+                f"high = {self.high}: give more than low = {self.low}, the weight of the categories"
+                " that are not preferred"
+            )
+        if 2 * self.closest > self.categories:
+            raise ConfigError(
+                f"closest = {self.closest}: of {self.categories} categories give at most "
+                f"{self.categories // 2}, half of them"
+            )
+
+    @property
+    def total(self) -> int:
+        """The sum of all weights."""
+        return self.closest * self.high + (self.categories - self.closest) * self.low
+
+    @cached_property
+    def epsilon(self) -> float:
+        """The pure epsilon of one report, ln(H/L), rounded up."""
+        return log_up(Fraction(self.high, self.low))
+
+
+def blanket_delta(subset: Subset, num_reports: int, at_epsilon: float) -> float:
+    """Return an upper bound of the delta of one shuffled report at ``at_epsilon``.
+
+    Args:
+        subset: how each of the reports is drawn.
+        num_reports: n, honest reports of one shuffle, from 1.
+        at_epsilon: at least 0.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    >>> seven_to_one = Subset(high=7, low=1, closest=1, categories=4)
+    >>> round(blanket_delta(seven_to_one, 22, math.log(4)), 6)
+    0.003339
+    """
+    check_count("num_reports", num_reports, least=1)
+    check_not_negative("at_epsilon", at_epsilon)
+    if at_epsilon >= subset.epsilon:
+        return 0.0
+    local = two_valued_delta(subset.epsilon, 1, at_epsilon)
+    if subset.epsilon > LARGEST_EPSILON:
+        return local
+    return min(blanket_losses(subset, num_reports, 92.0).delta(at_epsilon), local)
+
+
+def blanket_epsilon(subset: Subset, num_reports: int, delta: float, count: int = 1) -> float:
+    """Return an upper bound of the epsilon of ``count`` shuffled reports at ``delta``.
+
+    Args:
+        subset: how each of the reports is drawn, the same for all of one shuffle.
+        num_reports: n, honest reports of one shuffle, from 1. Beyond 100,000 the others are given
+            up, which keeps the bound valid.
+        delta: from 0 to below 1. Below 1e-200 the shuffler adds nothing here.
+        count: shuffles that the client takes part in, from 1; adaptive composition is covered.
+
+    Returns:
+        At most the epsilon of ``count`` reports without a shuffler (``two_valued_epsilon``). The
+        excess over the pair's is a relative 1e-5 at most in all cases tried.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    check_count("num_reports", num_reports, least=1)
+    check_count("count", count, least=1)
+    check_delta(delta)
+    local = two_valued_epsilon(subset.epsilon, count, delta)
+    if delta < SMALLEST_DELTA or subset.epsilon > LARGEST_EPSILON:
+        return local
+    losses = blanket_losses(subset, num_reports, exponent_for(delta, count))
+    found = losses.epsilon(delta) if count == 1 else compose_upper([(losses, count)], delta)
+    return min(found, local)
+
+
+def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
+    """Return an upper bound of the losses of one shuffled report, as a pair of laws on a grid.
+
+    Of n reports let N_A, N_B and N_rest be those of the blanket in A, in B and in neither; their
+    laws are binomial, with k/M, k/M and 1 - 2 k/M of gamma. With d = N_A - N_B and
+    s = N_rest + (H + L)/(2 L) (N_A + N_B), and g = (H - L)/(2 L), an outcome has P-mass
+    (s + g d)/n times its probability, and Q-mass (s - g d)/n times it. Exchanging A and B exchanges
+    P and Q, so one direction stands for both.
+
+    Args:
+        subset: how each report is drawn.
+        num_reports: n.
+        exponent: outcomes of probability below about e^-exponent are left out; up to 700.
+    """
+    crowd = min(num_reports, LARGEST_CROWD)
+    return _losses(subset, crowd, math.ceil(exponent / _EXPONENTS) * _EXPONENTS)
+
+
+@lru_cache(maxsize=8)
+def _losses(subset: Subset, n: int, exponent: float) -> Losses:
+    """Return the losses; n delta is the mean of (s (1 - z) + g d (1 + z))+ for z = e^epsilon.
+
+    That is convex in s and in d. So it only grows where s is spread without moving its mean, here
+    onto every h-th number of reports in neither set where there are too many; and where a loss is
+    divided between the points of a grid on both sides so that its P- and its Q-mass stay.
+    """
+    table = _Table(subset, n, exponent)
+    step = table.largest_loss() / _POINTS
+    found = np.zeros(_POINTS + 2)
+    for losses, masses in table.outcomes():
+        places = losses * (_UP / step)
+        np.minimum(places, _POINTS, out=places)
+        below = places.astype(np.int64)
+        places -= below
+        share = np.expm1(-step * places) / math.expm1(-step)
+        above = masses * share
+        masses -= above
+        found += np.bincount(below, masses, found.size)
+        found[1:] += np.bincount(below, above, found.size)[:-1]
+    grid = np.arange(found.size) * step
+    found[0] *= 2  # it is on both sides
+    values = np.concatenate([-grid[:0:-1], grid])
+    masses = np.concatenate([(found * np.exp(-grid))[:0:-1], found])
+    there = masses > 0
+    return Losses(
+        values=values[there],
+        log_masses=np.log(masses[there]),
+        errors=np.full(int(there.sum()), 4e-14 + 2.0**-51 * table.most_added),
+        missing=8 * math.exp(-exponent) + 1e-290,
+    )
+
+
+class _Table:
+    """The outcomes of one shuffled report, by the number of blanket reports in either top set.
+
+    The windows are those of the n - 1 others, and one more for the client's own report, so what
+    they lack has a P-probability of 6 e^-exponent at most.
+    """
+
+    def __init__(self, subset: Subset, n: int, exponent: float) -> None:
+        pair = 2 * subset.closest * subset.low  # of the total: blanket, and in one of the two sets
+        rest = (subset.categories - 2 * subset.closest) * subset.low
+        revealed = subset.closest * (subset.high - subset.low)
+        p, q = pair / subset.total, (rest + revealed) / subset.total
+        low, high = window(n - 1, p, exponent)
+        self._n = n
+        self._twice_g = (subset.high - subset.low) / subset.low
+        self._in_pair = np.arange(low, high + 2)
+        log_pair, errors = log_pmf(n, p, q, self._in_pair)
+        self._log_pair = log_pair + errors
+        self._rest = np.zeros(1)
+        self._law = np.ones((len(self._in_pair), 1))
+        left, right = window(int(self._in_pair[-1]), 0.5, exponent)
+        self._reach = (right - left + 1) // 2 + 1
+        if rest:
+            self._set_rest(rest / (rest + revealed), revealed / (rest + revealed), exponent)
+        self.most_added = self._law.shape[1] * (self._reach + 1) + len(self._in_pair)
+
+    def _set_rest(self, p: float, q: float, exponent: float) -> None:
+        """Find how many blanket reports are in neither set, given how many are in one of them."""
+        left = self._n - self._in_pair
+        low, _ = window(max(int(left[-1]) - 1, 0), p, exponent)
+        _, high = window(int(left[0]) - 1, p, exponent)
+        counts = np.arange(low, high + 2)
+        cells = max(_FEWEST_CELLS, _MOST_OUTCOMES // (len(left) * (self._reach + 1)))
+        width = -(-(len(counts) - 1) // cells)
+        cells = -(-len(counts) // width)
+        step = max(1, _AT_ONCE // len(counts))
+        laws = [
+            _spread(_laws(left[at : at + step], p, q, counts), cells, width)
+            for at in range(0, len(left), step)
+        ]
+        self._law = np.concatenate(laws)
+        self._rest = low + width * np.arange(self._law.shape[1], dtype=np.float64)
+
+    def largest_loss(self) -> float:
+        """Return a loss that no outcome exceeds."""
+        most = np.minimum(self._in_pair, 2 * self._reach + 1)
+        return float(self._loss(self._in_pair, most, self._rest[0]).max()) * _UP
+
+    def _loss(self, in_pair: Integers | int, difference: Integers, rest: Floats | float) -> Floats:
+        """Return ln of (s + g d)/(s - g d), from 0 up; where nothing is seen it is 0."""
+        total = np.maximum(in_pair + np.asarray(rest, np.float64), 1)
+        more: Floats = self._twice_g * difference.astype(np.float64)
+        smaller: Floats = total + self._twice_g * ((in_pair - difference) / 2)
+        return log_ratio(smaller + more, smaller, more)
+
+    def outcomes(self) -> Iterator[tuple[Floats, Floats]]:
+        """Yield losses from 0 up and their P-masses, a number in either set at a time."""
+        counts = self._in_pair.tolist()
+        for count, log_pair, law in zip(counts, self._log_pair, self._law, strict=True):
+            difference = np.arange(count % 2, min(count, 2 * self._reach + 1) + 1, 2)
+            log_coins, errors = log_pmf(count, 0.5, 0.5, (count + difference) // 2)
+            chance = np.exp(log_pair + log_coins + errors)
+            total = self._rest + count
+            here = (total + self._twice_g * ((count + difference[:, None]) / 2)) / self._n
+            losses = self._loss(count, difference[:, None], self._rest)
+            masses = chance[:, None] * law * here
+            if not count % 2:
+                masses[0] /= 2
+            yield losses.reshape(-1), masses.reshape(-1)
+
+
+def _laws(draws: Integers, p: float, q: float, counts: Integers) -> Floats:
+    """Return P(Bin(draws, p) = counts), rounded up, shape (draws, counts).
+
+    A row follows from one of its points and from ln C(n, a) = const - R(a) - R'(n - a), with tables
+    of R and R' that are small about their centers; see ``log_factorial_rest``.
+
+    Args:
+        draws: each one less than the one before.
+        p: probability of a success.
+        q: 1 - p.
+        counts: each one more than the one before, up to ``draws`` at least once in each row.
+    """
+    middle = int(draws[len(draws) // 2])
+    hits = max(1, round(p * middle))
+    misses = max(1, middle - hits)
+    of_hits, errors = log_factorial_rest(counts, hits)
+    first = int(draws[0] - counts[0])
+    of_misses, more = log_factorial_rest(
+        np.arange(first, first - len(draws) - len(counts) + 1, -1), misses
+    )
+    near = np.clip(np.rint(p * draws).astype(np.int64), counts[0], np.minimum(counts[-1], draws))
+    log_near, near_errors = log_pmf(draws, p, q, near)
+    slope = math.log(p * misses / (q * hits))
+    rows = log_near + near_errors + of_hits[near - counts[0]] + errors[near - counts[0]]
+    at = first - (draws - near)
+    rows += of_misses[at] + more[at] - near * slope + 1e-13 + 4e-15 * len(counts)
+    columns = counts * slope - of_hits + errors
+    tables = np.lib.stride_tricks.sliding_window_view(more - of_misses, len(counts))
+    return np.asarray(np.exp(tables[: len(draws)] + columns + rows[:, None]))
+
+
+def _spread(laws: Floats, cells: int, width: int) -> Floats:
+    """Divide each number of a row between the multiples of ``width`` on both sides of it."""
+    if width == 1:
+        return laws
+    padded = np.zeros((len(laws), cells * width))
+    padded[:, : laws.shape[1]] = laws
+    pieces, up = padded.reshape(len(laws), cells, width), np.arange(width) / width
+    found = np.zeros((len(laws), cells + 1))
+    found[:, :-1] = pieces @ (1 - up)
+    found[:, 1:] += pieces @ up
+    return found
