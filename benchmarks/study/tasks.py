@@ -10,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.comparing import Task
-from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.data.oriented_gradients import OrientedGradients
+from fedldp.data.random_convolutions import RandomConvolutions
 
 NORM = 10.0
 """Of every example but MNIST's pixels, about: theirs are about as long. So one grid fits all."""
-
-_FILTERS, _SIDE, _CELLS, _FILTER_SEED = 16, 5, 3, 2026
-_PIECE = 2_000  # images at a time
 
 Features = NDArray[np.float32]
 
@@ -36,24 +33,8 @@ def _scaled(features: Features) -> Features:
 
 
 def random_convolutions(images: Features) -> Features:
-    """Return what public random filters find where, shape (n, 288), of norm 10.
-
-    16 filters of 5x5 normal numbers, less their mean, drawn once from a public seed; what is
-    positive of each response, and what is negative, averaged over 3x3 cells; less the mean.
-    """
-    import torch
-    from torch.nn import functional
-
-    drawn = numbered_generator(_FILTER_SEED, 0).standard_normal((_FILTERS, 1, _SIDE, _SIDE))
-    filters = torch.from_numpy((drawn - drawn.mean((2, 3), keepdims=True)).astype(np.float32))
-    pieces = []
-    for start in range(0, len(images), _PIECE):
-        found = functional.conv2d(torch.from_numpy(images[start : start + _PIECE]), filters)
-        both = torch.cat([found.relu(), (-found).relu()], 1)
-        pieces.append(functional.adaptive_avg_pool2d(both, _CELLS).flatten(1).numpy())
-    features = np.concatenate(pieces)
-    features -= features.mean(1, keepdims=True)
-    return _scaled(features)
+    """Return what 16 public random filters find where, shape (n, 288), of norm 10."""
+    return _scaled(RandomConvolutions((1, 28, 28), filters=16).responses(images))
 
 
 def centred(columns: Features) -> Features:

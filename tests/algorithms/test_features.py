@@ -104,7 +104,7 @@ def test_digests_tell_features_and_shapes_apart(kind: str) -> None:
 def test_what_is_no_kind_and_what_is_no_image_is_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match="features = nonsense: choose none, oriented-gradients, soft-gradients, pose or",
+        match="features = nonsense: choose none, oriented-gradients, soft-gradients, pose, ",
     ):
         small(features="nonsense")
     made = small(features="oriented-gradients")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from worlds import make_world, write_policy
 
@@ -15,7 +16,7 @@ from fedldp.simulation.engine import simulate
 SETTINGS = ("features=oriented-gradients", "model=logistic", "rounds=2")
 
 
-@pytest.mark.parametrize("kind", ["oriented-gradients", "pose"])
+@pytest.mark.parametrize("kind", ["oriented-gradients", "pose", "public-axes:strokes"])
 def test_sites_do_what_a_simulation_does(tmp_path: Path, kind: str) -> None:
     world = make_world(tmp_path, *SETTINGS, f"features={kind}")
     served = world.serve()
@@ -50,3 +51,26 @@ def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -
     other = write_policy(tmp_path / "site-0", features=["pose"])
     with pytest.raises(PrivacyError, match="features = pose: the agreement has own_features:rows"):
         other.check(world.agreement)
+
+
+def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("axes.npy", np.eye(64)[:, :12])
+    of_file = "public-axes:axes.npy"
+    settings = (*SETTINGS[1:], f"features={of_file}")
+    world = make_world(tmp_path, *settings, policy={"features": [of_file]})
+    content, own = world.agreement.to_bytes(), world.policies[0].own_code
+    assert parse_agreement(content, own=own).digest == world.agreement.digest
+    assert world.serve().weights.keys() == simulate(world.config, device="cpu").weights.keys()
+    with pytest.raises(ConfigError, match="would read this file of your machine; add it to feat"):
+        parse_agreement(content)
+    with pytest.raises(PrivacyError, match=f"the agreement has {of_file}, which"):
+        write_policy(tmp_path / "site-0").check(world.agreement)
+    np.save("axes.npy", 2 * np.eye(64)[:, :12])
+    with pytest.raises(ConfigError, match=r"another digest .* give each the same file axes.npy"):
+        parse_agreement(content, own=own)
+    Path("axes.npy").unlink()
+    with pytest.raises(ConfigError, match=r"there is no file axes\.npy here, and none in"):
+        parse_agreement(content, own=own)

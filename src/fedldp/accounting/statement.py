@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedldp.accounting.accountants import (
     PARTS,
@@ -124,6 +124,18 @@ class SumInPath:
     clients_in_sum: Mapping[int, int] | None = None
 
 
+class Assumed(NamedTuple):
+    """What lines assume of something that is the user's own.
+
+    Attributes:
+        what: a sentence.
+        of: what it is about, such as "a file of your own".
+    """
+
+    what: str
+    of: str
+
+
 def statement(
     releases: ReleaseHistory,
     *,
@@ -132,7 +144,7 @@ def statement(
     summed: SumInPath | None = None,
     delta: float,
     own_code: Sequence[str] = (),
-    own_features: str | None = None,
+    assumed: Sequence[Assumed] = (),
 ) -> dict[str, Any]:
     """Return the statement: the source's claim, the guarantees that are proven, and warnings.
 
@@ -144,8 +156,8 @@ def statement(
         delta: of the approximate lines; at 0 there are none.
         own_code: addresses of the user's own code that states what is released: an assumption of
             all lines, which say so in ``stated_by`` too.
-        own_features: the address of the user's own function of examples: that it maps each of them
-            by itself is an assumption of all lines. It states nothing of what is released.
+        assumed: what all lines assume besides, of something that states nothing of what is
+            released: the user's own features, or numbers that the user declares public.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)
@@ -173,13 +185,9 @@ def statement(
         word = f"{_WHAT}{' and '.join(own_code)}{_IS_TRUE}"
         lines = [_on_the_word_of(own_code, line, word) for line in lines]
         warnings.append(f"{word}: an assumption, for code of your own; nothing here proves it")
-    if own_features is not None:
-        alone = (
-            f"features = {own_features} maps each example by itself, and was fitted on none of the "
-            "clients' examples"
-        )
-        lines = [_assuming(alone, line) for line in lines]
-        warnings.append(f"{alone}: an assumption, for code of your own; nothing here proves it")
+    for each in assumed:
+        lines = [_assuming(each.what, line) for line in lines]
+        warnings.append(f"{each.what}: an assumption, for {each.of}; nothing here proves it")
     return {
         "schema_version": SCHEMA_VERSION,
         "claim": None if claim is None else asdict(claim),

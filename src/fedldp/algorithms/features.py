@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedldp.algorithms.own_features import OwnFeatures
 from fedldp.algorithms.settings import Offer, Positive
@@ -18,6 +19,10 @@ from fedldp.data.handwriting import Pose, SoftGradients
 from fedldp.data.image_features import ExampleMap
 from fedldp.data.images import check_images
 from fedldp.data.oriented_gradients import OrientedGradients
+from fedldp.data.public_axes import FileAxes, StrokeAxes
+from fedldp.data.public_files import PublicFile, read_public
+from fedldp.data.random_convolutions import RandomConvolutions
+from fedldp.data.unit_norm import UnitNorm
 from fedldp.training.portions import scale_features
 
 if TYPE_CHECKING:
@@ -32,16 +37,74 @@ FEATURES = Offer(
     "features",
     str,
     "public function of each example that the model is given in its place: none, "
-    'oriented-gradients, soft-gradients, pose (of handwriting), or "module:function"',
+    "oriented-gradients, soft-gradients, pose (of handwriting), random-convolutions, "
+    "public-axes:strokes (of handwriting), public-axes:FILE, unit-norm (of a table's rows), "
+    'encoder:FILE, or "module:function"',
     "none",
 )
+FEATURES_DIM = Offer(
+    "features_dim",
+    Annotated[int, Field(ge=1, le=100_000)] | None,
+    "how many numbers public-axes (30 of strokes, all of a file) or random-convolutions (288) give "
+    "of an example, without the constant",
+    None,
+)
 
-KINDS: Mapping[str, Callable[[tuple[int, ...]], ExampleMap]] = {
-    "oriented-gradients": lambda shape: OrientedGradients(shape, cells=4, orientations=8),
-    "soft-gradients": SoftGradients,
-    "pose": Pose,
+
+class _Maker(Protocol):
+    def __call__(self, shape: tuple[int, ...], dim: int | None = None, /) -> ExampleMap: ...
+
+
+def _convolutions(shape: tuple[int, ...], dim: int | None = None, /) -> ExampleMap:
+    if dim is None:
+        return RandomConvolutions(shape)
+    filters, rest = divmod(dim, RandomConvolutions.each)
+    if rest:
+        raise ConfigError(
+            f"features_dim = {dim}: random-convolutions gives {RandomConvolutions.each} features "
+            "for each filter; give a multiple of that"
+        )
+    return RandomConvolutions(shape, filters)
+
+
+def _strokes(shape: tuple[int, ...], dim: int | None = None, /) -> ExampleMap:
+    if dim is None:
+        return StrokeAxes(shape)
+    if dim > StrokeAxes.most:
+        raise ConfigError(
+            f"features_dim = {dim}: strokes have {StrokeAxes.most} axes; give at most that"
+        )
+    return StrokeAxes(shape, dim)
+
+
+KINDS: Mapping[str, _Maker] = {
+    "oriented-gradients": lambda shape, dim=None: OrientedGradients(shape, cells=4, orientations=8),
+    "soft-gradients": lambda shape, dim=None: SoftGradients(shape),
+    "pose": lambda shape, dim=None: Pose(shape),
+    "random-convolutions": _convolutions,
+    "public-axes:strokes": _strokes,
+    "unit-norm": lambda shape, dim=None: UnitNorm(shape),
 }
-"""Makes each kind of features for examples of some shape, which are images."""
+"""Makes each kind of features for examples of some shape: fedldp's own, without a file."""
+
+_AXES, _ENCODER = "public-axes:", "encoder:"
+_OF_ANY_SHAPE = ("unit-norm",)
+_CHOICES = f'none, {", ".join(KINDS)}, {_AXES}FILE, {_ENCODER}FILE or "module:function"'
+
+
+def file_of(kind: str) -> str | None:
+    """Return the file that features are read from; None where they need none."""
+    if kind in KINDS:
+        return None
+    found = [kind.removeprefix(name) for name in (_AXES, _ENCODER) if kind.startswith(name)]
+    return found[0] if found else None
+
+
+def rests_on(kind: str) -> Literal["file", "code"] | None:
+    """Return what of the user's own features rest on; None: on nothing, they are fedldp's."""
+    if file_of(kind) is not None:
+        return "file"
+    return "code" if kind not in KINDS and is_address(kind) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,24 +195,28 @@ class ChosenFeatures(Features):
 
     Attributes:
         kind: the setting.
+        dim: the setting ``features_dim``.
         dataset: the setting, for a refusal.
 
     Raises:
-        ConfigError: there is no such kind.
+        ConfigError: there is no such kind, or it has one size only.
     """
 
     kind: str
+    dim: int | None
     dataset: str
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS and not is_address(self.kind):
-            raise ConfigError(
-                f'features = {self.kind}: choose none, {", ".join(KINDS)} or "module:function"'
-            )
+        if (self.kind not in KINDS and not is_address(self.kind)) or file_of(self.kind) == "":
+            raise ConfigError(f"features = {self.kind}: choose {_CHOICES}")
 
     def mapping(self, problem: Problem) -> ExampleMap:
         """Return the function; see ``Features``."""
-        return _mapping(self.kind, self.dataset, problem.input_shape)
+        shape, name = problem.input_shape, file_of(self.kind)
+        if name is None:
+            return _mapping(self.kind, self.dim, self.dataset, shape)
+        file = read_public(name, f"features = {self.kind}", problem.data_dir)
+        return _mapping_of_file(file, self.kind.startswith(_ENCODER), self.dim, shape)
 
     def shape(self, problem: Problem) -> tuple[int, ...]:
         """Return the shape of one example's features; see ``Features``."""
@@ -162,10 +229,23 @@ class ChosenFeatures(Features):
         return self.mapping(problem)(examples)
 
 
+@lru_cache(maxsize=8)
+def _mapping_of_file(
+    file: PublicFile, encoder: bool, dim: int | None, input_shape: tuple[int, ...]
+) -> ExampleMap:
+    if not encoder:
+        return FileAxes(file, input_shape, dim)
+    from fedldp.training.exported_encoder import ExportedEncoder  # imports torch
+
+    return ExportedEncoder(file, input_shape)
+
+
 @lru_cache(maxsize=64)
-def _mapping(kind: str, dataset: str, input_shape: tuple[int, ...]) -> ExampleMap:
-    if is_address(kind):
+def _mapping(kind: str, dim: int | None, dataset: str, input_shape: tuple[int, ...]) -> ExampleMap:
+    if rests_on(kind) == "code":
         return OwnFeatures(kind, input_shape)
+    if kind in _OF_ANY_SHAPE:
+        return KINDS[kind](input_shape, dim)
     if len(input_shape) != 3:
         raise ConfigError(
             f"features = {kind} and dataset = {dataset}: its examples, of shape {input_shape}, are "
@@ -177,11 +257,22 @@ def _mapping(kind: str, dataset: str, input_shape: tuple[int, ...]) -> ExampleMa
             f"{input_shape[2]} are too small for it; leave features out, or choose a data set of "
             f"images from {_SMALLEST}x{_SMALLEST}"
         )
-    return KINDS[kind](input_shape)
+    return KINDS[kind](input_shape, dim)
 
 
 _SMALLEST = 4
 """Pixels along a side."""
+
+
+_SIZED = ("random-convolutions", _AXES)
+"""Begin the names of the kinds whose size is a setting."""
+
+
+def unused_of(settings: Any) -> Mapping[str, str]:
+    """Return ``features_dim`` with the reason, where it changes nothing."""
+    if settings.features.startswith(_SIZED):
+        return {}
+    return {"features_dim": f"features = {settings.features} has a size of its own"}
 
 
 def chosen_features(settings: Any, own: Features) -> Features:
@@ -197,4 +288,9 @@ def chosen_features(settings: Any, own: Features) -> Features:
             f"features = {settings.features} and system = {settings.name()}: the system has "
             "features of its own; leave features out"
         )
-    return ChosenFeatures(kind=settings.features, dataset=settings.dataset, scale=own.scale)
+    return ChosenFeatures(
+        kind=settings.features,
+        dim=settings.features_dim,
+        dataset=settings.dataset,
+        scale=own.scale,
+    )

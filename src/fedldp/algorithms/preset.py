@@ -27,7 +27,7 @@ from fedldp.algorithms.channel import (
 )
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import FEATURES, chosen_features
+from fedldp.algorithms.features import FEATURES, FEATURES_DIM, chosen_features, unused_of
 from fedldp.algorithms.matrix import check_pairs, gains_by_once
 from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
@@ -36,7 +36,7 @@ from fedldp.mechanisms.codes import ClippedCodes
 
 _PRESETS = "fedldp.algorithms.presets."
 
-EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES)
+EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES, FEATURES_DIM)
 """What every preset offers; a setting that came after the preset was published is left out."""
 
 
@@ -147,7 +147,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
         claim=parts.claim if published else None,
         participation=participation,
         uses=uses,
-        unused={**parts.unused, **unused},
+        unused={**parts.unused, **unused, **unused_of(settings)},
     )
     check_pairs(found, settings)
     return found

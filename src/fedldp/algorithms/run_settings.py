@@ -48,6 +48,7 @@ _OF_TABLES = (
     "scale_columns",
     "categories",
     "classes",
+    "centre_columns",
 )
 _OF_PARTITIONS = ("partition", "num_examples")
 _EQUAL = ("iid", "drawn")
@@ -149,6 +150,11 @@ class RunSettings(FrozenConfig):
         ".kind (pure, zcdp or gdp); ledgers only count where it is not set",
     )
     seed: int = Field(0, ge=0, lt=2**64, description="the simulation's seed")
+    centre_columns: Annotated[dict[str, float], LEFT_OUT] = Field(
+        {},
+        description="public centre of a column, in its own unit, or of a category, such as "
+        '"sex=f", as a share: it becomes 0; never measured on the data',
+    )
     server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
         "none", description="what the server does with the mean: takes it, momentum, or Adam"
     )
@@ -257,6 +263,7 @@ class RunSettings(FrozenConfig):
             scaled={name: (low, high) for name, (low, high) in self.scale_columns.items()},
             categories={name: tuple(values) for name, values in self.categories.items()},
             classes=None if self.classes is None else tuple(self.classes),
+            centres=self.centre_columns,
         )
 
     @property

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
+from fedldp.accounting.statement import Assumed
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import rests_on
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address, load, scan
 
@@ -64,10 +67,35 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
-def own_features(config: RunConfig) -> str | None:
-    """Return the address of the user's own features, on which every line of a statement rests."""
-    named = getattr(config, "features", "none")
-    return named if isinstance(named, str) and is_address(named) else None
+def assumed(config: RunConfig) -> tuple[Assumed, ...]:
+    """Return what a statement assumes of features and numbers that are the user's own."""
+    found = []
+    named = str(getattr(config, "features", "none"))
+    match rests_on(named):
+        case "code":
+            what = "maps each example by itself, and was fitted on none of the clients' examples"
+            found.append(Assumed(f"features = {named} {what}", "code of your own"))
+        case "file":
+            what = "is of a public file, which was made from none of the clients' examples"
+            found.append(Assumed(f"features = {named} {what}", "a file of your own"))
+        case None:
+            pass
+    if config.centre_columns:
+        what = "no number in centre_columns and scale_columns was measured on the clients' rows"
+        found.append(Assumed(what, "numbers of your own"))
+    return tuple(found)
+
+
+def name_and_digest(config: RunConfig, problem: Problem) -> dict[str, str] | None:
+    """Return the setting ``features``, and the digest of the function; None where there is none.
+
+    Raises:
+        ConfigError: they are no features of such examples.
+    """
+    mapping = config.composition.features.mapping(problem)
+    if mapping is None:
+        return None
+    return {"name": str(getattr(config, "features")), "digest": mapping.digest}  # noqa: B009
 
 
 def whose_word(config: RunConfig) -> str:

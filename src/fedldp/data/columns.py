@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from fedldp.core.errors import ConfigError
 
+_LARGEST = 1e30
+"""Of a centre, so that no difference is beyond float32."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
@@ -22,6 +25,8 @@ class Columns:
         categories: the public list of texts by column; each becomes a feature that is 0 or 1.
         classes: the public list of the labels, whose places are the classes; None where labels are
             integers from 0, or texts that are numbered in sorted order.
+        centres: public centre by column, in its own unit, or by category ("column=text"), as a
+            share from 0 to 1: what becomes 0.
 
     Raises:
         ConfigError: they contradict each other, or a range or a list is none.
@@ -33,6 +38,7 @@ class Columns:
     scaled: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None
+    centres: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         taken = {self.label: "label_column"}
@@ -50,6 +56,25 @@ class Columns:
             _check_list(f"categories.{name}", values, 1)
         if self.classes is not None:
             _check_list("classes", self.classes, 2)
+        for name, centre in self.centres.items():
+            self._check_centre(name, centre)
+
+    def _check_centre(self, name: str, centre: float) -> None:
+        shares = {f"{column}={text}" for column, texts in self.categories.items() for text in texts}
+        low, high = (0.0, 1.0) if name in shares else self.scaled.get(name, (-_LARGEST, _LARGEST))
+        if not low <= centre <= high:  # which NaN is not
+            raise ConfigError(
+                f"centre_columns.{name} = {centre:g}: it is not from {low:g} to {high:g}; give a "
+                "number that everybody may know of the column"
+            )
+
+    def centred(self, name: str) -> float:
+        """Return what becomes 0 of a feature, in the unit of the feature."""
+        centre = self.centres.get(name)
+        if centre is None:
+            return 0.0
+        low, high = self.scaled.get(name, (0.0, 1.0))
+        return (centre - low) / (high - low)
 
     @property
     def named(self) -> dict[str, str]:

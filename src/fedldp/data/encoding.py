@@ -83,6 +83,7 @@ def encode(
         _refuse_missing(table, columns.client, owners)
     rows = np.flatnonzero(kept)
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
+    _centre(found, names, table, columns)
     if features is not None:  # a column is known by its name, wherever it stands
         found = found[:, [names.index(name) for name in features]]
         names = list(features)
@@ -93,6 +94,19 @@ def encode(
         labels=[] if classes is None else [classes[row] for row in rows],
         clients=None if owners is None else [owners[row] for row in rows],
     )
+
+
+def _centre(
+    found: NDArray[np.float32], names: Sequence[str], table: Table, columns: Columns
+) -> None:
+    """Take the declared centres off the features, in place."""
+    if unknown := sorted(set(columns.centres) - set(names)):
+        raise ConfigError(
+            f"centre_columns names {unknown[0]!r}, and {table.path} has no such feature; they are "
+            f"{', '.join(names)}"
+        )
+    if columns.centres:
+        found -= np.array([columns.centred(name) for name in names], np.float32)
 
 
 def numbered(

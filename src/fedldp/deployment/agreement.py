@@ -24,7 +24,9 @@ from fedldp.accounting.prices import draws_once
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SumInPath, upgraded
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
@@ -196,11 +198,7 @@ class Agreement:
         Raises:
             ConfigError: they are no features of such examples.
         """
-        found = self.config.composition.features
-        mapping = found.mapping(self.problem)
-        if mapping is None:
-            return None
-        return {"name": str(getattr(self.config, "features")), "digest": mapping.digest}  # noqa: B009
+        return name_and_digest(self.config, self.problem)
 
     @cached_property
     def digest(self) -> bytes:
@@ -373,9 +371,15 @@ def parse_agreement(
     if told != agreement.features:
         raise ConfigError(
             "its features have another digest than those that are computed here, so that sites "
-            "would train on different ones; agree on one version of fedldp"
+            f"would train on different ones; {_same(agreement.config)}"
         )
     return agreement
+
+
+def _same(config: RunConfig) -> str:
+    """Return what parties must have in common, so that they compute the same features."""
+    file = file_of(str(getattr(config, "features", "none")))
+    return "agree on one version of fedldp" if file is None else f"give each the same file {file}"
 
 
 _MAY_BE_OWN = {"system": "systems", "mechanism": "mechanisms", "features": "features"}
@@ -383,10 +387,18 @@ _MAY_BE_OWN = {"system": "systems", "mechanism": "mechanisms", "features": "feat
 
 
 def _check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
-    """Refuse code that is none of fedldp's own before anything imports it."""
+    """Refuse others' code before anything imports it, and a file before anything reads it."""
     for name, listed in _MAY_BE_OWN.items():
         value = config.get(name)
-        if isinstance(value, str) and is_address(value) and own is not None and value not in own:
+        if not isinstance(value, str) or own is None or value in own:
+            continue
+        kind = rests_on(value) if name == "features" else "code" if is_address(value) else None
+        if kind == "file":
+            raise ConfigError(
+                f"{name} = {value}: to read the agreement would read this file of your machine; "
+                f"add it to {listed} in the site's policy, should it be"
+            )
+        if kind == "code":
             raise ConfigError(
                 f"{name} = {value}: this is code that is none of fedldp's own, and to read the "
                 f"agreement would run it; add it to {listed} in the site's policy, should it be"

@@ -95,8 +95,8 @@ class SitePolicy(FrozenConfig):
     )
     features: tuple[str, ...] | None = Field(
         None,
-        description='allowed features of examples; all of fedldp\'s own, and no "module:function", '
-        "if not set",
+        description='allowed features of examples; all of fedldp\'s own, and no "module:function" '
+        "and none of a file, if not set",
     )
     models: tuple[str, ...] | None = Field(
         None,
@@ -119,7 +119,7 @@ class SitePolicy(FrozenConfig):
 
     @property
     def own_code(self) -> frozenset[str]:
-        """Systems, mechanisms and features that are none of fedldp's own, and may be imported."""
+        """Systems, mechanisms and features of others' code or files, which may be read."""
         named = (*(self.systems or ()), *(self.mechanisms or ()), *(self.features or ()))
         return frozenset(name for name in named if is_address(name))
 
@@ -288,7 +288,7 @@ def write_accepted(policy: SitePolicy, agreement: Agreement) -> Path:
 
 def _run_of(path: Path, policy: SitePolicy) -> str | None:
     try:
-        return read_agreement(path, own=policy.own_code).run
+        return read_agreement(path, policy.data_dir, own=policy.own_code).run
     except ConfigError:
         return None  # damaged, or not allowed any more: it is not served
 

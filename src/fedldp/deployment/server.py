@@ -296,7 +296,9 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     """Make the folder of a server, whole or not at all: a half one could not be gone on with."""
     check_new(path)
     partial = path.with_name(f"{path.name}.partial")
-    document = config_document(agreement.config, recipe=None, own_data=None)
+    document = config_document(
+        agreement.config, recipe=None, own_data=None, features=agreement.features
+    )
     try:
         if partial.exists():
             shutil.rmtree(partial)

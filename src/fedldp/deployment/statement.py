@@ -8,7 +8,7 @@ from fedldp.accounting.guarantees import IDEALISED
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import SIMULATED, SumInPath, statement
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.systems import own_code, own_features
+from fedldp.algorithms.systems import assumed, own_code
 
 TIMED = (
     "when a site answers may tell how long it trained, and so about how many examples it has; no "
@@ -41,7 +41,7 @@ def stated(
         summed=summed,
         delta=config.delta if delta is None else delta,
         own_code=own_code(config),
-        own_features=own_features(config),
+        assumed=assumed(config),
     )
     # What a simulation's noise would guarantee in real arithmetic is not what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset
@@ -39,7 +40,7 @@ from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, check_installed, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
-from fedldp.simulation.result import Result, config_document, run_name
+from fedldp.simulation.result import Result, check_features, config_document, run_name
 from fedldp.simulation.shuffler import Shuffler
 
 __all__ = ["Result", "simulate"]
@@ -108,11 +109,16 @@ def simulate(
         planned = plan(config, inputs.problem)
     if alone_if_small and planned.is_small:
         workers = 1
-    document = config_document(planned.config, recipe=recipe, own_data=inputs.own_data)
+    features = name_and_digest(planned.config, inputs.problem)
+    document = config_document(
+        planned.config, recipe=recipe, own_data=inputs.own_data, features=features
+    )
     if resume is not None and resume.read_config()["config"] != document["config"]:
         raise RunError(
             f"resume = {resume.path}: it is a run of another configuration; resume it with its own"
         )
+    if resume is not None:
+        check_features(resume, features)
     folder = resume
     server = planned.scheduled.algorithm(inputs.problem).server()
     # A folder of an earlier version tells other words of the same data.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError, DataMissing, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Columns, Examples, load_examples, load_features, standardised
@@ -21,6 +22,7 @@ from fedldp.data.sources import SOURCES
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.schema import Schema, read_schema
 from fedldp.reporting.scores import doubts, scores
+from fedldp.simulation.result import check_features
 from fedldp.simulation.settings import from_mapping
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ def load_trained(folder: Path) -> Trained:
     problem = Problem(schema.input_shape, schema.num_classes, schema.num_examples)
     algorithm = config.algorithm(problem)
     prepared = algorithm.prepared()
+    check_features(RunFolder(folder), name_and_digest(config, problem))
     if prepared.map is None and algorithm.input_shape != schema.input_shape:
         raise ConfigError(
             f"{folder}: the model of {config.name()} reads what each client's own encoder makes of "

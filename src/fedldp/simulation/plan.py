@@ -23,7 +23,7 @@ from fedldp.accounting.statement import (
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
-from fedldp.algorithms.systems import own_code, own_features
+from fedldp.algorithms.systems import assumed, own_code
 from fedldp.core.errors import ConfigError, UnfitEvent
 from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
@@ -166,7 +166,7 @@ def state(
         delta=config.delta if delta is None else delta,
         summed=_sum_of(config),
         own_code=own_code(config),
-        own_features=own_features(config),
+        assumed=assumed(config),
     )
     if parse_scheme(config.partition)[0] == "drawn":
         found["warnings"].append(SHARED)
@@ -197,7 +197,7 @@ def _without_shuffler(config: RunConfig, releases: ReleaseHistory, delta: float)
         delta=delta,
         summed=_sum_of(config),
         own_code=own_code(config),
-        own_features=own_features(config),
+        assumed=assumed(config),
     )
 
 

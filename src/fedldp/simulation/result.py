@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.statement import upgraded
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import file_of
 from fedldp.core.errors import RunError
 from fedldp.core.registry import import_extra
 from fedldp.ledgers.columns import MemoryLedger
@@ -169,7 +170,11 @@ class Result:
 
 
 def config_document(
-    config: RunConfig, *, recipe: str | None, own_data: str | None
+    config: RunConfig,
+    *,
+    recipe: str | None,
+    own_data: str | None,
+    features: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return what config.json says of a run.
 
@@ -177,8 +182,30 @@ def config_document(
         config: as the run has it, with its budget solved.
         recipe: its name, or None.
         own_data: what tells the user's own data apart, or None.
+        features: name and digest of the public features, where there are some.
     """
-    return {"recipe": recipe, "config": config.model_dump(), "own_data": own_data}
+    mapped = {} if features is None else {"features": features}
+    return {"recipe": recipe, "config": config.model_dump(), "own_data": own_data, **mapped}
+
+
+def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
+    """Refuse to go on with a run, or to use its model, on other features than it was trained on.
+
+    Args:
+        folder: of the run.
+        features: name and digest of those that are computed here, where there are some.
+
+    Raises:
+        RunError: they are others.
+    """
+    noted = folder.read_config().get("features", features)  # an earlier version noted none
+    if noted != features:
+        name = str(noted.get("name")) if isinstance(noted, dict) else "none"
+        same = "version of fedldp" if file_of(name) is None else f"file {file_of(name)}"
+        raise RunError(
+            f"{folder.path}: features = {name} have another digest here than in its run; use the "
+            f"same {same}"
+        )
 
 
 def run_name(document: dict[str, Any]) -> str:

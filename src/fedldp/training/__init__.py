@@ -11,6 +11,7 @@ __all__ = [
     "bit_training",
     "codes",
     "device_bits",
+    "exported_encoder",
     "feature_importance",
     "local_sgd",
     "mapped_examples",

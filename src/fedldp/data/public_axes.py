@@ -1,0 +1,177 @@
+"""Projection on public axes: of random strokes, or of a file that its user declares public."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from io import BytesIO
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.errors import ConfigError
+from fedldp.data.handwriting import CONSTANT, Pose, strokes
+from fedldp.data.image_features import digest_of
+from fedldp.data.public_files import PublicFile
+from fedldp.data.soft_gradients import SIZE, Floats
+from fedldp.data.unit_norm import finite_rows, with_constant
+
+
+@dataclass(frozen=True)
+class StrokeAxes:
+    """Pose features along the axes that random strokes differ along most, of norm 1.
+
+    The axes are the first principal components of the pose features of 4,000 random strokes, which
+    are drawn from a public seed. The constant 0.3 comes last, for the intercept.
+
+    Attributes:
+        input_shape: (channels, height, width) of an image, bright ink on a dark ground.
+        axes: their number.
+    """
+
+    input_shape: tuple[int, ...]
+    axes: int = 30
+
+    most: ClassVar[int] = SIZE
+
+    @property
+    def size(self) -> int:
+        """The length of a feature vector."""
+        return self.axes + 1
+
+    @property
+    def digest(self) -> str:
+        """See ``ExampleMap``."""
+        pose = Pose(self.input_shape).digest
+        return digest_of("public-axes:strokes", 1, pose, self.axes, CONSTANT)
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of images, shape (n, size)."""
+        pose = Pose(self.input_shape)(images)[:, :SIZE]
+        along = projected(pose.astype(np.float64), axes_of_strokes()[:, : self.axes])
+        return with_constant(along)
+
+
+@dataclass(frozen=True)
+class FileAxes:
+    """An example's numbers, less a public centre, along the axes of a file, of norm 1.
+
+    A .npy file holds the axes, of shape (d, k), for examples of d numbers; a .safetensors file
+    holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 comes last, for
+    the intercept. An example that holds NaN or infinity counts as the centre.
+
+    What the axes were computed from nobody can see in them: whoever names the file declares it
+    public, and every line of a statement then says that it rests on that.
+
+    Attributes:
+        file: the file.
+        input_shape: of an example.
+        axes: how many of the first ones are used; None: all.
+
+    Raises:
+        ConfigError: the file holds no such array, or fewer axes.
+    """
+
+    file: PublicFile
+    input_shape: tuple[int, ...]
+    axes: int | None = None
+    _axes: Floats = field(init=False, repr=False, compare=False)
+    _centre: Floats = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given, named = math.prod(self.input_shape), f"features = public-axes:{self.file.name}"
+        axes, centre = _arrays(self.file, named)
+        if axes.ndim != 2 or len(axes) != given or centre.shape not in ((), (given,)):
+            raise ConfigError(
+                f"{named}: its axes have the shape {axes.shape}, and its centre {centre.shape}; an "
+                f"example has {given} numbers: give axes of shape ({given}, k), and a centre of "
+                f"({given},) or none"
+            )
+        wanted = axes.shape[1] if self.axes is None else self.axes
+        if not 1 <= wanted <= axes.shape[1]:
+            raise ConfigError(
+                f"features_dim = {wanted} and {named}: it holds {axes.shape[1]} axes; give at most "
+                "that"
+            )
+        if not (np.isfinite(axes).all() and np.isfinite(centre).all()):
+            raise ConfigError(f"{named}: it holds NaN or infinity; give finite numbers")
+        object.__setattr__(self, "_axes", axes[:, :wanted])
+        object.__setattr__(self, "_centre", centre)
+
+    @property
+    def size(self) -> int:
+        """The length of a feature vector."""
+        return int(self._axes.shape[1]) + 1
+
+    @property
+    def digest(self) -> str:
+        """See ``ExampleMap``; of the file's bytes."""
+        parts = (self.input_shape, self.size, CONSTANT, self.file.digest)
+        return digest_of("public-axes", 1, *parts)
+
+    def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of examples, shape (n, size)."""
+        flat = examples.reshape(len(examples), len(self._axes))
+        rows = finite_rows(flat - self._centre)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return with_constant(finite_rows(projected(rows, self._axes)))
+
+
+_PIECE = 1000  # examples at a time
+
+
+def projected(rows: Floats, axes: Floats) -> Floats:
+    """Return the inner products of rows with axes, shape (n, k).
+
+    Added up in one order for each row: a matrix product of several may take another.
+
+    Args:
+        rows: shape (n, d).
+        axes: shape (d, k).
+    """
+    found = np.zeros((len(rows), axes.shape[1]))
+    for start in range(0, len(rows), _PIECE):
+        piece = rows[start : start + _PIECE]
+        for number, axis in zip(piece.T, axes, strict=True):
+            found[start : start + _PIECE] += number[:, None] * axis
+    return found
+
+
+@lru_cache(maxsize=1)
+def axes_of_strokes() -> Floats:
+    """Return the principal axes of random strokes' pose features, (200, 200), longest first.
+
+    Each points so that its longest part is positive: the sign of a component is arbitrary, and
+    sites must not differ in it.
+    """
+    images = strokes()[:, None].astype(np.float32)
+    found = Pose(images.shape[1:])(images)[:, :SIZE].astype(np.float64)
+    _, axes = np.linalg.eigh(np.cov(found, rowvar=False))
+    axes = axes[:, ::-1]
+    longest = np.abs(axes).argmax(axis=0)
+    axes = axes * np.sign(axes[longest, np.arange(len(axes))])
+    axes.flags.writeable = False
+    return np.asarray(axes)
+
+
+_NO_CENTRE = np.zeros(())
+
+
+def _arrays(file: PublicFile, named: str) -> tuple[Floats, Floats]:
+    """Return axes and centre of a file; a centre that it lacks is 0."""
+    try:
+        if file.name.lower().endswith(".npy"):
+            axes, centre = np.load(BytesIO(file.content), allow_pickle=False), _NO_CENTRE
+        else:
+            from safetensors.numpy import load
+
+            held = load(file.content)
+            axes, centre = held["axes"], held.get("centre", _NO_CENTRE)
+        return np.asarray(axes, np.float64), np.asarray(centre, np.float64)
+    except Exception:  # a damaged file raises nearly anything
+        raise ConfigError(
+            f'{named}: it holds no axes; give a .npy array, or a .safetensors file with "axes" '
+            'and, if need be, "centre"'
+        ) from None

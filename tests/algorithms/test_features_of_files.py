@@ -1,0 +1,113 @@
+"""Features that are read from a file: public by their user's word, the same file everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from exported_files import exported, node, tensor
+
+import fedldp
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import file_of, rests_on
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.simulation.evaluating import evaluate
+from fedldp.simulation.plan import plan, problem_of
+
+SHORT: dict[str, Any] = {"rounds": 1, "num_clients": 10, "num_examples": 200, "local_epochs": 1}
+AXES, ENCODER = "public-axes:axes.npy", "encoder:net.pt2"
+DIGITS = [
+    node("view.default", ["flat"], self=tensor("x"), size={"as_ints": [16, 4]}),
+    node("permute.default", ["turned"], self=tensor("w"), dims={"as_ints": [1, 0]}),
+    node("mm.default", ["product"], self=tensor("flat"), mat2=tensor("turned")),
+    node("relu.default", ["out"], self=tensor("product")),
+]
+"""Of a network that maps the four pixels of each half row of a digit to two numbers."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("axes.npy", np.eye(64)[:, :12])
+    (tmp_path / "net.pt2").write_bytes(exported(nodes=DIGITS, takes=(1, 1, 8, 8)))
+    return tmp_path
+
+
+def small(**changes: Any) -> RunConfig:
+    settings = {**SHORT, "model": "logistic", "standardise": False, **changes}
+    return fedldp.recipe("quickstart", **settings)
+
+
+@pytest.mark.parametrize(("features", "weights"), [(AXES, 140), (ENCODER, 330)])
+def test_a_run_trains_a_head_on_them_and_keeps_their_digest(
+    folder: Path, features: str, weights: int
+) -> None:
+    result = fedldp.run(small(features=features), out=folder / "run")
+    assert sum(each.size for each in result.weights.values()) == weights
+    noted = json.loads((folder / "run" / "config.json").read_text())["features"]
+    assert noted["name"] == features
+    assert evaluate(folder / "run")["accuracy"] == pytest.approx(result.accuracy)
+    np.save("axes.npy", 2 * np.eye(64)[:, :12])
+    (folder / "net.pt2").write_bytes(exported(nodes=DIGITS, takes=(1, 1, 8, 8), major=8) + b" ")
+    name = features.partition(":")[2]
+    with pytest.raises(RunError, match=f"another digest here .* use the same file {name}"):
+        evaluate(folder / "run")
+
+
+def test_the_data_folder_is_searched_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "data").mkdir()
+    (folder / "axes.npy").rename(folder / "data" / "axes.npy")
+    made = small(features=AXES)
+    with pytest.raises(ConfigError, match=f"^features = {AXES}: there is no file axes.npy here"):
+        made.layout(problem_of(made, None))
+    assert made.layout(problem_of(made, folder / "data")).size == 140
+    monkeypatch.setenv("FEDLDP_DATA", str(folder / "data"))
+    assert made.layout(problem_of(made, None)).size == 140
+
+
+@pytest.mark.parametrize("features", [AXES, ENCODER])
+def test_every_line_says_that_it_rests_on_the_file(features: str) -> None:
+    made = small(features=features)
+    found = plan(made, problem_of(made, None)).privacy
+    said = f"features = {features} is of a public file, which was made from none of the clients'"
+    assert any(line["kind"] != "none" for line in found["guarantees"])
+    for line in found["guarantees"]:
+        assert line["kind"] == "none" or line["assumptions"][-1].startswith(said)
+    assert found["warnings"][-1].startswith(said)
+
+
+def test_names_of_files_are_told_from_functions_and_kinds() -> None:
+    assert [rests_on(each) for each in ("pose", "public-axes:strokes", AXES, ENCODER, "a:b")] == [
+        None, None, "file", "file", "code",
+    ]  # fmt: skip
+    assert file_of("public-axes:a:b.npy") == "a:b.npy"
+    for nothing in ("public-axes:", "encoder:", "public-axes"):
+        with pytest.raises(ConfigError, match=f"^features = {nothing}: choose none"):
+            small(features=nothing)
+
+
+def test_the_size_is_a_setting_of_those_that_have_one() -> None:
+    problem = problem_of(small(), None)
+    sizes = {
+        ("random-convolutions", None): 288, ("random-convolutions", 36): 36,
+        ("public-axes:strokes", None): 31, ("public-axes:strokes", 8): 9,
+        (AXES, None): 13, (AXES, 5): 6,
+    }  # fmt: skip
+    for (features, dim), size in sizes.items():
+        made = small(features=features, features_dim=dim)
+        assert made.algorithm(problem).input_shape == (size,)
+        assert ("features_dim" in made.model_dump()) == (dim is not None)
+    for features, dim, match in (
+        ("random-convolutions", 30, "features_dim = 30: random-convolutions gives 18 features for"),
+        ("public-axes:strokes", 201, "features_dim = 201: strokes have 200 axes"),
+        (AXES, 13, f"features_dim = 13 and features = {AXES}: it holds 12 axes"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            small(features=features, features_dim=dim).layout(problem)
+    with pytest.raises(
+        ConfigError, match="features_dim = 9: features = pose has a size of its own"
+    ):
+        small(features="pose", features_dim=9)

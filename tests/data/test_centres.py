@@ -1,0 +1,85 @@
+"""Declared centres of a table's columns, and rows of norm 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.core.errors import ConfigError
+from fedldp.data import Columns, load_features
+from fedldp.data.unit_norm import UnitNorm
+from fedldp.simulation.plan import plan, problem_of
+
+TABLE = "age,sex,weight,label\n60,f,3,0\n150,m,5,1\n30,f,4,0\n90,m,4,1\n"
+COLUMNS: dict[str, Any] = {
+    "scaled": {"age": (0, 120)},
+    "categories": {"sex": ("f", "m")},
+    "ignored": (),
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    (tmp_path / "rows.csv").write_text(TABLE)
+    return tmp_path / "rows.csv"
+
+
+def test_a_centre_becomes_nothing_in_its_columns_own_unit(table: Path) -> None:
+    centres = {"age": 30.0, "sex=f": 0.25, "weight": 4.0}
+    plain = load_features(table, columns=Columns(**COLUMNS))
+    found = load_features(table, columns=Columns(**COLUMNS, centres=centres))
+    np.testing.assert_allclose(found, plain - np.array([0.25, 0.25, 0, 4]), rtol=1e-6)
+    assert found[:, 0].tolist() == [0.25, 0.75, 0, 0.5]  # 150 is beyond the range
+
+
+@pytest.mark.parametrize(
+    ("centres", "match"),
+    [
+        ({"age": 121.0}, r"centre_columns.age = 121: it is not from 0 to 120"),
+        ({"sex=m": 1.5}, r"centre_columns.sex=m = 1.5: it is not from 0 to 1"),
+        ({"weight": float("nan")}, r"centre_columns.weight = nan: it is not from"),
+        ({"sex": 0.5}, r"centre_columns names 'sex', and .* they are age, sex=f, sex=m, weight"),
+        ({"label": 0.5}, r"centre_columns names 'label', and"),
+    ],
+)
+def test_what_is_no_centre_is_refused(table: Path, centres: dict[str, float], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        load_features(table, columns=Columns(**COLUMNS, centres=centres))
+
+
+def test_a_row_has_norm_one_and_none_is_refused() -> None:
+    rows = np.array([[3, 4], [0, 0], [np.nan, 1], [3e38, 3e38]], np.float32)
+    found = UnitNorm((2,))(rows)
+    np.testing.assert_allclose(found[0], [0.6, 0.8, 0.3], rtol=1e-6)
+    assert found[1:3].tolist() == [[0, 0, np.float32(0.3)]] * 2
+    np.testing.assert_allclose(np.linalg.norm(found[3, :2]), 1, rtol=1e-6)
+
+
+def test_a_run_takes_them_and_its_lines_say_that_none_was_measured(table: Path) -> None:
+    made = fedldp.recipe(
+        "quickstart",
+        dataset=str(table),
+        model="logistic",
+        features="unit-norm",
+        standardise=False,
+        num_clients=2,
+        rounds=1,
+        scale_columns={"age": [0, 120]},
+        categories={"sex": ["f", "m"]},
+        classes=["0", "1"],
+    )
+    centred = made.changed(centre_columns={"age": 45, "sex=f": 0.5})
+    problem = problem_of(centred, None)
+    assert centred.algorithm(problem).input_shape == (5,)
+    assert centred.for_client(0).model_dump()["centre_columns"] == {"age": 45, "sex=f": 0.5}
+    assert "centre_columns" not in made.model_dump()
+    said = "no number in centre_columns and scale_columns was measured on the clients' rows"
+    found, known = (plan(each, problem).privacy for each in (centred, made))
+    assert any(each.startswith(said) for each in found["warnings"])
+    for line, before in zip(found["guarantees"], known["guarantees"], strict=True):
+        assert line["kind"] == "none" or line["assumptions"] == [*before["assumptions"], said]
+        assert line["epsilon"] == before["epsilon"]

@@ -1,0 +1,86 @@
+"""Public axes: of strokes, and of files that their user declares public."""
+
+from __future__ import annotations
+
+import hashlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import numbered_generator
+from fedldp.data.handwriting import Pose, strokes
+from fedldp.data.public_axes import FileAxes, StrokeAxes, axes_of_strokes, projected
+from fedldp.data.public_files import PublicFile
+
+DRAWN = numbered_generator(11, 0)
+AXES, CENTRE = DRAWN.standard_normal((6, 3)), DRAWN.standard_normal(6)
+ROWS = DRAWN.standard_normal((4, 2, 3)).astype(np.float32)
+
+
+def npy(array: np.ndarray) -> bytes:
+    content = BytesIO()
+    np.save(content, array)
+    return content.getvalue()
+
+
+def of(content: bytes, name: str = "axes.npy", axes: int | None = None) -> FileAxes:
+    return FileAxes(PublicFile(name, content, hashlib.sha256(content).hexdigest()), (2, 3), axes)
+
+
+def expected(rows: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    found = rows.reshape(len(rows), 6) @ axes
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return np.column_stack([found, np.full(len(rows), 0.3)])
+
+
+def test_an_example_is_projected_and_has_norm_one() -> None:
+    np.testing.assert_allclose(of(npy(AXES))(ROWS), expected(ROWS, AXES), rtol=1e-6)
+    two = of(npy(AXES), axes=2)
+    np.testing.assert_allclose(two(ROWS), expected(ROWS, AXES[:, :2]), rtol=1e-6)
+    held = of(save({"axes": AXES, "centre": CENTRE}), "axes.safetensors")
+    shifted = ROWS - CENTRE.reshape(2, 3)
+    np.testing.assert_allclose(held(ROWS), expected(shifted, AXES), rtol=1e-6)
+    assert held(CENTRE.astype(np.float32).reshape(1, 2, 3)).shape == (1, 4)
+    assert len({of(npy(AXES)).digest, two.digest, held.digest, of(npy(2 * AXES)).digest}) == 4
+
+
+def test_bits_depend_on_the_example_alone_and_none_is_refused() -> None:
+    mapping = of(npy(AXES))
+    odd = ROWS.copy()
+    odd[1], odd[2, 0, 0], odd[3] = np.nan, np.inf, 3e38
+    found = mapping(odd)
+    assert np.isfinite(found).all()
+    assert not found[1:3, :-1].any()
+    for index in range(4):
+        assert mapping(odd[index : index + 1])[0].tobytes() == found[index].tobytes()
+    assert np.isfinite(of(npy(1e300 * AXES))(odd)).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "axes", "match"),
+    [
+        (b"nothing", None, "it holds no axes"),
+        (npy(np.array([{}], dtype=object)), None, "it holds no axes"),  # a pickle
+        (npy(AXES[:5]), None, r"shape \(5, 3\), .* an example has 6 numbers"),
+        (npy(AXES), 4, r"^features_dim = 4 and features = public-axes:axes.npy: it holds 3 axes"),
+        (npy(np.full((6, 2), np.nan)), None, "it holds NaN or infinity"),
+    ],
+)
+def test_a_file_without_such_axes_is_refused(content: bytes, axes: int | None, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        of(content, axes=axes)
+
+
+def test_strokes_differ_most_along_the_first_axes() -> None:
+    axes = axes_of_strokes()
+    np.testing.assert_allclose(axes.T @ axes, np.eye(200), atol=1e-9)
+    images = strokes()[:, None].astype(np.float32)
+    spread = projected(Pose((1, 28, 28))(images)[:, :200].astype(np.float64), axes).var(axis=0)
+    assert (np.diff(spread[:60]) < 0).all()
+    found = StrokeAxes((1, 28, 28), axes=5)(images[:3])
+    assert found.shape == (3, 6)
+    np.testing.assert_allclose(np.linalg.norm(found[:, :5], axis=1), 1, rtol=1e-6)
+    assert len({StrokeAxes((1, 28, 28), count).digest for count in (5, 6)}) == 2
