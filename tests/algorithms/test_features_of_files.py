@@ -111,3 +111,20 @@ def test_the_size_is_a_setting_of_those_that_have_one() -> None:
         ConfigError, match="features_dim = 9: features = pose has a size of its own"
     ):
         small(features="pose", features_dim=9)
+
+
+def test_a_run_is_not_resumed_with_another_file(folder: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(record: Any) -> None:
+        raise Stop
+
+    made = small(features=AXES, rounds=2)
+    with pytest.raises(Stop):
+        fedldp.run(made, out=folder / "run", after_round=stop)
+    np.save("axes.npy", 2 * np.eye(64)[:, :12])
+    with pytest.raises(RunError, match=r"use the same file axes\.npy"):
+        fedldp.resume(folder / "run")
+    np.save("axes.npy", np.eye(64)[:, :12])
+    assert len(fedldp.resume(folder / "run").rounds) == 2

@@ -98,6 +98,15 @@ def name_and_digest(config: RunConfig, problem: Problem) -> dict[str, str] | Non
     return {"name": str(getattr(config, "features")), "digest": mapping.digest}  # noqa: B009
 
 
+def noted_features(config: RunConfig, problem: Problem) -> dict[str, str] | None:
+    """Return what a run's folder notes of its features: the same, but nothing of own code.
+
+    A function may be given from a notebook, where it has no source that a digest could be of.
+    """
+    code = rests_on(str(getattr(config, "features", "none"))) == "code"
+    return None if code else name_and_digest(config, problem)
+
+
 def whose_word(config: RunConfig) -> str:
     """Return what lines of ``config`` say in ``stated_by``: "fedldp", or the user's own code."""
     return ", ".join(own_code(config)) or HOUSE

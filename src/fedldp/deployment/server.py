@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.statement import SumInPath
+from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, standardised
@@ -296,9 +297,8 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     """Make the folder of a server, whole or not at all: a half one could not be gone on with."""
     check_new(path)
     partial = path.with_name(f"{path.name}.partial")
-    document = config_document(
-        agreement.config, recipe=None, own_data=None, features=agreement.features
-    )
+    features = noted_features(agreement.config, agreement.problem)
+    document = config_document(agreement.config, recipe=None, own_data=None, features=features)
     try:
         if partial.exists():
             shutil.rmtree(partial)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.systems import name_and_digest
+from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset
@@ -109,7 +109,7 @@ def simulate(
         planned = plan(config, inputs.problem)
     if alone_if_small and planned.is_small:
         workers = 1
-    features = name_and_digest(planned.config, inputs.problem)
+    features = noted_features(planned.config, inputs.problem)
     document = config_document(
         planned.config, recipe=recipe, own_data=inputs.own_data, features=features
     )

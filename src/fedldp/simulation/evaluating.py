@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.statement import HELD_OUT
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import name_and_digest
+from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, DataMissing, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Columns, Examples, load_examples, load_features, standardised
@@ -99,7 +99,7 @@ def load_trained(folder: Path) -> Trained:
     problem = Problem(schema.input_shape, schema.num_classes, schema.num_examples)
     algorithm = config.algorithm(problem)
     prepared = algorithm.prepared()
-    check_features(RunFolder(folder), name_and_digest(config, problem))
+    check_features(RunFolder(folder), noted_features(config, problem))
     if prepared.map is None and algorithm.input_shape != schema.input_shape:
         raise ConfigError(
             f"{folder}: the model of {config.name()} reads what each client's own encoder makes of "
