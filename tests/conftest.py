@@ -34,14 +34,27 @@ from fedldp.reporting import charts
 pytest.register_assert_rewrite("documents", "folders")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--turn", type=int, default=None,
+        help=f"of the slow tests only every {samples.TURNS}rd, from this one on",
+    )  # fmt: skip
+
+
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # while tests are collected: all that is made then stays
     samples.thorough = config.getoption("-m") != "not slow"
 
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     samples.leave_out(items)
+    turn = config.getoption("--turn")
+    if turn is not None:
+        late = samples.out_of_turn(items, turn)
+        config.hook.pytest_deselected(items=late)
+        waiting = set(late)
+        items[:] = [item for item in items if item not in waiting]
     # The longest file: begun last, it would keep one process at work after all others.
     items.sort(key=lambda item: item.path.name != "test_tutorials.py")
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+import zlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,30 @@ def _kind(value: object) -> object:
         return sorted({repr(_kind(each)) for each in value})
     plain = isinstance(value, int | float) and value not in (0, 1)
     return type(value).__name__ if plain else value
+
+
+TURNS = 3
+"""Commits after which every slow test has run."""
+
+ALWAYS = ("tests/gate/", "tests/golden/")
+"""What a commit must not move: slow tests in these folders run with each of them."""
+
+
+def out_of_turn(items: Sequence[pytest.Item], turn: int) -> list[pytest.Item]:
+    """Return the slow tests that have their turn with another commit.
+
+    Those of a file follow one another, so that each turn has its share of every file.
+    """
+    so_far: Counter[str] = Counter()
+    found = []
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        if item.get_closest_marker("slow") is None or file.startswith(ALWAYS):
+            continue
+        so_far[file] += 1
+        if (zlib.crc32(file.encode()) + so_far[file] - turn) % TURNS:
+            found.append(item)
+    return found
 
 
 def leave_out(items: Sequence[pytest.Item]) -> None:

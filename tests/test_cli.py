@@ -52,6 +52,7 @@ def test_json_of_a_run_is_the_contract(
     ]
 
 
+@pytest.mark.slow
 def test_the_installed_script_prints_one_document_and_nothing_else(tmp_path: Path) -> None:
     # The default recipe in a fresh process, with the default number of workers.
     done = subprocess.run(

@@ -249,7 +249,7 @@ def test_more_of_anything_never_costs_less(event: Any, rounds: int, delta: float
     assert cost <= pure
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=some(8), deadline=None)
 @given(event=bits, rounds=st.integers(1, 5), anonymity_set=st.integers(1, 400), delta=deltas)
 def test_a_shuffler_never_harms_and_a_crowd_helps(
     event: Any, rounds: int, anonymity_set: int, delta: float

@@ -189,6 +189,7 @@ def test_a_run_trains_tests_and_is_used_on_features(tmp_path: Path) -> None:
         trained.probabilities(mapped.test.features)
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_bits() -> None:
     made = small(features="oriented-gradients")
     one, two = (fedldp.run(made, workers=workers) for workers in (1, 2))

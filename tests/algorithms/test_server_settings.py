@@ -156,7 +156,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "changes"), CASES.values(), ids=CASES)
 def test_a_resumed_run_equals_the_whole_one(
     name: str, changes: dict[str, Any], tmp_path: Path

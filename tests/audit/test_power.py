@@ -37,7 +37,7 @@ LONG = {
 
 
 # Those that need most trials, or are slow to answer, are slow tests.
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("cls", "setting"),
     [

@@ -225,6 +225,7 @@ def test_a_system_of_ones_own_is_found() -> None:
     assert isinstance(config, planted_systems.NoClipConfig)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("unit", ["client-round", "client-run"])
 def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> None:
     once = systems()["ldp_fl"].model_validate({

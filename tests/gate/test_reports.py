@@ -30,7 +30,14 @@ def test_every_system_and_every_run_is_recorded_and_nothing_else() -> None:
         } == {system}
 
 
-@pytest.mark.parametrize("name", [name for names in BY_SYSTEM.values() for name in names])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (at > 0))
+        for names in BY_SYSTEM.values()
+        for at, name in enumerate(names)
+    ],
+)
 def test_a_run_is_as_recorded(name: str) -> None:
     document = recorded(name.partition("-")[0])
     found = reports.changes(
