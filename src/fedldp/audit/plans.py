@@ -18,6 +18,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.audit.canaries import Swap
 from fedldp.audit.efforts import Effort
+from fedldp.audit.example_maps import PlannedMapGame
 from fedldp.audit.harness import AttackedClient
 from fedldp.audit.playing import PlannedGame
 from fedldp.audit.systems import PlannedSystemGame, SystemGame
@@ -101,6 +102,8 @@ def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[P
     found: list[PlannedGame] = [
         planned for setting in settings_of(config, problem) for planned in _planned(setting, effort)
     ]
+    if config.composition.features.mapping(problem) is not None:
+        found.append(PlannedMapGame(config, problem))
     return found + list(_whole_runs(config))
 
 

@@ -1,0 +1,110 @@
+"""Whether features are a function of one example: two data sets that differ in another one.
+
+A statement takes it that they are. Features that are fitted on the rows that they are given, or
+that keep something from one call to the next, show one example in the features of others, for
+which nothing is charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.inputs import FAR
+from fedldp.audit.observations import AuditKeys
+from fedldp.audit.results import Estimate, Result
+from fedldp.data.image_features import ExampleMap
+
+_EXAMPLES, _TRIALS = 8, 20
+_SCALES = (0.0, 1.0, FAR, -FAR, 1e30, np.inf, np.nan)
+"""What the example that is replaced is multiplied by, after it was drawn anew."""
+
+
+@dataclass(frozen=True)
+class PlannedMapGame:
+    """The features of a configuration, computed of neighbouring data sets.
+
+    Its statement proves an epsilon of 0: the features of an example tell nothing of another one.
+
+    Attributes:
+        config: of the run.
+        problem: public facts on its data.
+    """
+
+    config: RunConfig
+    problem: Problem
+
+    @property
+    def bounds(self) -> int:
+        """How many bounds it gives."""
+        return 1
+
+    @property
+    def title(self) -> str:
+        """What is played."""
+        return f"{self.config.name()}, features: those of an example, where another one is replaced"
+
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
+        """Map pairs of data sets, and yield one row."""
+        mapping = self.config.composition.features.mapping(self.problem)
+        assert mapping is not None
+        generator, count = keys.generator("features"), trials or _TRIALS
+        told, again, lower = 0, 0, 0.0
+        for scale in _SCALES:
+            counts = self._counts(mapping, scale, count, generator)
+            told, again = told + counts[0], again + counts[1]
+            each = 1 - (1 - confidence) / len(_SCALES)
+            found = epsilon_lower(counts[0], count, counts[1], count, delta=0.0, confidence=each)
+            lower = max(lower, found)
+        count *= len(_SCALES)
+        yield Result(
+            subject=self.config.name(),
+            game="system",
+            attack=_attack(told, again, count),
+            measure="epsilon",
+            measured=Estimate.at_least(lower),
+            setting="features",
+            size=mapping.size,
+            unit="record",
+            neighbours="one example of a client is replaced; only the features of others are seen",
+            proven=0.0,
+            confidence=confidence,
+            trials=count,
+            verdict="bug" if told or again else "ok",
+            note="beyond the proven figure" if told or again else "exact: bit for bit the same",
+        )
+
+    def _counts(
+        self, mapping: ExampleMap, scale: float, count: int, generator: np.random.Generator
+    ) -> tuple[int, int]:
+        """Return how often a neighbour gave others other features, and how often the same data."""
+        told = again = 0
+        for trial in range(count):
+            one = generator.random((_EXAMPLES, *self.problem.input_shape)).astype(np.float32)
+            other, place = one.copy(), trial % _EXAMPLES
+            with np.errstate(all="ignore"):
+                other[place] = generator.random(one.shape[1:]) * scale
+                seen = [_of_others(mapping, data, place) for data in (one, other, one)]
+            told += seen[0] != seen[1]
+            again += seen[0] != seen[2]
+        return told, again
+
+
+def _of_others(mapping: ExampleMap, examples: NDArray[np.float32], place: int) -> bytes:
+    """Return all that is computed of the examples but one, with the digest of the function."""
+    digest, features = mapping.digest, mapping(examples.copy())
+    return b"".join(
+        [digest.encode(), mapping.digest.encode(), np.delete(features, place, axis=0).tobytes()]
+    )
+
+
+def _attack(told: int, again: int, count: int) -> str:
+    if again:
+        return f"the same data set mapped again: other features in {again} of {count} trials"
+    return f"features of the other examples compared: others in {told} of {count} trials"
