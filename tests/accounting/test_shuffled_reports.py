@@ -47,7 +47,7 @@ def test_a_round_and_a_run_have_the_figures_of_the_blanket() -> None:
     assert found["client-run"]["epsilon"] == blanket_epsilon(SUBSET, 100, 1e-5, 3)
     for line in found.values():
         assert (line["kind"], line["delta"], line["lower"]) == ("approximate", 1e-5, None)
-        assert "blanket (Balle, Bell, Gascon, Nissim 2019)" in line["method"]
+        assert "privacy blanket (Balle, Bell, Gascon, Nissim 2019)" in line["method"]
         assert line["stated_by"] == "fedldp"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
+from fedldp.accounting.events import SubsetResponse
 from fedldp.algorithms.bounds import RANGES, InRange
 from fedldp.algorithms.channel import SHUFFLER, Shuffle
 from fedldp.algorithms.composition import Composition, OwnMean, Sgd
@@ -16,7 +18,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import CLIP, Offer
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.deployable import without_simulation
+from fedldp.deployment.deployable import check_told, without_simulation
+from fedldp.mechanisms.k_closest import KClosest
 from fedldp.simulation.plan import plan
 
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -66,6 +69,31 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "laplace", "bound": "norm"},
             "channel = shuffle and mechanism = laplace: .* or set channel = named",
         ),
+        # Each of the categories could be hidden, all of them together are a fingerprint.
+        (
+            "composed",
+            {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_rr"},
+            "channel = shuffle and mechanism = k_rr: .* take mechanism = k_closest",
+        ),
+        # Reports of other budgets have other weights, so they hide nobody.
+        (
+            "composed",
+            {"epsilon": [1.0] * 10, "channel": "shuffle", "mechanism": "k_closest",
+             "bound": "norm"},
+            "epsilon is a list, and k_closest takes one budget for all clients: give one number",
+        ),
+        (
+            "composed",
+            {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_closest", "bound": "norm",
+             "weighting": "examples"},
+            "channel = shuffle and weighting = examples: .* set channel = named",
+        ),
+        (
+            "composed",
+            {"epsilon": 1.0, "channel": "shuffle", "mechanism": "k_closest", "bound": "norm",
+             "chunk": 2},
+            "chunk = 2: whole reports are shuffled once all of a round are there; leave it out",
+        ),
         (
             "personalized_sound",
             {"epsilon": 1.0, "clip": 1.0, "selects_first": True, "participation": "drawn"},
@@ -87,6 +115,57 @@ def test_a_pair_that_says_too_much_is_refused(
 def test_no_site_is_told_of_a_shuffler(system: str) -> None:
     with pytest.raises(ConfigError, match=r"channel = shuffle: .* take channel = sum"):
         without_simulation(made(system, epsilon=1.0, channel="shuffle"))
+
+
+@pytest.mark.parametrize("target", [None, {"adversary": "shuffled-server"}])
+def test_no_site_is_told_of_a_shuffler_of_whole_reports(target: dict[str, Any] | None) -> None:
+    if target is not None:
+        target = {"unit": "client-run", "epsilon": 1.0, "delta": 1e-5, **target}
+    config = made(
+        "composed", epsilon=1.0, channel="shuffle", mechanism="k_closest", bound="norm",
+        target=target,
+    )  # fmt: skip
+    line = "channel = shuffle and mechanism = k_closest: .* relay .* set channel = named"
+    for refuse in (without_simulation, check_told):
+        with pytest.raises(ConfigError, match=line) as found:
+            refuse(config)
+        assert "\n" not in str(found.value)
+
+
+class Own(KClosest):
+    """A mechanism of a user's own that says something else of its category."""
+
+    name: ClassVar[str] = "own"
+    says: ClassVar[dict[str, int] | None]
+
+    def category(self, size: int) -> SubsetResponse | None:
+        return None if self.says is None else SubsetResponse(**self.says)
+
+
+@pytest.mark.parametrize(
+    ("says", "line"),
+    [
+        (None, "a report of 640 values is not one category"),
+        ({"high": 9, "low": 1, "closest": 3, "categories": 5}, "closest = 3: of 5 categories give"),
+        ({"high": 9, "low": 1, "closest": 1, "categories": 1}, "closest = 1: of 1 categories give"),
+        ({"high": 2, "low": 1, "closest": 1, "categories": 4}, "less than its event says"),
+    ],
+)
+def test_a_category_that_does_not_fit_is_refused_before_a_run(
+    says: dict[str, int] | None, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Own, "says", says, raising=False)
+    config = made("composed", epsilon=1.0, channel="shuffle", mechanism="k_closest", bound="norm")
+    encoder = config.algorithm(PROBLEM).encoder(0)
+    release = replace(encoder.release, mechanism=Own(1.0, 1.0))
+    with pytest.raises(ConfigError, match=line) as found:
+        replace(encoder, release=release).event()
+    assert "\n" not in str(found.value)
+
+
+def test_a_shuffler_of_bits_does_not_carry_categories() -> None:
+    with pytest.raises(ConfigError, match="channel = shuffle and mechanism = k_closest: its"):
+        shuffled.model_validate(SHARED | {"mechanism": "k_closest"})
 
 
 @preset(

@@ -87,10 +87,7 @@ LOWER = "; lower: "
 """What comes before the method of a lower bound, in a line's ``method``."""
 
 _CLONES = "clone pair composed (Feldman, McMillan, Talwar 2021)"
-_BLANKET = (
-    "what of the others hides them whatever they are, the blanket (Balle, Bell, Gascon, Nissim "
-    "2019), summed exactly for subset response"
-)
+_BLANKET = "privacy blanket (Balle, Bell, Gascon, Nissim 2019), summed exactly for subset response"
 _NO_MORE = "what holds against a server without the shuffler, which proves no more"
 
 SECRET: dict[Side, str] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -84,13 +84,19 @@ MASKED = (
 CHANNEL = Offer(
     "channel",
     Literal["named", "shuffle", "sum", "central"] | None,
-    "what the server sees of reports: each with its sender; pieces without a name; their sum; or "
+    "what the server sees of reports: each with its sender; pieces of them, or whole "
+    "ones, without a name; their sum; or "
     "all, as a server that clients trust. Where it is not set, what the system says",
     None,
 )
 
 UNSHUFFLED = {offer.name: "reports go through no shuffler" for offer in SHUFFLER}
 """The settings that only a shuffler uses, and why they are refused without one."""
+
+TOGETHER = {
+    offer.name: "whole reports are shuffled once all of a round are there" for offer in SHUFFLER
+}
+"""The settings that a shuffler of whole reports does not use, and why they are refused with it."""
 
 UNMASKED = {offer.name: "no sum is held in a dialogue" for offer in MASKED}
 """The settings that only a simulated dialogue uses, and why they are refused without one."""
@@ -105,6 +111,7 @@ class Channel(ABC):
         phases: the questions that a client is asked in one round.
         trains_in: the one of them in which clients train.
         delays: a shuffler's size of messages, and its time model in a simulation.
+        shuffles_reports: whether a shuffler carries whole reports, and no pieces of them.
     """
 
     delays: Delays | None = None
@@ -112,6 +119,12 @@ class Channel(ABC):
     kind: ClassVar[str]
     phases: ClassVar[int] = 1
     trains_in: ClassVar[int] = 0
+    shuffles_reports: ClassVar[bool] = False
+
+    @property
+    def hides_senders(self) -> bool:
+        """Whether the statement has lines of a shuffler."""
+        return False
 
     def chunk(self, size: int) -> int | None:
         """Return the coordinates in one message of a model of ``size`` weights; None: all.
@@ -165,6 +178,11 @@ class Shuffle(Channel):
             )
         )
 
+    @property
+    def hides_senders(self) -> bool:
+        """Whether the times of arrival tell nothing; see ``Channel``."""
+        return self.delays is not None and self.delays.prediction_error == 0
+
     def chunk(self, size: int) -> int:
         """Return the coordinates in one message; see ``Channel``."""
         assert self.delays is not None
@@ -173,6 +191,28 @@ class Shuffle(Channel):
                 f"chunk = {self.delays.chunk}: the model has {size} weights; give at most that"
             )
         return self.delays.chunk
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffleReports(Channel):
+    """Whole reports of one category each reach the server together, without names or an order.
+
+    A report holds a seed, a category and nothing else. All have one size. A second report of a
+    client in a round is dropped. Whoever shuffles must be someone other than the server; no
+    deployment has such a relay yet, so sites refuse this channel.
+    """
+
+    kind: ClassVar[str] = "shuffle"
+    shuffles_reports: ClassVar[bool] = True
+
+    @property
+    def hides_senders(self) -> bool:
+        """Always; see ``Channel``."""
+        return True
+
+    def encoder(self, encoder: Encoder, clients: int) -> EncoderRole:
+        """Return the encoder, which then states how its category is drawn; see ``Channel``."""
+        return replace(encoder, one_category=True)
 
 
 @dataclass(frozen=True, kw_only=True)

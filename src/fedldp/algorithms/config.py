@@ -55,9 +55,7 @@ class RunConfig(RunSettings):
         """Return the settings that change nothing beside the others, and why: they are refused."""
         unused = {}
         parts = self.composition
-        delays = parts.channel.delays
-        shuffled = delays is not None and delays.prediction_error == 0
-        if not shuffled and parts.downlink is None:
+        if not parts.channel.hides_senders and parts.downlink is None:
             unused["untrusted_clients"] = f"no line of {self.name()}'s statement rests on it here"
         if self.server_optimizer == "none":
             unused["server_momentum"] = "server_optimizer = none has no momentum"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedldp.algorithms.channel import MaskedSum
 from fedldp.algorithms.participation import All, Drawn, Once, Preselected, cohort_sizes
 from fedldp.core.errors import ConfigError
-from fedldp.mechanisms import BitMechanism, Mechanism
+from fedldp.mechanisms import BitMechanism, Mechanism, sends_category
 from fedldp.mechanisms.categories import CategoryMechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
@@ -44,7 +44,7 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         ConfigError: two of them do not.
     """
     channel, kind = parts.channel.kind, parts.calibration.kind
-    named = f"mechanism = {kind.name}"
+    named, whole = f"mechanism = {kind.name}", parts.channel.shuffles_reports
     home = "sum" if issubclass(kind, SharedGaussian) else "named"
     if channel != "central" and parts.downlink is not None:
         raise ConfigError(
@@ -69,10 +69,17 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             f"channel = named and {named}: one share of a sum's noise hides little by itself; set "
             "channel = sum"
         )
-    if channel == "shuffle" and not issubclass(kind, BitMechanism):
+    if channel == "shuffle" and issubclass(kind, CategoryMechanism):
+        raise ConfigError(
+            f"channel = shuffle and {named}: a report has a category for each weight, and together "
+            "they make it recognisable; take mechanism = k_closest, which sends one, or set "
+            "channel = named"
+        )
+    carried = sends_category(kind) if whole else issubclass(kind, BitMechanism)
+    if channel == "shuffle" and not carried:
         raise ConfigError(
             f"channel = shuffle and {named}: its reports are not one bit a weight, and cannot "
-            f"travel as messages of single weights; {_other_mechanism(settings, kind)}set "
+            f"travel as messages of single weights; {_other_shuffled(settings, kind)}set "
             f"channel = {home}"
         )
     if channel == "sum" and not issubclass(kind, SUMMABLE):
@@ -173,6 +180,12 @@ def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
     if issubclass(kind, Gaussian):
         return "take system = distributed_gaussian, or "
     return _other_mechanism(settings, kind)
+
+
+def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
+    """Return what to take for a shuffler in place of a mechanism, as the beginning of a remedy."""
+    found = _other_mechanism(settings, kind)
+    return found and f"{found[: -len(', or ')]}, or k_closest, whose report is one category, or "
 
 
 def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:

@@ -16,6 +16,7 @@ from pydantic import create_model
 from fedldp.algorithms.channel import (
     CHANNEL,
     SHUFFLER,
+    TOGETHER,
     UNMASKED,
     UNSHUFFLED,
     Central,
@@ -23,6 +24,7 @@ from fedldp.algorithms.channel import (
     MaskedSum,
     Named,
     Shuffle,
+    ShuffleReports,
     Sum,
 )
 from fedldp.algorithms.composition import Composition
@@ -32,6 +34,7 @@ from fedldp.algorithms.matrix import check_pairs, gains_by_once
 from fedldp.algorithms.participation import PARTICIPATION, All, Preselected, participation_of
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
+from fedldp.mechanisms import Mechanism, sends_category
 from fedldp.mechanisms.codes import ClippedCodes
 
 _PRESETS = "fedldp.algorithms.presets."
@@ -117,7 +120,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     """
     channel, uses = parts.channel, parts.uses
     if settings.channel not in (None, channel.kind):
-        channel = channel_of(settings)
+        channel = channel_of(settings, parts.calibration.kind)
         # Who colludes with the server knows what it put into a sum.
         hides = channel.kind == "sum" and parts.calibration.kind is not ClippedCodes
         uses |= {"untrusted_clients"} if hides else set()
@@ -135,6 +138,8 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
             "says who takes part; leave participation out"
         )
     unused = {} if isinstance(channel, Shuffle) else UNSHUFFLED
+    if channel.shuffles_reports:
+        unused = TOGETHER
     if not isinstance(channel, MaskedSum):
         unused = unused | {
             n: why for n, why in UNMASKED.items() if n in type(settings).model_fields
@@ -153,9 +158,11 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     return found
 
 
-def channel_of(settings: Settings) -> Channel:
-    """Return the channel that ``CHANNEL`` names."""
+def channel_of(settings: Settings, kind: type[Mechanism]) -> Channel:
+    """Return the channel that ``CHANNEL`` names, for reports of mechanisms of some class."""
     match settings.channel:
+        case "shuffle" if sends_category(kind):
+            return ShuffleReports()
         case "shuffle":
             return Shuffle.of(settings)
         case "sum":

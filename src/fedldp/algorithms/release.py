@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear
 from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
-from fedldp.core.errors import PrivacyError
+from fedldp.core.errors import PrivacyError, UnfitEvent
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism, stated_event
+from fedldp.mechanisms import Mechanism, stated_category, stated_event
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.mechanisms.two_point import TwoPoint
@@ -52,6 +52,14 @@ class Release:
     def event(self) -> Event:
         """Return what the report of one client releases, whatever its update and the broadcast."""
         return stated_event(self.mechanism, self.coordinates)
+
+    def category(self) -> Event:
+        """Return how the report of one client is drawn, for a shuffler of whole reports.
+
+        Raises:
+            UnfitEvent: it is not one category; see ``stated_category``.
+        """
+        return stated_category(self.mechanism, self.coordinates)
 
     def payloads(self, update: Update, broadcast: Broadcast, senders: Senders) -> NDArray[np.uint8]:
         """Return the randomised reports of n clients, shape (n, bytes of one).
@@ -110,6 +118,10 @@ class UnevenRelease(Release):
         if self.mechanism != self.noisier.least:  # what is claimed is what randomises
             raise PrivacyError("mechanism: it is not the one of the features with the least noise")
 
+    def category(self) -> Event:
+        """Refuse: a report of several mechanisms is not one category."""
+        raise UnfitEvent("a report with more noise on some features is not one category")
+
     def event(self) -> Event:
         """Return the event of the least noise; or that the features are in clear."""
         if self.ranks == "own":
@@ -153,6 +165,8 @@ class Encoder:
         tells_examples: also send each client's number of examples, in clear, as its weight.
         names_sender: also send whose the report is.
         label: also send the budget, where clients' budgets differ.
+        one_category: whether a shuffler of whole reports carries it, so that how its category is
+            drawn is stated, not only what that costs.
     """
 
     release: Release
@@ -161,10 +175,15 @@ class Encoder:
     tells_examples: bool = False
     names_sender: bool = False
     label: float | None = None
+    one_category: bool = False
 
     def event(self, phase: int = 0) -> Event:
         """Return what one report of one client releases: it is what is charged."""
         event = self.release.event() if self.inner is None else self.inner
+        if self.one_category:
+            if self.inner is not None or self.tells_examples or self.label is not None:
+                raise UnfitEvent("a shuffler of whole reports passes on one category and no more")
+            return self.release.category()
         if self.tells_examples:
             return InClear(what=_and_count(event))
         if self.label is not None and isinstance(event, BinaryRandomizedResponse):

@@ -2,7 +2,8 @@
 
     server             the bytes that leave one client, in every round that is played
     summing-server     the sum of a round's reports, as the server step is given it
-    shuffled-server    how many ones a round's messages have at each coordinate
+    shuffled-server    how many ones a round's messages have at each coordinate; or all whole
+                       reports of a round, in an order that follows from them alone
     downlink           the broadcast that comes of a round's reports
 
 Where a round is a dialogue of several phases, whose server is given a sum alone, it is held in
@@ -272,6 +273,8 @@ class AdversaryView:
                 total += summing.words(report).astype(np.uint64)
             total &= np.uint64(2**summing.bits - 1)
             return [summing.total(round, total, len(reports))]
+        if self.attacked.config.composition.channel.shuffles_reports:
+            return sorted(reports, key=lambda report: report.payload)
         size = reports[0].size
         bits = [np.unpackbits(np.frombuffer(r.payload, np.uint8), count=size) for r in reports]
         ones: NDArray[np.int64] = np.array(bits, np.int64).sum(0)

@@ -16,6 +16,7 @@ def without_simulation(config: RunConfig) -> RunConfig:
     Of what goes through a simulation's shuffler, ``untrusted_clients`` is left out too: the
     agreement itself has it.
     """
+    _check_relay(config)
     if config.target is not None and config.target.adversary == "shuffled-server":
         raise ConfigError(
             "target.adversary = shuffled-server: no shuffler runs in a deployment; take "
@@ -35,12 +36,27 @@ def without_simulation(config: RunConfig) -> RunConfig:
 
 def check_told(config: RunConfig) -> None:
     """Refuse a configuration that is not one that every site may be told."""
+    _check_relay(config)
     _check_values(config)
     for name in config.simulation_only:
         if getattr(config, name) != type(config).model_fields[name].default:
             raise ConfigError(f"{name} is for a simulation alone; leave it out of the agreement")
     if config.composition.channel.delays is not None:
         raise ConfigError("shuffle: no shuffler runs in a deployment; set shuffle = false")
+
+
+def _check_relay(config: RunConfig) -> None:
+    """Refuse a shuffler of whole reports, for which a deployment has nobody.
+
+    Raises:
+        ConfigError: the configuration has one.
+    """
+    if config.composition.channel.shuffles_reports:
+        raise ConfigError(
+            f"channel = shuffle and mechanism = {config.composition.calibration.kind.name}: whole "
+            "reports need a relay of another party between sites and server, and no relay runs in "
+            "a deployment; set channel = named"
+        )
 
 
 def _check_values(config: RunConfig) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import ACCOUNTANTS, UNITS, Normal, loss_of
-from fedldp.accounting.events import Event
+from fedldp.accounting.events import Event, SubsetResponse
 from fedldp.accounting.prices import cost
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, PrivacyError, RunError, UnfitEvent
@@ -56,7 +56,9 @@ __all__ = [
     "privunit_scalar",
     "randomised_bits",
     "rotation",
+    "sends_category",
     "sign",
+    "stated_category",
     "stated_event",
     "summing",
     "two_point",
@@ -145,6 +147,18 @@ class Mechanism(ABC):
         It must hold for every value of whatever ranges the broadcast carries. ``stated_event``
         says what may be stated.
         """
+
+    def category(self, size: int) -> SubsetResponse | None:
+        """Return how a report of ``size`` values is drawn, where it is one category and no more.
+
+        Beside it a payload may hold a seed from the fresh stream, drawn without a look at the
+        values, which says what the categories are. All payloads have one length. A shuffler of
+        whole reports takes mechanisms that define this; see ``stated_category``.
+
+        Raises:
+            ConfigError: no such report is hidden: see ``numerics.blanket.Subset``.
+        """
+        return None
 
     @abstractmethod
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
@@ -401,6 +415,34 @@ def stated_event(mechanism: Mechanism, size: int) -> Event:
             f"{what} that a report costs nothing ({event}); state what it costs, rounded up"
         )
     return event
+
+
+def sends_category(kind: type[Mechanism]) -> bool:
+    """Return whether mechanisms of a class say of their reports that each is one category."""
+    return kind.category is not Mechanism.category
+
+
+def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
+    """Return how a report of ``size`` values is drawn, for a shuffler of whole reports.
+
+    Raises:
+        UnfitEvent: the mechanism says nothing of the kind, or less than its event says.
+        ConfigError: no such report is hidden.
+    """
+    event, found, cls = stated_event(mechanism, size), mechanism.category(size), type(mechanism)
+    what = f"mechanism = {cls.__module__}:{cls.__qualname__}"
+    if type(found) is not SubsetResponse:
+        raise UnfitEvent(
+            f"{what}: a report of {size} values is not one category, as a shuffler of whole "
+            "reports needs; set channel = named"
+        )
+    found = replace(found)  # which checks all fields again, whatever was done to them
+    if cost(found, "pure") < cost(event, "pure"):
+        raise UnfitEvent(
+            f"{what}: its category says epsilon {found.subset.epsilon!r} of a report, less than its"
+            " event says; state the weights by which the category is drawn"
+        )
+    return found
 
 
 def mechanisms() -> dict[str, type[Mechanism]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.linalg import hadamard
 
-from fedldp.accounting.events import PureReport
+from fedldp.accounting.events import PureReport, SubsetResponse
 from fedldp.core.bounding import check_releasable, scaled_down
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.exact import exp_below, log_up
@@ -351,6 +351,13 @@ class KClosest(Mechanism):
     def event(self, size: int) -> PureReport:
         """Return the realised epsilon of the one category, ln(H/L)."""
         return PureReport(epsilon=self.choice(size).realised_epsilon)
+
+    def category(self, size: int) -> SubsetResponse:
+        """Return the weights of the one category, given its seed."""
+        window = self.choice(size).window
+        return SubsetResponse(
+            high=window.high, low=window.low, closest=window.width, categories=window.cells
+        )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return the seed of the directions, 16 bytes, and the number of one, two bytes or four."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from fedldp.accounting.events import PureReport
+from fedldp.accounting.events import PureReport, SubsetResponse
 from fedldp.core.bounding import check_releasable, scaled_down
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
@@ -116,6 +116,13 @@ class NearestDirection(Mechanism):
     def event(self, size: int) -> PureReport:
         """Return the realised epsilon of the one category."""
         return PureReport(epsilon=self.choice.blur.realised_epsilon)
+
+    def category(self, size: int) -> SubsetResponse:
+        """Return the weights of the one category, given its seed."""
+        window = self.choice.blur.window
+        return SubsetResponse(
+            high=window.high, low=window.low, closest=window.width, categories=window.cells
+        )
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return the seed of the directions, 16 bytes, and a category, one byte."""

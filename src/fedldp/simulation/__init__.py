@@ -16,6 +16,7 @@ __all__ = [
     "participation",
     "plan",
     "population",
+    "report_shuffler",
     "result",
     "schedule",
     "settings",

@@ -40,6 +40,7 @@ from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, check_installed, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
+from fedldp.simulation.report_shuffler import ReportShuffler
 from fedldp.simulation.result import Result, check_features, config_document, run_name
 from fedldp.simulation.shuffler import Shuffler
 
@@ -297,7 +298,10 @@ def _transport(
     config: RunConfig, executor: Executor, folder: RunFolder | None
 ) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
     """Return the way to the clients, and what tells the times of a shuffled round."""
-    direct, delays = InProcess(executor.answers), config.composition.channel.delays
+    direct, channel = InProcess(executor.answers), config.composition.channel
+    if channel.shuffles_reports:
+        return ReportShuffler(direct), lambda: None
+    delays = channel.delays
     if delays is None:
         return direct, lambda: None
 

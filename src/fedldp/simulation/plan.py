@@ -151,13 +151,13 @@ def state(
     config: RunConfig, problem: Problem, releases: ReleaseHistory, *, delta: float | None = None
 ) -> dict[str, Any]:
     """Return the statement of ``config`` for what was released, or will be."""
-    delays = config.composition.channel.delays
+    channel = config.composition.channel
     shuffler = None
-    if delays is not None:
+    if channel.delays is not None or channel.shuffles_reports:
         shuffler = ShufflerInPath(
-            chunk=delays.chunk,
+            chunk=1 if channel.delays is None else channel.delays.chunk,
             untrusted_clients=config.untrusted_clients,
-            prediction_error=delays.prediction_error,
+            prediction_error=0.0 if channel.delays is None else channel.delays.prediction_error,
         )
     found = statement(
         releases,

@@ -33,6 +33,7 @@ from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, MOMENTUM, Offer, Positive
 from fedldp.core.errors import ConfigError
+from fedldp.mechanisms import sends_category
 
 
 @preset(
@@ -82,9 +83,11 @@ def ldp_fl(settings: Settings) -> Composition:
         )
     shuffles = calibration.sends_bits if auto else settings.shuffle
     if shuffles and not calibration.sends_bits:
+        whole = sends_category(calibration.kind)
+        remedy = "leave it out, and set channel = shuffle" if whole else "set shuffle = false"
         raise ConfigError(
             f"shuffle = true: a report of {settings.mechanism} is not one bit a weight, and "
-            "cannot travel as messages of single weights; set shuffle = false"
+            f"cannot travel as messages of single weights; {remedy}"
         )
     bound = InRange.of(settings)
     return Composition(

@@ -1,0 +1,69 @@
+"""A shuffler of whole reports: what it puts out is their multiset, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.core.errors import RunError
+from fedldp.protocol.transport import Delivery, Transport, one_by_one
+from fedldp.protocol.wire import Refusal, Report, Reports, RoundRequest
+from fedldp.simulation.shuffler import unnamed
+
+
+class ReportShuffler:
+    """A transport that waits for another's reports, and puts them out in the order of their bytes.
+
+    That order follows from the reports alone, so it tells nothing of who sent which, or when.
+
+    Args:
+        inner: where the reports come from.
+    """
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
+    def exchange(self, question: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Yield who takes part, then all reports at once; a client's second one is dropped.
+
+        Raises:
+            RunError: a report is not whole, tells its sender, or differs from the others in more
+                than its payload.
+        """
+        found: list[Report] = []
+        seen = set[int]()
+        for client, content in one_by_one(self._inner.exchange(question, clients)):
+            if isinstance(content, Refusal):
+                yield client, content
+                continue
+            report = unnamed(client, content)
+            assert client is not None
+            assert isinstance(report, Report)
+            if client in seen:
+                continue
+            seen.add(client)
+            _check_alike(report, found[0] if found else report)
+            found.append(report)
+            yield client, None
+        if found:
+            yield None, _in_order(Reports.of(found))
+
+
+def _check_alike(report: Report, first: Report) -> None:
+    if report.num_messages != 1:
+        raise RunError("a report of several messages: this shuffler passes whole ones on")
+    if len(report.payload) != len(first.payload):
+        raise RunError(
+            f"reports of {len(first.payload)} and of {len(report.payload)} bytes: their sizes "
+            "would tell clients apart"
+        )
+    if replace(report, payload=b"") != replace(first, payload=b"") or report.epsilon is not None:
+        raise RunError("reports that differ in more than their payloads: what differs tells whose")
+
+
+def _in_order(reports: Reports) -> Reports:
+    columns: NDArray[np.uint8] = reports.payloads[:, ::-1].T
+    return replace(reports, payloads=reports.payloads[np.lexsort(columns)])
