@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import fedldp
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
@@ -97,3 +98,12 @@ def test_what_a_part_refuses_is_refused_with_the_settings() -> None:
     config = find_recipe("cldp-fed-digits").config
     with pytest.raises(ConfigError, match="precision"):
         config.changed(precision=99)
+
+
+def test_no_shuffler_is_one_thing_in_both_words() -> None:
+    named = fedldp.recipe("quickstart", channel="named")
+    without = fedldp.recipe("quickstart", shuffle=False)
+    assert named.claim() is not None
+    assert fedldp.account(named) == fedldp.account(without)
+    with pytest.raises(ConfigError, match="both say how reports travel"):
+        fedldp.account(fedldp.recipe("quickstart", channel="named", shuffle=True))

@@ -81,7 +81,8 @@ def ldp_fl(settings: Settings) -> Composition:
             f"channel = {settings.channel} and shuffle = {settings.shuffle}: both say how reports "
             "travel; leave shuffle out"
         )
-    shuffles = calibration.sends_bits if auto else settings.shuffle
+    by_itself = calibration.sends_bits and settings.channel != "named"  # another word for false
+    shuffles = by_itself if auto else settings.shuffle
     if shuffles and not calibration.sends_bits:
         whole = sends_category(calibration.kind)
         remedy = "leave it out, and set channel = shuffle" if whole else "set shuffle = false"
