@@ -1,7 +1,8 @@
 """Contracts over the product of parts, not over presets alone.
 
-Of ``composed``, and of channel and participation of every preset: every allowed pair of values is
-in a run at least once, and every refused one in a line that names both and a remedy that helps.
+Of ``composed``, of its local updates in closed form, and of channel and participation of every
+preset: every allowed pair of values is in a run at least once, and every refused one in a line that
+names both and a remedy that helps.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Sensitive, read_request
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.training.linear_models import LinearModel, Statistics
 from fedldp.training.tensors import one_thread
 
 Choice = Mapping[str, Any]
@@ -47,11 +49,19 @@ OF_COMPOSED: dict[str, tuple[Any, ...]] = {
     "participation": ("all", "drawn", "balanced", "once", "auto"),
     "server_optimizer": ("none", "momentum", "adam"),
 }
+OF_CLOSED: dict[str, tuple[Any, ...]] = {
+    "local_update": ("solution", "statistics"),
+    "mechanism": ("k_closest", "two_point", "laplace", "gaussian_share", "none", "codes"),
+    "bound": ("range", "norm", "direction"),
+    "send": ("weights", "update"),
+    "channel": ("named", "shuffle", "sum", "central"),
+}
 OF_PRESETS: dict[str, tuple[Any, ...]] = {
     "system": tuple(name for name in systems() if name != "composed"),
     "channel": (None, "named", "shuffle", "sum", "central"),
     "participation": (None, "all", "drawn", "balanced", "once", "auto"),
 }
+TABLES = {"composed": OF_COMPOSED, "closed": OF_CLOSED, "presets": OF_PRESETS}
 BARE = ("none", "codes")
 
 
@@ -80,9 +90,13 @@ def made(choice: Choice) -> RunConfig:
     if "system" in choice:
         settings = dict(of_preset(choice["system"]))
     settings |= {name: value for name, value in choice.items() if value is not None}
+    if settings.get("local_update", "sgd") != "sgd":
+        settings.pop("learning_rate")
     mechanism = choice.get("mechanism")
     if mechanism in BARE:
         settings.pop("bound", None)
+    elif mechanism == "gaussian_share":
+        settings.setdefault("epsilon", 4.0)
     elif mechanism is not None:
         one = find_mechanism(mechanism).epsilon_unit == "weight"
         settings.setdefault("epsilon", 4.0 if one else 100.0)
@@ -113,7 +127,7 @@ def pairs_of(choice: Choice) -> set[Pair]:
 @cache
 def product(axes: str) -> tuple[list[Choice], int]:
     """Return the allowed choices of some axes, and how many there are of all kinds."""
-    found = {"composed": OF_COMPOSED, "presets": OF_PRESETS}[axes]
+    found = TABLES[axes]
     every = [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
     return [choice for choice in every if not refusal(choice, thoroughly=axes == "presets")], len(
         every
@@ -136,7 +150,7 @@ def covering(axes: str) -> list[Choice]:
     return found
 
 
-AXES = pytest.mark.parametrize("axes", ["composed", "presets"])
+AXES = pytest.mark.parametrize("axes", [*TABLES])
 
 
 @AXES
@@ -177,8 +191,11 @@ def test_reports_are_the_same_bits_one_by_one_and_in_groups(axes: str) -> None:
         aux = {}
         if choice.get("system") == "priority":
             aux = {"importance": np.zeros((4, planned.problem.input_shape[-1] ** 2))}
-        together = Sensitive(Update(rows=rows, aux=aux))
         encoder = halves.encoder(0)
+        if choice.get("local_update") == "statistics":
+            own = np.random.default_rng(4).normal(0, 0.01, (4, statistics_of(config)))
+            aux = {"statistics": own}
+        together = Sensitive(Update(rows=rows, aux=aux))
         found = list(encoder(together, broadcast, senders_of([20] * 4)))
         one_by_one = [
             alone(encoder, Sensitive(together.open().alone(at)), broadcast, sender_of(20, at))
@@ -187,11 +204,20 @@ def test_reports_are_the_same_bits_one_by_one_and_in_groups(axes: str) -> None:
         assert found == one_by_one, choice
 
 
-@pytest.mark.parametrize("axes", ["composed", pytest.param("presets", marks=pytest.mark.slow)])
+def statistics_of(config: RunConfig) -> int:
+    """Return how many numbers the statistics for a linear model of the digits are."""
+    layout = config.layout(problem_of(config, None))
+    return Statistics(LinearModel.of(layout)).size
+
+
+@pytest.mark.parametrize(
+    "axes", ["composed", "closed", pytest.param("presets", marks=pytest.mark.slow)]
+)
 def test_nothing_else_that_leaves_depends_on_examples(axes: str, tmp_path: Path) -> None:
     seen = set()
     for at, choice in enumerate(covering(axes)):
-        sent = tuple(choice.get(n) for n in ("system", "mechanism", "bound", "send", "channel"))
+        names = ("system", "local_update", "mechanism", "bound", "send", "channel")
+        sent = tuple(choice.get(n) for n in names)
         if sent in seen:
             continue
         seen.add(sent)
@@ -223,7 +249,7 @@ def check_boundary(config: RunConfig, folder: Path) -> None:
 def refused_choices(axes: str) -> list[dict[str, Any]]:
     """Return values, and pairs of others, that no allowed choice has; all else is as by default."""
     allowed, _ = product(axes)
-    table = {"composed": OF_COMPOSED, "presets": OF_PRESETS}[axes]
+    table = TABLES[axes]
     values = {item for choice in allowed for item in choice.items()}
     pairs = set().union(*map(pairs_of, allowed))
     found: list[dict[str, Any]] = []
@@ -244,7 +270,7 @@ def refused_choices(axes: str) -> list[dict[str, Any]]:
     return found
 
 
-@AXES
+@pytest.mark.parametrize("axes", ["composed", "presets"])
 def test_a_refused_pair_names_both_and_a_remedy_that_is_accepted(axes: str) -> None:
     assert refused_choices(axes)
     for choice in refused_choices(axes):

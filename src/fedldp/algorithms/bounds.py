@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.rotation import Rotation, padded_size
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Layout, Vector
+from fedldp.training.linear_models import LinearModel, Statistics
 
 Send = Literal["weights", "update"]
 """What a client sends: its weights after training, or their change from the broadcast's."""
@@ -55,19 +56,112 @@ RANGES = (
 """The settings of ``InRange``."""
 
 
+class Chart(Protocol):
+    """Public linear coordinates of what is sent, where these are not the model's weights."""
+
+    def bound_to(self, layout: Layout) -> Chart:
+        """Return it for a model whose parameters lie as ``layout`` says."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many coordinates there are."""
+        ...
+
+    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the coordinates of what clients send, shape (n, ``size``), each by itself."""
+        ...
+
+    def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights, or their change, that coordinates mean, shape (d,)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class InContrasts:
+    """A linear model in contrasts of the classes: k - 1 numbers in place of k, of the same norm.
+
+    Attributes:
+        model: the model; None until it is bound to one.
+    """
+
+    model: LinearModel | None = None
+
+    def bound_to(self, layout: Layout) -> InContrasts:
+        """Return it for a linear model."""
+        return InContrasts(model=LinearModel.of(layout))
+
+    @property
+    def size(self) -> int:
+        """How many coordinates there are."""
+        return self._model.contrasts
+
+    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return the contrasts of weights, or of their change; see ``Chart``."""
+        return self._model.in_contrasts(rows).reshape(len(rows), -1)
+
+    def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights with these contrasts; see ``Chart``."""
+        return self._model.weights(mean.reshape(-1, self._model.inputs))
+
+    @property
+    def _model(self) -> LinearModel:
+        assert self.model is not None
+        return self.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfStatistics:
+    """Statistics in place of weights, which the server's ridge regression makes of their mean.
+
+    What is done to a mean of noisy reports is post-processing, and costs nothing.
+
+    Attributes:
+        ridge: of the regression; positive.
+        model: the model; None until it is bound to one.
+    """
+
+    ridge: float
+    model: LinearModel | None = None
+
+    def bound_to(self, layout: Layout) -> OfStatistics:
+        """Return it for a linear model."""
+        return replace(self, model=LinearModel.of(layout))
+
+    @property
+    def size(self) -> int:
+        """How many coordinates there are."""
+        return self._statistics.size
+
+    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return statistics as they are; see ``Chart``."""
+        return rows
+
+    def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights that statistics determine; see ``Chart``."""
+        return self._statistics.solve(mean, self.ridge)
+
+    @property
+    def _statistics(self) -> Statistics:
+        assert self.model is not None
+        return Statistics(self.model)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bound(ABC):
     """A public chart of what clients send.
 
     Attributes:
         send: weights, or their change from the broadcast's.
+        chart: coordinates in their place, where there are some.
     """
 
     send: Send = "weights"
+    chart: Chart | None = None
 
-    def bound_to(self, layout: Layout) -> Bound:
+    def bound_to(self, layout: Layout) -> Self:
         """Return it for a model whose parameters lie as ``layout`` says."""
-        return self
+        return self if self.chart is None else replace(self, chart=self.chart.bound_to(layout))
 
     def announce(self, weights: Vector) -> Ranges | None:
         """Return the ranges that a broadcast of public ``weights``, shape (d,), tells of."""
@@ -94,7 +188,7 @@ class Bound(ABC):
 
     def size(self, size: int) -> int:
         """Return the coordinates of what is randomised, of a model of ``size`` weights."""
-        return size
+        return size if self.chart is None else self.chart.size
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return what is to be randomised of clients' weights.
@@ -106,9 +200,8 @@ class Bound(ABC):
         Returns:
             Shape (n, ``size(d)``), each row as it would be by itself; perhaps ``rows`` themselves.
         """
-        if self.send == "weights":
-            return rows
-        return rows - broadcast.weights.astype(np.float64)
+        values = rows if self.send == "weights" else rows - broadcast.weights.astype(np.float64)
+        return values if self.chart is None else self.chart.apply(values)
 
     def restore(
         self, mean: NDArray[np.float64], state: State, factor: float = 1.0
@@ -120,7 +213,7 @@ class Bound(ABC):
             state: the server's, of the round.
             factor: on what is returned.
         """
-        return factor * mean
+        return factor * (mean if self.chart is None else self.chart.restore(mean))
 
     @abstractmethod
     def limit(self, order: Literal[1, 2], size: int) -> float:
@@ -143,10 +236,22 @@ class InNorm(Bound):
     Attributes:
         clip: positive, in the unit of the weights.
         order: of the norm.
+        direction: send the direction alone, with an L2 norm of ``clip``. Zeros have none: a public
+            one takes its place, with all coordinates alike.
     """
 
     clip: float
     order: Literal[1, 2] = 2
+    direction: bool = False
+
+    def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
+        """Return rows of any norm, or directions in float64; see ``Bound.apply``."""
+        values = super().apply(rows, broadcast)
+        if not self.direction:
+            return values
+        wide = values.astype(np.float64)  # a copy
+        wide[~wide.any(axis=1)] = 1.0
+        return wide * (self.clip / _norms(wide))[:, None]
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
         """Return ``clip``, or for the other norm the most that goes with it."""
@@ -164,22 +269,25 @@ class Rotated(InNorm):
     send: Send = "update"
 
     def size(self, size: int) -> int:
-        """Return the least power of two that is at least ``size``."""
-        return padded_size(size)
+        """Return the least power of two that is at least the coordinates."""
+        return padded_size(super().size(size))
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return rotated rows of norm 1 at most, in float64; see ``Bound.apply``."""
         values = super().apply(rows, broadcast).astype(np.float64, copy=False)
         # Shrunk to norm 1 before, which the rotation is exact for; the mechanism sees to it itself.
-        norms = np.array([math.sqrt(float(np.sum(np.square(row)))) for row in values])
-        scaled = values / np.maximum(norms, self.clip)[:, None]
-        return Rotation(rows.shape[1], broadcast.round).forward(scaled)
+        scaled = values / np.maximum(_norms(values), self.clip)[:, None]
+        return Rotation(values.shape[1], broadcast.round).forward(scaled)
 
     def restore(
         self, mean: NDArray[np.float64], state: State, factor: float = 1.0
     ) -> NDArray[np.floating]:
         """Return the mean, rotated back and times ``clip``; see ``Bound.restore``."""
-        return (self.clip * factor) * Rotation(state.weights.size, state.round).back(mean)
+        size = super().size(state.weights.size)
+        turned = Rotation(size, state.round).back(mean)
+        if self.chart is None:
+            return (self.clip * factor) * turned
+        return factor * self.chart.restore(self.clip * turned)
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
         """Return 1, the norm after division by ``clip``, or that of the other norm."""
@@ -323,6 +431,11 @@ class InRange(Bound):
     def limit(self, order: Literal[1, 2], size: int) -> float:
         """Return ``clip``, whatever the norm: that is the mechanism's."""
         return self.clip
+
+
+def _norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return L2 norms, each summed by itself, shape (n,)."""
+    return np.array([math.sqrt(float(np.sum(np.square(row)))) for row in rows])
 
 
 def ranges_of(broadcast: Broadcast) -> Ranges:

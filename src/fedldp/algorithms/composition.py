@@ -202,7 +202,13 @@ class WeightedMean:
         """Return the estimate."""
         mechanism = release.mechanism
         read = read_plain if isinstance(mechanism, Plain) else partial(read_report, mechanism)
-        return Weighted(read=read, gives=release.bound.send, by_examples=self.by_examples)
+        return Weighted(
+            read=read,
+            gives=release.bound.send,
+            by_examples=self.by_examples,
+            restore=release.bound.restore,
+            coordinates=release.bound.size,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from fedldp.algorithms.bounds import Bound
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.per_client import is_own, of_client
 from fedldp.algorithms.preset import Settings
@@ -28,12 +29,15 @@ class PerReport(Calibration):
     Attributes:
         settings: it reads mechanism, epsilon, delta, clip and integer_bits. Clients may have their
             own epsilon if a report is one bit for each weight.
+        bound: the chart in which the mechanism works, where that has other coordinates than the
+            model has weights.
 
     Raises:
         ConfigError: there is no such mechanism, or it takes one budget for all clients.
     """
 
     settings: Settings
+    bound: Bound | None = None
     meaning: EpsilonMeaning = field(init=False)
     kind: type[Mechanism] = field(init=False)
 
@@ -61,7 +65,9 @@ class PerReport(Calibration):
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return the randomiser of one client; see ``Calibration``."""
         budget = of_client(self.settings.epsilon, client)
-        return self.randomiser(budget, self.settings.layout(problem).size)
+        layout = self.settings.layout(problem)
+        bound = None if self.bound is None else self.bound.bound_to(layout)
+        return self.randomiser(budget, layout.size if bound is None else bound.size(layout.size))
 
     def randomiser(self, epsilon: float, size: int) -> Mechanism:
         """Return the mechanism with a budget, for ``size`` coordinates."""

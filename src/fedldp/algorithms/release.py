@@ -38,11 +38,14 @@ class Release:
         bound: the chart in which the mechanism works.
         mechanism: what randomises.
         size: of the model, d.
+        sends: which of the arrays beside the weights is sent in their place, in the coordinates of
+            the bound's chart; None: the weights. Where training failed these are zeros.
     """
 
     bound: Bound
     mechanism: Mechanism
     size: int
+    sends: str | None = None
 
     @property
     def coordinates(self) -> int:
@@ -70,6 +73,10 @@ class Release:
             senders: whose it is; each draws from its own stream "mechanism".
         """
         streams = senders.fresh("mechanism")
+        if self.sends is not None:
+            assert self.bound.chart is not None
+            nothing = np.zeros((len(update), self.bound.chart.size))
+            update = replace(update, rows=update.aux.get(self.sends, nothing))
         if not isinstance(update.rows, np.ndarray):
             if self._on_device:
                 from fedldp.training.device_bits import encode_on_device

@@ -164,16 +164,18 @@ class Weighted:
     """The mean of the reports by the weights that they carry; one without a weight has weight 1.
 
     Attributes:
-        read: gives the values of a payload of so many coordinates, shape (d,).
+        read: gives the values of a payload of so many coordinates.
         gives: see ``Estimate``.
         by_examples: whether reports carry their clients' example counts, in clear.
         restore: from what ``read`` gives to weights or their change.
+        coordinates: of a report, for a model of so many weights; None: as many.
     """
 
     read: Callable[[bytes, int], Values]
     gives: Sent
     by_examples: bool = False
     restore: Restore = as_it_is
+    coordinates: Callable[[int], int] | None = None
 
     @property
     def needs(self) -> Needs:
@@ -184,7 +186,9 @@ class Weighted:
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the estimate, and the sum of the weights; see ``Estimate``."""
-        total, weight = np.zeros(state.weights.size), 0.0
+        size = state.weights.size
+        total = np.zeros(size if self.coordinates is None else self.coordinates(size))
+        weight = 0.0
         for report in whole(reports):
             share = 1.0 if report.weight is None else report.weight
             total += share * self.read(report.payload, total.size)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Rotated
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.participation import Participation, most_rounds
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_gaussian
 
@@ -21,16 +23,27 @@ class SharesPerRun(Calibration):
 
     Attributes:
         settings: of the preset.
-        bound: of a change.
+        bound: of what is sent.
         participation: who takes part when.
+        bits: of the modulus of the sum.
+
+    Raises:
+        ConfigError: delta is too small.
     """
 
     uses_rounds: ClassVar[bool] = True
     settings: Settings
     bound: Rotated
     participation: Participation
-    meaning: EpsilonMeaning
+    bits: int
+    meaning: EpsilonMeaning = field(
+        default=EpsilonMeaning("client-run", "proven", "summing-server")
+    )
     kind: type[Mechanism] = SharedGaussian
+
+    def __post_init__(self) -> None:
+        if self.settings.delta < LEAST_FOR_MU:
+            raise ConfigError(f"delta = {self.settings.delta:g}: give at least {LEAST_FOR_MU:g}")
 
     def mechanism(self, problem: Problem, client: int) -> SharedGaussian:
         """Return what clips, rounds, and adds a share of the noise.
@@ -38,13 +51,13 @@ class SharesPerRun(Calibration):
         Raises:
             ConfigError: the modulus cannot hold what ``epsilon`` asks for; the model is too large.
         """
-        settings = self.settings
+        settings, layout = self.settings, self.settings.layout(problem)
         return shared_gaussian(
-            self.bound.size(settings.layout(problem).size),
+            self.bound.bound_to(layout).size(layout.size),
             largest_mu(settings.epsilon, settings.delta)
             / math.sqrt(most_rounds(self.participation, client, settings.rounds)),
             shares=settings.fewest_in_round - settings.untrusted_clients,
             clients=settings.round_size,
             rounds=settings.rounds,
-            bits=settings.bits,
+            bits=self.bits,
         )

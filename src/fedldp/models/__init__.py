@@ -47,6 +47,7 @@ __all__ = [
     "build_model",
     "check_travels",
     "find_model",
+    "is_linear",
     "layout_of",
     "layout_of_module",
     "models",
@@ -120,6 +121,22 @@ def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int
     if isinstance(made, list):
         return multiplications(made, input_shape)
     return layout_of(name, input_shape, num_classes).size
+
+
+def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool:
+    """Return whether a model is one dense layer on its input, as far as its layers say.
+
+    Raises:
+        ConfigError: the model cannot be built.
+
+    >>> is_linear("logistic", (1, 8, 8), 10), is_linear("mlp", (1, 8, 8), 10)
+    (True, False)
+    """
+    made = _call(name, input_shape, num_classes)
+    if not isinstance(made, list):
+        return False
+    _described(made, name, input_shape, num_classes)
+    return [type(layer) for layer in made if type(layer) is not Flatten] == [Dense]
 
 
 def layout_of_module(model: nn.Module) -> Layout:

@@ -13,6 +13,7 @@ __all__ = [
     "device_bits",
     "exported_encoder",
     "feature_importance",
+    "linear_models",
     "local_sgd",
     "mapped_examples",
     "noisy_sums",
@@ -21,6 +22,7 @@ __all__ = [
     "public_encoder",
     "randomised_sgd",
     "ranking_sgd",
+    "ridge",
     "single_gradients",
     "tensors",
 ]

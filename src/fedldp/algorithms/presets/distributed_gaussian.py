@@ -36,17 +36,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Rotated
 from fedldp.algorithms.channel import Sum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.run_settings import ServerRate
 from fedldp.algorithms.settings import CLIP, Offer
 from fedldp.algorithms.shares_per_run import SharesPerRun
-from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian_share import (
     LARGEST_WORD,
     SMALLEST_WORD,
@@ -71,8 +68,6 @@ Word = Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)]
 )
 def distributed_gaussian(settings: Settings) -> Composition:
     """The distributed discrete Gaussian; the paper's bound, in zCDP, is below what is proven."""
-    if settings.delta < LEAST_FOR_MU:
-        raise ConfigError(f"delta = {settings.delta:g}: give at least {LEAST_FOR_MU:g}")
     bound = Rotated(clip=settings.clip)
     turns = participation_of(settings, default="balanced")
     return Composition(
@@ -81,7 +76,7 @@ def distributed_gaussian(settings: Settings) -> Composition:
             settings=settings,
             bound=bound,
             participation=turns,
-            meaning=EpsilonMeaning("client-run", "proven", "summing-server"),
+            bits=settings.bits,
         ),
         participation=turns,
         channel=Sum(),

@@ -1,0 +1,98 @@
+"""Local updates in closed form: a client's own ridge regression, or the statistics for one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.settings import Offer
+from fedldp.core.errors import ConfigError
+from fedldp.core.frozen_config import LEFT_OUT
+from fedldp.models import is_linear
+from fedldp.protocol.roles import LocalUpdate
+from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics
+
+if TYPE_CHECKING:
+    import torch
+
+LOCAL_UPDATE = Offer(
+    "local_update",
+    Annotated[Literal["sgd", "solution", "statistics"], LEFT_OUT],
+    "what a client computes: sgd; solution, a ridge regression of its own in closed form; or "
+    "statistics, of whose mean the server makes that regression. The last two are for linear "
+    "models",
+    "sgd",
+)
+RIDGE = Offer(
+    "ridge",
+    Annotated[float, Field(ge=1e-6, le=1e6), LEFT_OUT],
+    "lambda of a ridge regression on examples of norm 1: the penalty on the squared weights, "
+    "beside the mean of squared errors",
+    0.01,
+)
+"""The settings of ``OwnSolution`` and ``StatisticsOf``."""
+
+
+def check_linear(algorithm: Algorithm, local_update: str) -> None:
+    """Refuse a model that a ridge regression does not give.
+
+    Raises:
+        ConfigError: it is not linear, or there is one class.
+    """
+    config, problem = algorithm.config, algorithm.problem
+    if problem.num_classes < 2:
+        raise ConfigError(
+            f"local_update = {local_update} and dataset = {config.dataset}: it has one class, of "
+            "which there is nothing to learn; choose data of two or more"
+        )
+    if not is_linear(config.model, algorithm.input_shape, problem.num_classes):
+        raise ConfigError(
+            f"local_update = {local_update} and model = {config.model}: a ridge regression gives a "
+            "linear model; set model = linear, or local_update = sgd"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSolution(Local):
+    """The weights that fit a client's examples best, in closed form.
+
+    Attributes:
+        ridge: lambda, positive.
+    """
+
+    ridge: float
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse models that are not linear; see ``Local.check``."""
+        check_linear(algorithm, "solution")
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
+        """Return it; it computes on the processor, whatever ``device``."""
+        from fedldp.training.ridge import RidgeSolution
+
+        return RidgeSolution(model=LinearModel.of(algorithm.layout), ridge=self.ridge)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsOf(Local):
+    """The mean products of a client's examples, and of their labels with them."""
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse models that are not linear; see ``Local.check``."""
+        check_linear(algorithm, "statistics")
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
+        """Return it; it computes on the processor, whatever ``device``."""
+        from fedldp.training.ridge import OwnStatistics
+
+        return OwnStatistics(statistics=Statistics(LinearModel.of(algorithm.layout)))
+
+
+def sends_statistics(release: Release, problem: Problem) -> Release:
+    """Return a release of statistics in place of weights."""
+    return replace(release, sends=STATISTICS)

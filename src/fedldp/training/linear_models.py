@@ -1,0 +1,159 @@
+"""Linear models in contrasts of the classes, and the statistics that determine them.
+
+A number that is added to the logits of all k classes changes no answer, so a linear model is given
+by k - 1 contrasts of its classes. In an orthonormal basis of these, norms are those of the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.protocol.wire import Layout
+
+Floats = NDArray[np.float64]
+
+STATISTICS = "statistics"
+"""What an update calls them, beside its weights."""
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """A matrix of weights, and perhaps an intercept for each class.
+
+    Attributes:
+        classes: k.
+        features: of an example.
+        intercept: whether there is one; it counts as the weight of a last feature, which is 1.
+    """
+
+    classes: int
+    features: int
+    intercept: bool
+
+    @classmethod
+    def of(cls, layout: Layout) -> LinearModel:
+        """Return the linear model whose parameters lie as ``layout`` says."""
+        classes, features = layout.shapes[0]
+        return cls(classes, features, len(layout.shapes) > 1)
+
+    @property
+    def inputs(self) -> int:
+        """Features with that of the intercept, p."""
+        return self.features + self.intercept
+
+    @property
+    def contrasts(self) -> int:
+        """Numbers in contrasts, (k - 1) p."""
+        return (self.classes - 1) * self.inputs
+
+    def in_contrasts(self, rows: NDArray[np.floating]) -> Floats:
+        """Return the contrasts of weights, class after class.
+
+        Args:
+            rows: weights of n models, shape (n, d).
+
+        Returns:
+            Shape (n, k - 1, p); each as it would be by itself, to the bit.
+        """
+        split = self.classes * self.features
+        weights = np.empty((len(rows), self.classes, self.inputs))
+        weights[..., : self.features] = rows[:, :split].reshape(len(rows), self.classes, -1)
+        if self.intercept:
+            weights[..., -1] = rows[:, split:]
+        found = np.zeros((len(rows), self.classes - 1, self.inputs))
+        for coefficients, own in zip(basis(self.classes).T, weights.swapaxes(0, 1), strict=True):
+            found += coefficients[:, None] * own[:, None]
+        return found
+
+    def weights(self, contrasts: Floats) -> Floats:
+        """Return the weights with these contrasts whose sum over the classes is zero, shape (d,).
+
+        Args:
+            contrasts: shape (k - 1, p).
+        """
+        found = basis(self.classes).T @ contrasts
+        return np.concatenate(
+            [found[:, : self.features].ravel(), found[:, self.features :].ravel()]
+        )
+
+
+@lru_cache(maxsize=16)
+def basis(classes: int) -> Floats:
+    """Return an orthonormal basis of the contrasts of k classes, Helmert's, shape (k - 1, k).
+
+    >>> basis(2).round(3).tolist()
+    [[0.707, -0.707]]
+    """
+    found = np.tril(np.ones((classes - 1, classes)))
+    places = np.arange(1, classes)
+    found[places - 1, places] = -places
+    found /= np.sqrt(places * (places + 1.0))[:, None]
+    found.flags.writeable = False
+    return found
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The mean of (x x', contrasts of y times x') over a client's examples, as one vector.
+
+    Of the symmetric x x' the entries above the diagonal stand for both, times sqrt(2), so that the
+    norm of the vector is that of both matrices together: for |x| = 1 at most sqrt(2 - 1/k).
+
+    Attributes:
+        model: that they determine.
+    """
+
+    model: LinearModel
+
+    @property
+    def size(self) -> int:
+        """The numbers in it: p (p + 1)/2 + (k - 1) p."""
+        inputs = self.model.inputs
+        return inputs * (inputs + 1) // 2 + self.model.contrasts
+
+    def join(self, products: Floats, moments: Floats) -> Floats:
+        """Return the vector, shape (``size``,).
+
+        Args:
+            products: the mean x x', shape (p, p).
+            moments: the mean of contrasts times x', shape (k - 1, p).
+        """
+        upper, factors = _upper(self.model.inputs)
+        return np.concatenate([products[upper] * factors, moments.ravel()])
+
+    def split(self, vector: Floats) -> tuple[Floats, Floats]:
+        """Return what ``join`` was given, or would have been for ``vector``."""
+        inputs = self.model.inputs
+        upper, factors = _upper(inputs)
+        products = np.zeros((inputs, inputs))
+        count = factors.size
+        products[upper] = vector[:count] / factors
+        products += np.triu(products, 1).T
+        return products, vector[count:].reshape(-1, inputs)
+
+    def solve(self, vector: Floats, ridge: float) -> Floats:
+        """Return the weights of the ridge regression that noisy statistics determine, shape (d,).
+
+        Noise may leave the products with negative eigenvalues, which no examples have: they count
+        as zero, so that with a positive ``ridge`` there always is a solution.
+
+        Args:
+            vector: finite, shape (``size``,).
+            ridge: added to every eigenvalue; positive.
+        """
+        products, moments = self.split(vector)
+        values, vectors = np.linalg.eigh(products)
+        scaled = moments @ vectors / (np.maximum(values, 0.0) + ridge)
+        return self.model.weights(scaled @ vectors.T)
+
+
+@lru_cache(maxsize=4)
+def _upper(size: int) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], Floats]:
+    """Return the places on and above the diagonal, and what their entries are multiplied by."""
+    rows, columns = np.triu_indices(size)
+    return (rows, columns), np.where(rows == columns, 1.0, math.sqrt(2.0))

@@ -1,0 +1,258 @@
+"""Local updates in closed form: what is sent, what protects it, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import Halves, senders_of
+
+from fedldp.accounting.events import GaussianShare, PureReport
+from fedldp.algorithms.bounds import InContrasts, InNorm, Rotated
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import find_system
+from fedldp.core.errors import ConfigError
+from fedldp.data import Examples
+from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.protocol.roles import Batch, State, Update
+from fedldp.protocol.wire import Broadcast, Layout, Sensitive
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan
+from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics
+from fedldp.training.ridge import OwnStatistics, RidgeSolution
+
+DIGITS = Problem((1, 8, 8), 10, 1437)
+SHARED: dict[str, Any] = {
+    "dataset": "digits", "model": "linear", "num_clients": 30, "rounds": 1,
+}  # fmt: skip
+SOLUTION: dict[str, Any] = {
+    "local_update": "solution", "bound": "direction", "mechanism": "k_closest", "epsilon": 4.0,
+}  # fmt: skip
+STATISTICS_OF: dict[str, Any] = {
+    "local_update": "statistics", "bound": "norm", "mechanism": "gaussian_share", "epsilon": 4.0,
+    "channel": "sum",
+}  # fmt: skip
+
+
+def made(**settings: Any) -> RunConfig:
+    given = {name: value for name, value in {**SHARED, **settings}.items() if value is not None}
+    return find_system("composed").model_validate({"system": "composed", **given})
+
+
+@pytest.mark.parametrize(("model", "inputs"), [("linear", 64), ("logistic", 65)])
+def test_a_solution_is_sent_in_contrasts_of_the_classes(model: str, inputs: int) -> None:
+    algorithm = made(**SOLUTION, model=model).algorithm(DIGITS)
+    release = algorithm.release(0)
+    assert algorithm.layout.size == 10 * inputs
+    assert release.coordinates == 9 * inputs
+    assert isinstance(release.event(), PureReport)
+    assert release.event().epsilon <= 4
+    share = made(**{**STATISTICS_OF, "model": model}).algorithm(DIGITS).release(0)
+    size = inputs * (inputs + 1) // 2 + 9 * inputs
+    assert share.coordinates == 1 << (size - 1).bit_length()  # rotated, so padded
+    assert isinstance(share.event(), GaussianShare)
+
+
+def test_directions_have_the_norm_of_the_clip_and_nothing_has_a_public_one() -> None:
+    layout = Layout(("weight",), ((3, 4),))
+    bound = InNorm(clip=2.0, send="update", direction=True, chart=InContrasts()).bound_to(layout)
+    told = Broadcast(round=1, weights=np.full(12, 0.5, np.float32))
+    rows = np.random.default_rng(0).normal(size=(4, 12)).astype(np.float32)
+    rows[1] *= 1e30
+    rows[2] = told.weights  # no change
+    rows[3] = told.weights + np.tile(np.arange(4, dtype=np.float32), 3)  # alike for all classes
+    found = bound.apply(rows, told)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 2)
+    assert len(set(found[2])) == 1
+    assert np.array_equal(found[2], found[3])
+    for place in range(4):
+        assert np.array_equal(bound.apply(rows[place : place + 1], told)[0], found[place])
+
+
+def test_training_that_failed_is_answered_with_the_public_direction() -> None:
+    halves = Halves(made(**SOLUTION), DIGITS)
+    broadcast = halves.broadcast
+    nan = np.full((1, 640), np.nan, np.float32)
+    unchanged = broadcast.weights[None].copy()
+    for config in (SOLUTION, STATISTICS_OF):
+        encoder = Halves(made(**config), DIGITS).encoder(0)
+        found = [
+            list(encoder(Sensitive(Update(rows=rows)), broadcast, senders_of([7])))
+            for rows in (nan, unchanged)
+        ]
+        assert found[0] == found[1]
+
+
+def test_the_mean_of_solutions_is_the_model() -> None:
+    config = made(local_update="solution", mechanism="none", ridge=0.1, num_clients=5)
+    halves, size = Halves(config, DIGITS), 640
+    draw = np.random.default_rng(1)
+    features = draw.normal(size=(40, 1, 8, 8)).astype(np.float32)
+    examples = Examples(features, draw.integers(0, 10, 40))
+    rows = np.split(np.arange(40), [2, 10, 20, 21])
+    batch = Batch(
+        indices=range(5), examples=examples, rows=rows,
+        fresh=lambda purpose: [], kept=lambda purpose: [], alone=lambda place: None,  # type: ignore[arg-type, return-value]
+    )  # fmt: skip
+    ridge = RidgeSolution(model=LinearModel(10, 64, False), ridge=0.1)
+    told = Broadcast(round=1, weights=np.zeros(size, np.float32))
+    update = ridge(told, batch)
+    reports = halves.encoder(0)(update, told, senders_of([len(own) for own in rows]))
+    server = config.algorithm(DIGITS).server()
+    state = State(weights=told.weights)
+    found, _ = server.aggregate(state, [reports], lambda purpose: None)  # type: ignore[arg-type, return-value]
+    np.testing.assert_allclose(found.weights, update.open().rows.mean(0), atol=1e-6)
+
+
+# Sensitivity
+
+
+def test_what_is_summed_of_two_clients_is_never_farther_apart_than_is_charged() -> None:
+    # Every data set of one or two of these examples, each pair of data sets, by exact integers.
+    layout = Layout(("weight",), ((2, 2),))
+    clip = 0.7
+    bound = Rotated(clip=clip, send="weights", chart=_statistics_chart()).bound_to(layout)
+    mechanism = SharedGaussian(1000.0, 1_010_000, 10, 24)
+    release = replace(
+        made(**STATISTICS_OF).algorithm(DIGITS).release(0), bound=bound, mechanism=mechanism, size=4
+    )
+    event = release.event()
+    assert isinstance(event, GaussianShare)
+    corners = [(1, 0), (0, 1), (-3, 0), (1, 1), (1, -1), (0, 0)]
+    labelled = list(itertools.product(corners, (0, 1)))
+    sets = [[one] for one in labelled] + [list(two) for two in itertools.combinations(labelled, 2)]
+    flat = list(itertools.chain(*sets))
+    examples = Examples(
+        np.array([x for x, _ in flat], np.float32), np.array([y for _, y in flat], np.int64)
+    )
+    rows = np.split(np.arange(len(flat)), np.cumsum([len(own) for own in sets])[:-1])
+    batch = Batch(
+        indices=range(len(sets)), examples=examples, rows=rows,
+        fresh=lambda purpose: [], kept=lambda purpose: [], alone=lambda place: None,  # type: ignore[arg-type, return-value]
+    )  # fmt: skip
+    told = Broadcast(round=1, weights=np.zeros(4, np.float32))
+    own = OwnStatistics(statistics=Statistics(LinearModel(2, 2, False)))
+    found = own(told, batch).open().aux[STATISTICS]
+    assert np.linalg.norm(found, axis=1).max() == pytest.approx(math.sqrt(1.5))
+    steps = np.array([mechanism._clipped(row) for row in bound.apply(found, told)])
+    rounded = np.trunc(steps)  # what is sent where rounding at random is too long
+    assert (np.square(rounded).sum(1) <= mechanism.squared_norm).all()
+    apart = np.square(rounded[:, None] - rounded[None]).sum(-1)
+    assert 0.3 * event.squared_distance < apart.max() <= event.squared_distance
+
+
+def _statistics_chart() -> Any:
+    bound = made(**STATISTICS_OF).composition.bound
+    assert isinstance(bound, Rotated)
+    return bound.chart
+
+
+# In a run
+
+
+def test_clients_answer_once_and_a_model_comes_of_it() -> None:
+    result = simulate(made(**{**SOLUTION, "epsilon": 16.0}))
+    assert result.accuracy is not None
+    assert result.accuracy > 0.5
+    assert {
+        (line["unit"], line["epsilon"])
+        for line in result.privacy["guarantees"]
+        if line["kind"] == "pure"
+    } == {("client-round", 16.0), ("client-run", 16.0)}
+
+
+def test_statistics_behind_a_sum_keep_the_budget_of_a_run() -> None:
+    result = simulate(made(**STATISTICS_OF, num_examples=600, rounds=2, participation="once"))
+    lines = {
+        (line["unit"], line["adversary"]): line["epsilon"] for line in result.privacy["guarantees"]
+    }
+    assert 3.9 < lines["client-run", "summing-server"] <= 4
+
+
+def test_further_rounds_go_on_from_the_last_weights() -> None:
+    # Without noise, steps towards solutions come to rest at the regression on all examples.
+    shared = {"local_update": "solution", "mechanism": "none", "ridge": 0.3, "num_clients": 4}
+    first, last = (simulate(made(**shared, rounds=rounds)).accuracy for rounds in (1, 30))
+    assert first is not None
+    assert last is not None
+    assert last >= first > 0.8
+
+
+def test_a_weighted_mean_is_read_in_the_chart_of_what_was_sent() -> None:
+    # Clients of equal numbers of examples: weighing them by these changes nothing.
+    shared: dict[str, Any] = {"num_clients": 3, "partition": "iid", "num_examples": 1200}
+    shared |= {"learning_rate": 0.05, "epsilon": 20.0, "range_radius": 0.01, "seed": 1}
+    for more in ({}, {**SOLUTION, "learning_rate": None, "range_radius": None}):
+        one, other = (
+            simulate(made(**{**shared, **more, "weighting": weighting}))
+            for weighting in ("uniform", "examples")
+        )
+        for name, weights in one.weights.items():
+            np.testing.assert_allclose(weights, other.weights[name], rtol=1e-4, atol=1e-6)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({**SOLUTION, "model": "mlp"}, "local_update = solution and model = mlp: .* = linear"),
+        ({**SOLUTION, "ridge": 0.0}, "ridge = 0.0: give a number of at least"),
+        ({**SOLUTION, "learning_rate": 0.1}, "learning_rate = 0.1: local_update = solution"),
+        ({**SOLUTION, "local_epochs": 5}, "local_epochs = 5: local_update = solution takes no"),
+        ({"epsilon": 4.0}, "learning_rate is not set, and local_update = sgd needs it"),
+        ({"epsilon": 4.0, "learning_rate": 0.1, "ridge": 0.1}, "ridge = 0.1: .* no regression"),
+        (
+            {**STATISTICS_OF, "bound": "range"},
+            "bound = range, mechanism = gaussian_share and local_update = statistics: .* norm",
+        ),
+        (
+            {**STATISTICS_OF, "mechanism": "two_point", "bound": "range"},
+            "mechanism = two_point and local_update = statistics: .* bound = norm with",
+        ),
+        ({**STATISTICS_OF, "bound": "direction"}, "bound = direction and local_update = stat"),
+        ({**STATISTICS_OF, "send": "weights"}, "send = weights and local_update = statistics"),
+        ({**STATISTICS_OF, "channel": "named"}, "channel = named and mechanism = gaussian_share"),
+        ({**STATISTICS_OF, "epsilon": [1.0] * 30}, "epsilon is a list, and gaussian_share takes"),
+        ({**STATISTICS_OF, "epsilon": None}, "epsilon is not set: mechanism = gaussian_share"),
+        ({**STATISTICS_OF, "epsilon": 1e6}, "epsilon = .*: gaussian_share takes"),
+        ({**STATISTICS_OF, "delta": 1e-300}, "delta = 1e-300: give at least"),
+        (
+            {**SOLUTION, "mechanism": "gaussian_share", "bound": "range", "channel": "sum"},
+            "bound = range and mechanism = gaussian_share: .* set bound = norm",
+        ),
+        (
+            {**SOLUTION, "mechanism": "two_point"},
+            "bound = direction and mechanism = two_point: .* set bound = range",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused_before_a_run(
+    settings: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ConfigError, match=line) as found:
+        plan(made(**settings), DIGITS)
+    assert "\n" not in str(found.value)
+
+
+# On the command line
+
+
+def test_it_is_run_and_evaluated_as_a_user_types_it(fedldp_command: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    done = fedldp_command(
+        "run", "composed-digits-solution", "--set", "ridge=0.1", "--out", folder, "--json"
+    )
+    accuracy = json.loads(done.out)["rounds"][-1]["accuracy"]
+    found = json.loads(fedldp_command("evaluate", folder, "--json").out)
+    assert found["accuracy"] == pytest.approx(accuracy)
+    line = fedldp_command("run", "composed-digits", "--set", "local_update=solution")
+    assert "takes no steps" in line.assert_refused()
