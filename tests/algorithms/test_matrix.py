@@ -198,9 +198,10 @@ def test_a_preset_of_ones_own_with_a_shuffler_is_refused_at_sites() -> None:
 
 
 def test_a_channel_adds_the_line_of_its_adversary_and_no_other_line_moves() -> None:
-    named = lines(made("composed", epsilon=1.0, channel="named"))
+    shared: dict[str, Any] = {"epsilon": 1.0, "participation": "all"}
+    named = lines(made("composed", **shared, channel="named"))
     for channel, adversary in (("sum", "summing-server"), ("shuffle", "shuffled-server")):
-        found = lines(made("composed", epsilon=1.0, channel=channel))
+        found = lines(made("composed", **shared, channel=channel))
         assert {key: found[key] for key in named} == named
         assert {against for _, against in found.keys() - named.keys()} == {adversary}
 

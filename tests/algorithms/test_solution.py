@@ -16,6 +16,7 @@ from clients import Halves, senders_of
 from fedldp.accounting.events import GaussianShare, PureReport
 from fedldp.algorithms.bounds import InContrasts, InNorm, Rotated
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.participation import Once
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
@@ -196,6 +197,45 @@ def test_a_weighted_mean_is_read_in_the_chart_of_what_was_sent() -> None:
         )
         for name, weights in one.weights.items():
             np.testing.assert_allclose(weights, other.weights[name], rtol=1e-4, atol=1e-6)
+
+
+# Defaults of composed
+
+
+def test_noise_is_averaged_over_the_last_half_of_the_rounds_unless_it_is_said() -> None:
+    sgd: dict[str, Any] = {"learning_rate": 0.1, "rounds": 4}
+
+    def kept(**settings: Any) -> bool:
+        halves = Halves(made(**sgd, **settings), DIGITS)
+        return "iterates" in halves.first.arrays
+
+    assert kept(epsilon=4.0)
+    assert not kept(epsilon=4.0, average=0.0)
+    assert not kept(mechanism="none")
+    assert not kept(mechanism="codes", channel="sum")
+    assert kept(mechanism="none", average=0.25)
+    assert not made(**sgd, epsilon=4.0).longer_begins_with_shorter
+    assert made(**sgd, mechanism="none").longer_begins_with_shorter
+    assert made(**sgd, epsilon=4.0, average=0.0, participation="all").longer_begins_with_shorter
+
+
+def test_each_client_answers_once_where_that_is_better() -> None:
+    def once(**settings: Any) -> bool:
+        parts = made(learning_rate=0.1, rounds=4, epsilon=4.0, **settings).composition
+        return isinstance(parts.participation, Once)
+
+    assert once()
+    assert once(channel="shuffle")
+    assert not once(participation="all")
+    assert not once(channel="sum")
+    assert not once(clients_per_round=5)
+    assert not once(mechanism="gaussian", bound="norm")
+
+
+def test_defaults_are_written_nowhere() -> None:
+    written = made(learning_rate=0.1, epsilon=4.0).model_dump()
+    assert not {"participation", "average", "local_update", "ridge"} & set(written)
+    assert made(learning_rate=0.1, epsilon=4.0, average=0.0).model_dump()["average"] == 0
 
 
 # Refusals

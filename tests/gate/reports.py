@@ -72,7 +72,8 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "composed-norm": run(
         "composed-digits",
         FEW,
-        "mechanism=laplace bound=norm clip=2 channel=named untrusted_clients=0 epsilon=8",
+        "mechanism=laplace bound=norm clip=2 channel=named untrusted_clients=0 epsilon=8 "
+        "participation=all",
     ),
     "ldp_fl": run("ldp-fl-digits", MANY),
     "ldp_fl-adaptive": run("ldp-fl-digits", MANY, "ranges=adaptive range_margin=1.5"),

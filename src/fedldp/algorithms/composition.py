@@ -256,6 +256,8 @@ class Composition:
         claim: what the source claims, if anything; a function where it takes a look at all clients.
         unused: settings that change nothing beside these parts, and why.
         uses: settings that these parts use although they are usually unused.
+        averaged: the share of the last rounds whose weights are averaged, where ``average`` does
+            not say it.
     """
 
     calibration: Calibration
@@ -274,10 +276,16 @@ class Composition:
     claim: Claim | Callable[[], Claim] | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
     uses: frozenset[str] = frozenset()
+    averaged: float = 0.0
 
     def bound_of(self, client: int) -> Bound:
         """Return the chart in which the mechanism of ``client`` works."""
         return self.bound if isinstance(self.bound, Bound) else self.bound(client)
+
+    def share_averaged(self, settings: RunSettings) -> float:
+        """Return the share of the last rounds whose weights are averaged."""
+        chosen: float | None = settings.average  # None where a preset lets it be left out
+        return self.averaged if chosen is None else chosen
 
     @property
     def data_may_refuse(self) -> bool:
@@ -423,7 +431,7 @@ class Algorithm:
             ),
             noise=None if parts.server_noise is None else parts.server_noise(self.problem),
             finish=release.bound.accept if parts.finish is None else parts.finish(release),
-            average_from=first_averaged(config.average, config.rounds),
+            average_from=first_averaged(parts.share_averaged(config), config.rounds),
         )
 
         def publish(state: State) -> Broadcast:

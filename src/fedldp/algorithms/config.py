@@ -140,7 +140,7 @@ class RunConfig(RunSettings):
         uses = any(
             part.uses_rounds for part in (parts.calibration, parts.local, parts.participation)
         )
-        return not uses and self.target is None and self.average == 0
+        return not uses and self.target is None and parts.share_averaged(self) == 0
 
     def with_budget(self, budget: float) -> Self:
         """Return a copy that spends ``budget``, for a target: the more, the less it protects.

@@ -57,6 +57,7 @@ def preset(
     calibrated: str = "epsilon",
     inverse: bool = False,
     needs_extra: str | None = None,
+    instead: tuple[Offer, ...] = (),
 ) -> Callable[[Callable[[Any], Composition]], type[Settings]]:
     """Turn a function from settings to parts into the configuration class of a preset.
 
@@ -68,13 +69,15 @@ def preset(
         calibrated: the setting that a target is solved for.
         inverse: whether that one is a noise.
         needs_extra: the extra of fedldp without which its clients cannot train.
+        instead: of what every preset offers, those that have another default here.
     """
 
     def make(compose: Callable[[Any], Composition]) -> type[Settings]:
         function, module = compose.__name__, compose.__module__
         name = function if module.startswith(_PRESETS) else f"{module}:{function}"
         own = {offer.name for offer in offers}
-        late = [offer for offer in EVERY if offer.name not in own]
+        other = {offer.name: offer for offer in instead}
+        late = [other.get(offer.name, offer) for offer in EVERY if offer.name not in own]
         fields: dict[str, Any] = {"system": (Literal[name], name)}
         fields |= {offer.name: offer.field for offer in offers}
         fields |= {offer.name: offer.late for offer in late}

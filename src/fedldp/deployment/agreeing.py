@@ -102,8 +102,12 @@ def _decided(config: RunConfig, channel: Channel) -> RunConfig:
     """Return ``config`` with who answers when as it is agreed, where that was left to fedldp."""
     if getattr(config, "participation", None) != "auto":
         return config
-    once = channel == "named" and config.answers_once  # a sum had better hold all in every round
-    return config.changed(participation="once" if once else None)
+    if channel == "named" and config.answers_once:  # a sum had better hold all in every round
+        return config.changed(participation="once")
+    if type(config).model_fields["participation"].default is None:
+        return config.changed(participation=None)
+    otherwise = config.with_participation(None).composition.participation
+    return config.changed(participation=type(otherwise).__name__.lower())
 
 
 def _fewest(config: RunConfig, untrusted: int) -> int:

@@ -21,7 +21,9 @@ settings, and say so by their own names.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from fedldp.algorithms.bounds import (
     RANGES,
@@ -46,7 +48,7 @@ from fedldp.algorithms.composition import (
     WeightedMean,
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
-from fedldp.algorithms.participation import All, Participation, participation_of
+from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
 from fedldp.algorithms.per_client import ClientValue, check_one_each, is_own
 from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
@@ -69,6 +71,7 @@ from fedldp.algorithms.solution import (
 )
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
+from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms import Mechanism, find_mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
@@ -125,6 +128,24 @@ from fedldp.mechanisms.none import Plain
     ),
     WEIGHTING,
     MOMENTUM,
+    Offer(
+        "average",
+        Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
+        "share of the last rounds whose weights are averaged for the test and the model; 0: the "
+        "last weights alone. Where it is not set, a half if the mechanism draws noise, else 0",
+        None,
+    ),
+    semantics=2,
+    instead=(
+        PARTICIPATION.but(
+            type=Literal["all", "drawn", "once", "balanced", "auto"],
+            meaning="who answers when: all clients; clients_per_round of them, drawn for each "
+            "round, or in turns (balanced); each client in one round only (once); auto: once where "
+            "each report by itself is pure private, so that more rounds cost more, else as "
+            "clients_per_round says",
+            default="auto",
+        ),
+    ),
 )
 def composed(settings: Settings) -> Composition:
     """An algorithm of any parts that go together."""
@@ -153,6 +174,7 @@ def composed(settings: Settings) -> Composition:
         calibration=calibration,
         estimate=estimate,
         participation=participation,
+        averaged=0.0 if settings.mechanism in _BARE else 0.5,
         unused=unused(settings, bound),
         uses=frozenset({"untrusted_clients"} if settings.mechanism == _SHARE else ()),
     )
