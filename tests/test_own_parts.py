@@ -211,7 +211,9 @@ def test_a_mechanism_is_one_file(fedldp_command: Callable[..., Any]) -> None:
 
 def test_a_transport_is_one_class(folder: Path) -> None:
     lossy = importlib.import_module("own_transport").Lossy
-    config = find_system("composed").model_validate({**SHARED, "epsilon": 4.0})
+    config = find_system("composed").model_validate(
+        {**SHARED, "epsilon": 4.0, "participation": "all"}
+    )
     inputs = Inputs.of(config, None, None)
     population = Population(
         config=config,
