@@ -185,7 +185,7 @@ def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
 def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
     """Return what to take for a shuffler in place of a mechanism, as the beginning of a remedy."""
     found = _other_mechanism(settings, kind)
-    return found and f"{found[: -len(', or ')]}, or k_closest, whose report is one category, or "
+    return found and f"{found[: -len(', or ')]}, or mechanism = k_closest, or "
 
 
 def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
