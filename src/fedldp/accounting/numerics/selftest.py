@@ -6,9 +6,11 @@ known answers were computed independently of this package; the tests hold many m
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 from fedldp.accounting.numerics.bits import ldpfl_epsilon, sign_epsilon_per_coordinate
+from fedldp.accounting.numerics.blanket import Subset, blanket_delta
 from fedldp.accounting.numerics.compose import two_valued_delta, two_valued_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
 from fedldp.accounting.numerics.losses import two_valued_losses
@@ -40,6 +42,11 @@ def selftest() -> None:
         "zcdp_epsilon": (zcdp_epsilon(0.5, 1e-5), 4.728386984943314, 1e-10),
         "clones_epsilon": (clones_epsilon(1.0, 100, 1e-5), 0.5531898110598348, 1e-9),
         "shuffled_one_epsilon": (shuffled_one_epsilon(1.0, 100, 1e-5), 0.407817894709581, 1e-9),
+        "blanket_delta": (
+            blanket_delta(Subset(high=7, low=1, closest=1, categories=4), 22, math.log(4)),
+            0.0033386771412942575,
+            1e-4,
+        ),
         "poisson_gaussian_epsilon": (
             poisson_gaussian_epsilon(1.0, 0.5, 1, 1e-5),
             4.222607563000935,
