@@ -128,6 +128,13 @@ def test_clients_of_the_pool_are_in_nothing_that_the_server_sent(name: str) -> N
     assert (one.states[0].weights != one.states[2].weights).any()
 
 
+def test_whole_reports_are_seen_before_their_shuffler() -> None:
+    settings = {"mechanism": "k_closest", "channel": "shuffle", "epsilon": 4.0}
+    config = find_recipe("ldp-fl-digits").config.changed(**settings)
+    scenario = AttackScenario.of(config, None, seed=0, most_examples=5, rounds=1)
+    assert scenario.against == "one client's report, before the shuffler"
+
+
 @pytest.mark.parametrize(
     ("name", "rounds", "seen"),
     [

@@ -229,6 +229,11 @@ def test_the_audit_of_a_recipe() -> None:
         ("ldp-fl-digits", {"shuffle": False}, "knows whose"),
         ("ldp-fl-digits", {"num_clients": 2, "epsilon": [1.0, 2.0]}, "one number"),
         ("ldp-fl-digits", {"num_clients": 1}, "2 or more"),
+        (
+            "ldp-fl-digits",
+            {"mechanism": "k_closest", "channel": "shuffle"},
+            "whole reports of ldp_fl come out together",
+        ),
     ],
 )
 def test_refusals(name: str, settings: dict[str, object], message: str) -> None:

@@ -238,7 +238,13 @@ def _delays(config: RunConfig) -> Delays:
     Raises:
         ConfigError: it has none.
     """
-    delays = config.composition.channel.delays
+    channel = config.composition.channel
+    delays = channel.delays
+    if channel.shuffles_reports:
+        raise ConfigError(
+            f"linkage: whole reports of {config.name()} come out together, in the order of their "
+            "bytes, so no time links them; give a configuration whose messages are shuffled"
+        )
     if delays is None:
         raise ConfigError(
             f"linkage: the server of {config.name()} knows whose each report is; give a "

@@ -164,7 +164,8 @@ class AttackScenario:
         if self.sums:
             total = "sums" if rounds else "the sum"
             return f"{total} of {self.config.round_size} clients' reports{rounds}"
-        shuffled = "" if self.config.composition.channel.delays is None else ", before the shuffler"
+        shuffles = self.config.composition.channel.kind == "shuffle"
+        shuffled = ", before the shuffler" if shuffles else ""
         return f"one client's report{'s' if rounds else ''}{rounds}{shuffled}"
 
     @cached_property
