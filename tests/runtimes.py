@@ -120,7 +120,7 @@ class Site:
     real: bool = True
     releases: float = 1000
     examples: Examples = field(default_factory=examples_of)
-    step: Any = field(default_factory=MeanStep)
+    local_update: Any = field(default_factory=MeanStep)
     encoder: Any = ENCODER
     failed: Callable[[Exception], None] | None = None
     rounds: int = 5
@@ -142,7 +142,7 @@ class Site:
             index=0,
             examples=self.examples,
             side=ClientRole(
-                step=self.step,
+                local_update=self.local_update,
                 encoder=self.encoder,
                 phases=self.phases,
                 most_examples=self.most_examples,

@@ -89,7 +89,7 @@ def start(
         secret_keys(client) if keys is None else keys,
         folder,
         ledger=SqliteLedger(folder / "ledger", budget),
-        side=None if step is None else replace(case.side(client), step=step),
+        side=None if step is None else replace(case.side(client), local_update=step),
         examples=examples,
         failed=lambda error: None,
     )
@@ -122,7 +122,7 @@ def test_questions_that_are_open_at_once_do_not_go_beyond_a_clients_turns(tmp_pa
         def train(broadcast: Broadcast, batch: Batch, group: int) -> Sensitive[Update]:
             if round > 1:
                 ask(round - 1)
-            return side.step(broadcast, batch, group)
+            return side.local_update(broadcast, batch, group)
 
         runtime = start(case, tmp_path, client=client, budget=budget, step=train)
         answers.append(runtime.answer(asking(told, round)))
@@ -157,7 +157,7 @@ def test_a_real_client_answers_where_its_training_fails(tmp_path: Path) -> None:
     def answer(value: float) -> RoundReply:
         folder = tmp_path / str(value)
         folder.mkdir()
-        site = Site(folder, step=MeanStep(fail), examples=examples_of(value))
+        site = Site(folder, local_update=MeanStep(fail), examples=examples_of(value))
         return answer_of(site.ask(question()))
 
     assert isinstance(answer(0.4), Report)

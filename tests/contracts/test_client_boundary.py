@@ -178,7 +178,7 @@ class Watch:
         def watched(broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
             nonlocal in_step
             before = len(held.calls)
-            found = (self.side.step if step is None else step)(broadcast, batch)
+            found = (self.side.local_update if step is None else step)(broadcast, batch)
             in_step += len(held.calls) - before
             return found
 
@@ -191,7 +191,7 @@ class Watch:
                 self.talk.index,
                 self.keys,
                 self.folder,
-                side=replace(self.side, step=watched),  # type: ignore[arg-type]
+                side=replace(self.side, local_update=watched),  # type: ignore[arg-type]
                 examples=examples,
                 failed=lambda error: None,
             )
@@ -229,7 +229,11 @@ def test_nothing_that_leaves_depends_on_examples_but_for_what_mechanisms_randomi
             assert_alike(one, two, clear, watch.own, examples, more)
     if in_step:  # a step that randomises must not fail, and none of the above does
         return
-    for step in (failing, spoiling(watch.side.step, np.nan), spoiling(watch.side.step, np.inf)):
+    for step in (
+        failing,
+        spoiling(watch.side.local_update, np.nan),
+        spoiling(watch.side.local_update, np.inf),
+    ):
         found, _, _ = watch.answers(watch.own, step)
         for clear, one, two in zip(cleared, base, found, strict=True):
             assert_alike(one, two, clear, watch.own, watch.own)

@@ -96,9 +96,9 @@ def at_commit(patch: pytest.MonkeyPatch, execute: Callable[[Any], Any]) -> None:
 
 
 STAGES: dict[str, Callable[[pytest.MonkeyPatch, ClientRole], None]] = {
-    "in training": lambda patch, side: patch.setattr(type(side.step), "__call__", kill),
+    "in training": lambda patch, side: patch.setattr(type(side.local_update), "__call__", kill),
     "after training": lambda patch, side: patch.setattr(
-        type(side.step), "__call__", then_kill(type(side.step).__call__)
+        type(side.local_update), "__call__", then_kill(type(side.local_update).__call__)
     ),
     "in encoding": lambda patch, side: patch.setattr(type(side.encoder), "__call__", kill),
     "after encoding": lambda patch, side: patch.setattr(

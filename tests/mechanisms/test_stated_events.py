@@ -139,7 +139,7 @@ def test_a_mechanism_that_changes_its_word_is_refused_then(tmp_path: Path) -> No
     runtime = site.start()
     stated.append(NoRelease(what="nothing"))
     assert refusal_of(runtime.answer(question())).reason == Reason.POLICY
-    assert (site.step.calls, site.entries()) == (0, [])
+    assert (site.local_update.calls, site.entries()) == (0, [])
 
 
 # As a user meets it: a file of her own, on the command line

@@ -83,7 +83,7 @@ def test_what_is_not_agreed_is_refused_before_training(
     runtime = site.start()
     refusal = refusal_of(runtime.answer(message))
     assert refusal.reason is reason
-    assert site.step.calls == 0
+    assert site.local_update.calls == 0
     assert not site.entries() if real else site.memory.spent(0) == 0
     assert isinstance(answer_of(runtime.answer(question())), Report), "it goes on"
 
@@ -145,7 +145,7 @@ def test_no_bytes_make_it_raise(data: st.DataObject, tmp_path: Path) -> None:
     answer = site.start().answer(cut)
     found = answer_of(answer)
     assert isinstance(found, Report | Refusal)
-    assert isinstance(found, Report) or site.step.calls == 0
+    assert isinstance(found, Report) or site.local_update.calls == 0
 
 
 @pytest.mark.parametrize("trouble", ["a directory", "no ledger", "locked"])
@@ -161,13 +161,13 @@ def test_a_ledger_that_cannot_be_used_lets_nothing_out(trouble: str, tmp_path: P
         path.unlink()
         path.mkdir() if trouble == "a directory" else path.write_bytes(b"no ledger" * 1000)
     assert refusal_of(runtime.answer(question())) == Refusal(1, Reason.LEDGER)
-    assert site.step.calls == 0
+    assert site.local_update.calls == 0
     if trouble == "locked":
         holder.close()
 
 
 def test_a_ledger_that_breaks_while_the_client_trains_lets_nothing_out(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    site = Site(tmp_path, step=MeanStep(lambda *_: path.write_bytes(b"broken" * 2000)))
+    site = Site(tmp_path, local_update=MeanStep(lambda *_: path.write_bytes(b"broken" * 2000)))
     assert refusal_of(site.ask(question())) == Refusal(1, Reason.LEDGER)
-    assert site.step.calls == 1
+    assert site.local_update.calls == 1

@@ -72,7 +72,7 @@ def test_a_question_is_answered_with_a_report_of_its_run_round_and_exchange(
     assert report.round == 2
     assert report.size == LAYOUT.size
     assert read_reply_to(read_request(question(2)), message) == report
-    assert site.step.calls == 1
+    assert site.local_update.calls == 1
 
 
 @real_and_simulated
@@ -90,7 +90,7 @@ def test_bytes_that_left_a_disk_ledger_are_not_made_again(tmp_path: Path) -> Non
     site = Site(tmp_path)
     site.ask(question())
     site.ask(question())
-    assert site.step.calls == 1
+    assert site.local_update.calls == 1
     assert len(site.entries()) == 1
 
 
@@ -107,9 +107,9 @@ def test_other_bytes_of_the_same_question_are_another_question(tmp_path: Path) -
 def test_the_same_round_with_another_broadcast_is_refused(real: bool, tmp_path: Path) -> None:
     site = Site(tmp_path, real)
     first = site.ask(question(weights=0.0))
-    trained = site.step.calls
+    trained = site.local_update.calls
     assert refusal_of(site.ask(question(weights=1e-6))) == Refusal(1, Reason.ASKED_OTHERWISE)
-    assert site.step.calls == trained
+    assert site.local_update.calls == trained
     assert site.ask(question(weights=0.0)) == first, "the first one still stands"
 
 
@@ -118,10 +118,10 @@ def test_an_earlier_round_is_not_answered_any_more(real: bool, tmp_path: Path) -
     site = Site(tmp_path, real)
     site.ask(question(1))
     latest = site.ask(question(3))
-    trained = site.step.calls
+    trained = site.local_update.calls
     for round in (1, 2):
         assert refusal_of(site.ask(question(round))) == Refusal(round, Reason.NOT_KEPT)
-    assert site.step.calls == trained
+    assert site.local_update.calls == trained
     assert site.ask(question(3)) == latest
 
 
@@ -140,9 +140,9 @@ def test_over_budget_is_refused_before_training(real: bool, tmp_path: Path) -> N
     site = Site(tmp_path, real, releases=2)
     answers = [site.ask(question(round)) for round in (1, 2)]
     assert all(isinstance(answer_of(message), Report) for message in answers)
-    trained = site.step.calls
+    trained = site.local_update.calls
     assert refusal_of(site.ask(question(3))) == Refusal(3, Reason.OVER_BUDGET)
-    assert site.step.calls == trained
+    assert site.local_update.calls == trained
     assert site.ask(question(2)) == answers[1], "what was paid for is still given"
 
 
@@ -154,7 +154,7 @@ def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
         another = Place("another", 1, 0, bytes(32))
         site.ledger().release(another, ENCODER.event(), [0], lambda: [b"spent"])
 
-    site.step = MeanStep(spend)
+    site.local_update = MeanStep(spend)
     assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)
     assert len(site.entries()) == 1
 
@@ -162,16 +162,16 @@ def test_a_budget_that_was_used_up_meanwhile_is_noticed(tmp_path: Path) -> None:
 def test_a_round_that_came_meanwhile_is_noticed(tmp_path: Path) -> None:
     """Two processes of one client: the first to release decides."""
     site = Site(tmp_path)
-    other = replace(site, step=MeanStep())
+    other = replace(site, local_update=MeanStep())
     inner: list[bytes] = []
 
     def meanwhile(broadcast: Broadcast, client: Client) -> None:
         inner.append(other.ask(question(1, weights=0.5)))
 
-    site.step = MeanStep(meanwhile)
+    site.local_update = MeanStep(meanwhile)
     assert refusal_of(site.ask(question())) == Refusal(1, Reason.ASKED_OTHERWISE)
     assert isinstance(answer_of(inner[0]), Report)
-    site.step = MeanStep(lambda broadcast, client: inner.append(other.ask(question(2))))
+    site.local_update = MeanStep(lambda broadcast, client: inner.append(other.ask(question(2))))
     assert site.ask(question(2)) == inner[-1], "the same question: the same bytes"
 
 
@@ -261,7 +261,7 @@ def test_a_client_has_as_many_examples_as_it_is_charged_for(real: bool, tmp_path
 def test_what_is_in_clear_is_over_every_budget(tmp_path: Path) -> None:
     site = Site(tmp_path, encoder=Stating(InClear(what="weights")), releases=1e300)
     assert refusal_of(site.ask(question())) == Refusal(1, Reason.OVER_BUDGET)
-    assert site.step.calls == 0
+    assert site.local_update.calls == 0
 
 
 # What its halves are told
@@ -278,7 +278,9 @@ def test_a_step_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
             seen.append(sender)
             return alone(ENCODER, update, broadcast, sender)
 
-    site = Site(tmp_path, step=MeanStep(lambda *given: seen.extend(given)), encoder=Seeing())
+    site = Site(
+        tmp_path, local_update=MeanStep(lambda *given: seen.extend(given)), encoder=Seeing()
+    )
     site.ask(question())
     tried_out, broadcast, client, sender = seen
     assert not hasattr(tried_out, "examples")
@@ -300,7 +302,7 @@ def test_the_weights_of_a_broadcast_cannot_be_written_by_a_step(tmp_path: Path) 
         broadcast.weights[0] = 1
 
     with pytest.raises(ValueError, match="read-only"):
-        Site(tmp_path, real=False, step=MeanStep(write)).ask(question())
+        Site(tmp_path, real=False, local_update=MeanStep(write)).ask(question())
 
 
 def test_a_question_is_read_by_its_own_policy(tmp_path: Path) -> None:
@@ -331,7 +333,7 @@ def test_what_cannot_be_answered_is_refused_before_training(tmp_path: Path) -> N
             return alone(ENCODER, update, broadcast, sender)
 
     step = MeanStep(lambda *given: trained.append(given))
-    site = Site(tmp_path, step=step, encoder=Needing(), failed=lambda error: None)
+    site = Site(tmp_path, local_update=step, encoder=Needing(), failed=lambda error: None)
     for _ in range(3):
         assert answer_of(site.ask(question())) == Refusal(1, Reason.POLICY)
     assert not trained
@@ -342,8 +344,8 @@ def test_after_training_for_one_question_another_is_refused(tmp_path: Path) -> N
     """Where the answer to the first fails after training all the same, there is no second one."""
     inner: list[bytes] = []
     other = question(weights=np.ones(LAYOUT.size, np.float32))
-    site = Site(tmp_path, step=MeanStep(lambda *_: inner.append(runtime.answer(other))))
+    site = Site(tmp_path, local_update=MeanStep(lambda *_: inner.append(runtime.answer(other))))
     runtime = site.start()
     assert isinstance(answer_of(runtime.answer(question())), Report)
     assert [answer_of(message) for message in inner] == [Refusal(1, Reason.ASKED_OTHERWISE)]
-    assert site.step.calls == 1
+    assert site.local_update.calls == 1

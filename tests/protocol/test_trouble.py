@@ -69,7 +69,9 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
             given.append(np.isnan(update.open().rows).all())
             return alone(ENCODER, update, broadcast, sender)
 
-    site = Site(tmp_path, real, step=MeanStep(trouble), encoder=Seeing(), failed=seen.append)
+    site = Site(
+        tmp_path, real, local_update=MeanStep(trouble), encoder=Seeing(), failed=seen.append
+    )
     message = site.ask(question())
     report = answer_of(message)
     assert isinstance(report, Report)
@@ -80,7 +82,7 @@ def test_training_that_failed_is_answered_as_training_that_gave_nan(
 
 
 def test_failed_training_costs_what_training_costs(tmp_path: Path) -> None:
-    site = Site(tmp_path, step=MeanStep(trouble), failed=lambda error: None, releases=1)
+    site = Site(tmp_path, local_update=MeanStep(trouble), failed=lambda error: None, releases=1)
     site.ask(question())
     assert [entry[2] for entry in site.entries()] == [ENCODER.event()]
     assert refusal_of(site.ask(question(2))).reason is Reason.OVER_BUDGET
@@ -89,17 +91,17 @@ def test_failed_training_costs_what_training_costs(tmp_path: Path) -> None:
 def test_a_failed_training_and_one_that_did_not_move_give_the_same_bytes(tmp_path: Path) -> None:
     """Under the same randomness: both randomise the broadcast itself."""
     still = Site(tmp_path, real=False, examples=examples_of(0.0))
-    failing = Site(tmp_path, real=False, step=MeanStep(trouble), failed=lambda error: None)
+    failing = Site(tmp_path, real=False, local_update=MeanStep(trouble), failed=lambda error: None)
     nan = Site(tmp_path, real=False, examples=examples_of(np.nan))
     assert len({site.ask(question(weights=0.25)) for site in (still, failing, nan)}) == 1
 
 
 def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
-    site = Site(tmp_path, real=False, step=MeanStep(trouble))
+    site = Site(tmp_path, real=False, local_update=MeanStep(trouble))
     with pytest.raises(Trouble):
         site.ask(question())
     assert site.memory.spent(0) == 0
-    site.step = MeanStep()
+    site.local_update = MeanStep()
     assert isinstance(answer_of(site.ask(question())), Report)
 
 
@@ -107,7 +109,7 @@ def test_a_real_client_whose_training_fails_answers_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whether it answers would tell of its examples; its log says what kind of error, no more."""
-    site = Site(tmp_path, real=True, step=MeanStep(trouble))
+    site = Site(tmp_path, real=True, local_update=MeanStep(trouble))
     assert isinstance(answer_of(site.ask(question())), Report)
     assert caplog.messages == ["training or encoding failed: Trouble"]
 
@@ -194,7 +196,7 @@ DEATHS: dict[str, Callable[[], None]] = {
 def test_a_process_that_ends_and_is_asked_again_lets_one_string_of_bytes_out(
     death: Callable[[], None], tmp_path: Path
 ) -> None:
-    site = Site(tmp_path, step=MeanStep(drawing_once))
+    site = Site(tmp_path, local_update=MeanStep(drawing_once))
     site.start()
     site.ask(question(1))
 
@@ -223,7 +225,7 @@ def test_a_process_that_ends_and_is_asked_again_lets_one_string_of_bytes_out(
 @forks
 def test_a_process_that_ended_once_it_had_drawn_draws_nothing_again(tmp_path: Path) -> None:
     """Nothing was charged, and another question may come: it finds what was drawn before."""
-    site = Site(tmp_path, step=MeanStep(drawing_once))
+    site = Site(tmp_path, local_update=MeanStep(drawing_once))
     site.start()
 
     def asked() -> None:

@@ -322,7 +322,7 @@ def test_a_restarted_site_draws_no_second_vector(tmp_path: Path) -> None:
         restarted = channel.site(0)
         assert isinstance(restarted.members, OneClient)
         update = np.full((1, channel.summing.size), weights, np.float32)
-        side = replace(restarted.members.side, step=partial(giving, update))  # type: ignore[arg-type]
+        side = replace(restarted.members.side, local_update=partial(giving, update))  # type: ignore[arg-type]
         restarted = replace(restarted, members=replace(restarted.members, side=side))
         sent.add(restarted.answer(pack_request(question)))
         assert len(given) == trained + 1

@@ -95,7 +95,7 @@ def packed(
 @pytest.mark.parametrize("name", TOGETHER)
 def test_training_together_agrees_with_training_alone(name: str, tmp_path: Path) -> None:
     population = population_of(name, tmp_path)
-    step = population.step
+    step = population.local_update
     assert population.group == GROUP
     _, broadcast = question(population)
     asked = some_of(population)
@@ -116,9 +116,9 @@ def test_the_fused_adam_is_adam(
     # A fused optimizer that is given a gradient of other strides steps in a wrong direction.
     settings = {"optimizer": "adam", "learning_rate": 0.001, "model": model}
     population = population_of("ldpfl-digits-public", tmp_path, **settings)
-    step = population.step
+    step = population.local_update
     assert isinstance(step, Watched)
-    assert isinstance(step.step, TrainOnBits)
+    assert isinstance(step.local_update, TrainOnBits)
     _, broadcast = question(population)
     clients = population.batch([0, 1, 4], 1)
     together = step(broadcast, clients, GROUP).open().rows
@@ -292,8 +292,8 @@ class Counting:
 
 
 def counted(population: Population) -> Counting:
-    step = Counting(population.step)
-    object.__setattr__(population, "step", step)
+    step = Counting(population.local_update)
+    object.__setattr__(population, "local_update", step)
     return step
 
 
@@ -330,7 +330,7 @@ def test_clients_with_budgets_of_their_own_train_at_once_and_are_encoded_apart(
         assert ledger.history("run", index) == {population.encoders[index].event(): 1}
     # Each is what its own encoder makes of its row of what they trained together.
     group = list(range(64))
-    update = population.step(broadcast, population.batch(group, 1), GROUP)
+    update = population.local_update(broadcast, population.batch(group, 1), GROUP)
     for index in (0, 1, 3, 63):
         own = rows_of(update, np.array([index]))
         reports = population.encoders[index](own, broadcast, population.senders([index], 1, 0))

@@ -382,7 +382,7 @@ class Algorithm:
         """Return the half of one client."""
         parts = self.parts
         return ClientRole(
-            step=self.local_update(device),
+            local_update=self.local_update(device),
             encoder=self.encoder(client),
             phases=parts.channel.phases,
             trains_in=parts.channel.trains_in,

@@ -133,13 +133,13 @@ class _ByzantineRun:
             case "labels":
                 own = self._shifted(own)
             case "update":
-                side = replace(side, step=_Pooled(self, turned=True))
+                side = replace(side, local_update=_Pooled(self, turned=True))
             case _:
                 towards = against if self.attack == "report" else partial(_anywhere, index)
                 accepts = partial(accepts_report, self.server, self.state, self._draw)
                 make = partial(self._forged, towards, accepts)
                 encoder = forging(side.encoder, make)
-                side = replace(side, step=_Pooled(self, turned=False), encoder=encoder)
+                side = replace(side, local_update=_Pooled(self, turned=False), encoder=encoder)
         return ClientRuntime.of_one(
             index=index,
             examples=own,
@@ -171,7 +171,7 @@ class _ByzantineRun:
             train, members = self.population.dataset.train, self.population.members
             rows = np.concatenate([members[index] for index in sorted(self.liars)])
             own = replace(client, examples=Examples(train.features[rows], train.labels[rows]))
-            self.pooled[round] = self.population.step(broadcast, Batch.of_one(own)).open()
+            self.pooled[round] = self.population.local_update(broadcast, Batch.of_one(own)).open()
         return self.pooled[round]
 
 

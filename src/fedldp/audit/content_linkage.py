@@ -151,7 +151,7 @@ def _weights(
     group, found = population.group, []
     for start in range(0, len(indices), group):
         batch = population.batch(indices[start : start + group], broadcast.round)
-        rows = population.step(broadcast, batch, group).open().rows
+        rows = population.local_update(broadcast, batch, group).open().rows
         assert isinstance(rows, np.ndarray)
         found.append(rows)
     return np.concatenate(found)

@@ -188,7 +188,7 @@ class AttackedClient:
                 store=store,
             )  # fmt: skip
             try:
-                found.append(self._bytes(_train(self.side.step, self.broadcast(1), client)))
+                found.append(self._bytes(_train(self.side.local_update, self.broadcast(1), client)))
             except Exception:  # a step that fails on one example is not done once
                 return False
             if store.made:
@@ -228,7 +228,7 @@ class AttackedClient:
         place = (id(canary), round, 0)
         if place not in self._known:
             with np.errstate(all="ignore"):
-                value = _train(self.side.step, self.broadcast(round), client)
+                value = _train(self.side.local_update, self.broadcast(round), client)
             self._known[place] = canary, _changed(value, canary, self.state(round))
         return self._known[place][1]
 
@@ -243,7 +243,7 @@ class AttackedClient:
             fresh=lambda purpose: keys.fresh(broadcast.round, 0, purpose), kept=keys.kept,
             store=MemoryStore(),
         )  # fmt: skip
-        step = self.side.step if self.trains_once else self._plain
+        step = self.side.local_update if self.trains_once else self._plain
         try:
             (found,) = np.asarray(_train(step, broadcast, client).rows)
         except Exception:  # the model's inputs are no features
@@ -273,12 +273,12 @@ class AttackedClient:
         if ledger is None:
             ledger = MemoryLedger(keeps_answers=True)
         once = not trains and (self.trains_once or canary.change is not None)
-        step: LocalUpdate = _Trained(self, canary) if once else self.side.step
+        step: LocalUpdate = _Trained(self, canary) if once else self.side.local_update
         return ClientRuntime.of_one(
             index=self.index,
             examples=canary.examples,
             # A copy: what an encoder may remember of one client is not for the next.
-            side=replace(self.side, step=step, encoder=copy.deepcopy(self.side.encoder)),
+            side=replace(self.side, local_update=step, encoder=copy.deepcopy(self.side.encoder)),
             policy=self.policy,
             keys=keys,
             store=MemoryStore(),

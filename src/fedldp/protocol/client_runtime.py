@@ -116,7 +116,7 @@ class Members(Protocol):
     def simulated(self) -> bool: ...
 
     @property
-    def step(self) -> LocalUpdate: ...
+    def local_update(self) -> LocalUpdate: ...
 
     @property
     def trains_in(self) -> int: ...
@@ -175,9 +175,9 @@ class OneClient:
         return self.keys.simulated
 
     @property
-    def step(self) -> LocalUpdate:
+    def local_update(self) -> LocalUpdate:
         """What it computes from its examples."""
-        return self.side.step
+        return self.side.local_update
 
     @property
     def trains_in(self) -> int:
@@ -472,7 +472,7 @@ class _Asked:
             return _no_update(broadcast, len(indices))
         try:
             batch = members.batch(indices, broadcast.round)
-            update = members.step(broadcast, batch, runtime.group)
+            update = members.local_update(broadcast, batch, runtime.group)
             return check_shape(update, len(indices), broadcast.weights.size)
         except Exception as error:
             runtime.fails(error)

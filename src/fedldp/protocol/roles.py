@@ -254,7 +254,7 @@ class ClientRole:
     """A system's half that runs on a client.
 
     Attributes:
-        step: see ``LocalUpdate``.
+        local_update: see ``LocalUpdate``.
         encoder: see ``Encoder``; it is one client's own.
         phases: questions in one round.
         reporting: the one of them whose answer is the system's report: its encoder draws in it what
@@ -266,7 +266,7 @@ class ClientRole:
         num_classes: labels are 0 to num_classes - 1.
     """
 
-    step: LocalUpdate
+    local_update: LocalUpdate
     encoder: Encoder
     phases: int = 1
     reporting: int = 0

@@ -63,7 +63,7 @@ class Population:
     run: str
     layout: Layout = field(init=False)
     policy: Policy = field(init=False)
-    step: LocalUpdate = field(init=False)
+    local_update: LocalUpdate = field(init=False)
     encoders: Encoders = field(init=False)
     most_examples: int | None = field(init=False)
     _parts: Composition = field(init=False)
@@ -84,7 +84,7 @@ class Population:
         found = {
             "layout": algorithm.layout,
             "policy": policy,
-            "step": Watched(algorithm.local_update(self.device)),
+            "local_update": Watched(algorithm.local_update(self.device)),
             "encoders": Encoders(config, problem),
             "most_examples": algorithm.most_examples(),
             "_parts": algorithm.parts,
@@ -128,7 +128,7 @@ class Population:
     def group(self) -> int:
         """How many clients are the least piece of work that does not change a bit."""
         alone = self._parts.channel.phases > 1  # an executed sum masks client by client
-        return 1 if alone else self.step.group(self.members.largest)
+        return 1 if alone else self.local_update.group(self.members.largest)
 
     def runtime(self, ledger: MemoryLedger) -> ClientRuntime:
         """Return the runtime of all clients, whose ledgers are ``ledger``."""
@@ -220,7 +220,7 @@ class Population:
     def side(self, index: int) -> ClientRole:
         """Return the half of the system that runs on one client."""
         return ClientRole(
-            step=self.step,
+            local_update=self.local_update,
             encoder=self.encoders[index],
             phases=self._parts.channel.phases,
             trains_in=self.trains_in,
@@ -273,14 +273,14 @@ class Watched:
     is to see it.
 
     Attributes:
-        step: trains.
+        local_update: trains.
     """
 
-    step: LocalUpdate
+    local_update: LocalUpdate
 
     def group(self, most_examples: int) -> int:
         """Return how many clients train at once; see ``LocalUpdate``."""
-        return self.step.group(most_examples)
+        return self.local_update.group(most_examples)
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return a row for each client; see ``LocalUpdate``.
@@ -288,7 +288,7 @@ class Watched:
         Raises:
             PrivacyError: a row is not finite; the error says in which round, and whose it is.
         """
-        update = self.step(broadcast, batch, group)
+        update = self.local_update(broadcast, batch, group)
         rows = update.open().rows
         finite = np.isfinite(rows) if isinstance(rows, np.ndarray) else rows.isfinite()
         if not finite.all():

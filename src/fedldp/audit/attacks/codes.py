@@ -33,7 +33,7 @@ def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]
         images: to recover.
         public: images that the adversary uses, at most.
     """
-    step = scenario.side.step
+    step = scenario.side.local_update
     if not isinstance(step, TrainOnBits):
         return []
     own = take(scenario.public, np.arange(min(len(scenario.public), public)))
