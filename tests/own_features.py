@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 calls: list[tuple[int, ...]] = []
+means: list[float] = []
+late_means: list[float] = []
 
 
 def rows(example: Any) -> Any:
@@ -26,6 +28,35 @@ def counted(example: Any) -> Any:
 def broken(example: Any) -> Any:
     """Fail on every example."""
     raise ValueError("no features today")
+
+
+def running(example: Any) -> Any:
+    """Return the rows' means, less the mean of all that it was ever given."""
+    means.append(float(example.mean()))
+    return example.mean(axis=(0, 2)) - np.mean(means)
+
+
+def late(example: Any) -> Any:
+    """Do so from the hundredth call on, when nobody looks any more."""
+    late_means.append(float(example.mean()))
+    return example.mean(axis=(0, 2)) - (np.mean(late_means) if len(late_means) > 100 else 0)
+
+
+class Rows:
+    """Returns the mean of each row of an image, times a number that it was made with."""
+
+    def __init__(self, factor: float = 2.0) -> None:
+        self.factor = factor
+
+    def __call__(self, example: Any) -> Any:
+        return self.factor * example.mean(axis=(0, 2))
+
+
+class Needy:
+    """Cannot be made without more."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
 
 
 def matrix(example: Any) -> Any:

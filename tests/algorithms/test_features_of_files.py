@@ -108,7 +108,7 @@ def test_the_size_is_a_setting_of_those_that_have_one() -> None:
         with pytest.raises(ConfigError, match=match):
             small(features=features, features_dim=dim).layout(problem)
     with pytest.raises(
-        ConfigError, match="features_dim = 9: features = pose has a size of its own"
+        ConfigError, match="features_dim = 9: with features = pose there is no size"
     ):
         small(features="pose", features_dim=9)
 
@@ -128,3 +128,12 @@ def test_a_run_is_not_resumed_with_another_file(folder: Path) -> None:
         fedldp.resume(folder / "run")
     np.save("axes.npy", np.eye(64)[:, :12])
     assert len(fedldp.resume(folder / "run").rounds) == 2
+
+
+def test_processes_read_the_file_and_a_cluster_is_refused() -> None:
+    made = small(features=ENCODER, rounds=1)
+    one, two = (fedldp.run(made, workers=workers) for workers in (1, 2))
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == two.weights[name].tobytes()
+    with pytest.raises(ConfigError, match=r"^cluster = head:1: .* the file net\.pt2, which its"):
+        fedldp.run(made, cluster="head:1")

@@ -34,6 +34,15 @@ def test_a_function_is_given_one_example_at_a_time() -> None:
     assert images.tobytes() == given.tobytes()
 
 
+def test_a_class_is_made_once_and_called() -> None:
+    images = np.random.default_rng(0).random((5, 2, 4, 3)).astype(np.float32)
+    of_class, of_function = (
+        OwnFeatures(f"own_features:{name}", (2, 4, 3)) for name in ("Rows", "rows")
+    )
+    np.testing.assert_allclose(of_class(images), of_function(images), rtol=1e-6)
+    assert of_class.digest != of_function.digest
+
+
 def test_no_example_is_refused() -> None:
     images = np.array([0, 9, -9, 1], np.float32).reshape(4, 1, 1, 1)
     found = OwnFeatures("own_features:brittle", (1, 1, 1))(images)
@@ -48,6 +57,8 @@ def test_no_example_is_refused() -> None:
         ("broken", "it failed with ValueError: no features today"),
         ("matrix", "it must return a vector of finite numbers"),
         ("counted", "let it depend on the example alone"),
+        ("running", "let it depend on the example alone"),
+        ("Needy", "it cannot be made without arguments: TypeError"),
     ],
 )
 def test_what_cannot_be_features_is_refused_before_a_run(name: str, match: str) -> None:

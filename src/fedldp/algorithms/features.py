@@ -272,7 +272,7 @@ def unused_of(settings: Any) -> Mapping[str, str]:
     """Return ``features_dim`` with the reason, where it changes nothing."""
     if settings.features.startswith(_SIZED):
         return {}
-    return {"features_dim": f"features = {settings.features} has a size of its own"}
+    return {"features_dim": f"with features = {settings.features} there is no size to choose"}
 
 
 def chosen_features(settings: Any, own: Features) -> Features:

@@ -1,4 +1,4 @@
-"""Features of the user's own: "module:function", called with one example at a time."""
+"""Features of the user's own, "module:function" or a class, called with one example at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class OwnFeatures:
     tell of it.
 
     Attributes:
-        address: "module:function".
+        address: "module:function", or "module:Class" of a class that is made without arguments, and
+            whose objects are called.
         input_shape: of an example.
 
     Raises:
@@ -47,16 +48,28 @@ class OwnFeatures:
 
     def __post_init__(self) -> None:
         function = load(self.address, "features")
+        if isinstance(function, type):
+            function = self._made(function)
         if not callable(function):
             raise ConfigError(f"features = {self.address}: it is no function; check the name")
         object.__setattr__(self, "_function", function)
         object.__setattr__(self, "size", self._tried())
 
+    def _made(self, owner: type) -> Any:
+        try:
+            return owner()
+        except Exception as error:  # the user's own code raises anything
+            raise ConfigError(
+                f"features = {self.address}: it cannot be made without arguments: "
+                f"{type(error).__name__}: {first_line(error)}; give its arguments defaults"
+            ) from error
+
     @property
     def digest(self) -> str:
         """See ``ExampleMap``; of the source of the module in which the function is defined."""
         try:
-            source = Path(inspect.getfile(inspect.unwrap(self._function))).read_bytes()
+            named = load(self.address, "features")
+            source = Path(inspect.getfile(inspect.unwrap(named))).read_bytes()
         except (TypeError, OSError):  # what has no file of its own: a partial, a compiled module
             raise ConfigError(
                 f"features = {self.address}: its source cannot be read, so that an agreement could "

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.features import file_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
@@ -96,6 +97,12 @@ def simulate(
     if workers > 1 or cluster is not None:
         check_travels(
             config.model, f"workers = {workers}" if cluster is None else f"cluster = {cluster}"
+        )
+    file = file_of(str(getattr(config, "features", "none")))
+    if cluster is not None and file is not None:
+        raise ConfigError(
+            f"cluster = {cluster}: the features are read from the file {file}, which its machines "
+            "may not have, or another one; leave cluster out"
         )
     if inputs is None:
         started_in = None if resume is None else resume.started_in()
