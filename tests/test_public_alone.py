@@ -1,0 +1,60 @@
+"""The table of what public data alone give is made of committed results, and of whole ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.public_alone import COLUMNS, ENCODER, KINDS, public_digits, read, updated
+from fedldp.algorithms.features import KINDS as FEDLDP
+
+ROOT = Path(__file__).parents[1]
+RESULTS = "benchmarks/results/2026-11-25-public-alone.jsonl"
+LINES = read(ROOT / RESULTS)
+
+
+def test_the_page_has_the_table_of_the_results() -> None:
+    page = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    assert updated(page, LINES, RESULTS) == page
+
+
+def test_every_kind_was_measured_at_what_its_column_says() -> None:
+    assert set(KINDS) == {"none", *FEDLDP, ENCODER}
+    found = [(line["features"], line["dataset"], line["epsilon"], line["seed"]) for line in LINES]
+    wanted = [
+        (kind, column.dataset, column.epsilon, seed)
+        for kind in KINDS
+        for column in COLUMNS.values()
+        for seed in range(column.seeds)
+    ]
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+    for line in LINES:
+        assert (
+            line["epsilon"] is None or 0.999 * line["epsilon"] < line["proven"] <= line["epsilon"]
+        )
+
+
+def test_what_the_page_says_of_them_is_so() -> None:
+    def mean(kind: str, epsilon: float | None) -> float:
+        found = [
+            line["accuracy"]
+            for line in LINES
+            if (line["features"], line["dataset"], line["epsilon"]) == (kind, "mnist", epsilon)
+        ]
+        return float(np.mean(found))
+
+    alone = mean("pose", None)
+    assert max(mean(kind, None) for kind in KINDS) == alone
+    assert max(mean(kind, 1.0) for kind in KINDS) < alone
+    better = {(k, epsilon) for k in KINDS for epsilon in (4.0, 16.0) if mean(k, epsilon) > alone}
+    of_pose = {(k, e) for k in ("pose", "public-axes:strokes") for e in (4.0, 16.0)}
+    assert better == of_pose | {("soft-gradients", 16.0)}
+
+
+def test_public_digits_have_the_shape_of_the_clients_images() -> None:
+    digits = public_digits()
+    assert digits.features.shape == (1797, 1, 28, 28)
+    assert (digits.features.min(), digits.features.max()) == (0, 1)
+    assert not digits.features[:, :, :4].any()
+    assert np.bincount(digits.labels).min() > 170
