@@ -19,6 +19,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Once
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
+from fedldp.audit.harness import AttackedClient
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
 from fedldp.mechanisms.gaussian_share import SharedGaussian
@@ -153,6 +154,11 @@ def _statistics_chart() -> Any:
     bound = made(**STATISTICS_OF).composition.bound
     assert isinstance(bound, Rotated)
     return bound.chart
+
+
+def test_an_audit_puts_no_update_in_the_place_of_statistics() -> None:
+    for settings, takes in ((SOLUTION, True), (STATISTICS_OF, False)):
+        assert AttackedClient(made(**settings), DIGITS, 0).takes_updates is takes
 
 
 # In a run

@@ -204,6 +204,8 @@ class AttackedClient:
         """Whether another update can stand for training's: what protects it comes after that."""
         if not self.trains_once and protects_in_training(self.events[self.reporting]):
             return False
+        if self.config.algorithm(self.problem).release(self.index).sends is not None:
+            return False  # statistics, which follow from examples alone
         rows = self.trained(Canary(self._one_example), 1).rows
         return rows.shape == (1, *self.first.weights.shape)
 
