@@ -96,7 +96,11 @@ def test_no_inputs_of_any_client_are_told_apart_better(subset: Subset, n: int) -
     assert worst[QUOTIENTS[1]] > 0.5 * bounds[QUOTIENTS[1]]  # it is no empty bound
 
 
-@pytest.mark.parametrize(("subset", "n"), [*SMALL, (SEVEN, 9), (SEVEN, 1), (SEVEN, 2)])
+ALIKE = Subset(high=10**9 + 1, low=10**9, closest=2, categories=5)
+"""Nearly all of its reports are of the blanket."""
+
+
+@pytest.mark.parametrize(("subset", "n"), [*SMALL, (SEVEN, 9), (SEVEN, 1), (SEVEN, 2), (ALIKE, 6)])
 def test_the_pair_is_summed_exactly_and_rounded_up(subset: Subset, n: int) -> None:
     for z in QUOTIENTS:
         exact = delta_of_pair(subset, n, z)

@@ -95,7 +95,7 @@ def made(**changes: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "system": "composed", "dataset": "digits", "model": "linear", "num_clients": 12,
         "rounds": 2, "learning_rate": 0.1, "mechanism": "k_closest", "bound": "norm",
-        "epsilon": 4.0, "channel": "shuffle",
+        "epsilon": 4.0, "channel": "shuffle", "participation": "all",
     }  # fmt: skip
     return find_system("composed").model_validate(settings | changes)
 
