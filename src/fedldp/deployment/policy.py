@@ -44,6 +44,7 @@ from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_a
 from fedldp.deployment.identity import new_file
 from fedldp.ledgers.budget import Budget, total_of
 from fedldp.mechanisms import mechanisms
+from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.models import models
 
 Cost = Annotated[float, Field(ge=0)]
@@ -158,7 +159,11 @@ class SitePolicy(FrozenConfig):
         for name, value, allowed in (
             ("channels", agreement.channel, self.channels),
             ("systems", system, tuple(systems()) if self.systems is None else self.systems),
-            ("mechanisms", mechanism, tuple(mechanisms()) if some is None else some),
+            (
+                "mechanisms",
+                mechanism,
+                (*mechanisms(), SharedGaussian.name) if some is None else some,
+            ),
             ("features", features, tuple(KINDS) if self.features is None else self.features),
             ("models", model, tuple(models()) if self.models is None else self.models),
         ):

@@ -1,0 +1,26 @@
+"""Sites that solve in closed form send what a simulation's clients send."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from worlds import bits, make_world
+
+from fedldp.simulation.engine import simulate
+
+
+@pytest.mark.parametrize(
+    ("recipe", "channel"),
+    [("composed-digits-solution", "named"), ("composed-digits-statistics", "sum")],
+)
+def test_the_model_of_sites_is_that_of_the_simulation(
+    tmp_path: Path, recipe: str, channel: str
+) -> None:
+    world = make_world(tmp_path, "rounds=1", recipe=recipe, channel=channel, deadline=60.0)
+    served = world.serve(world.pipe())
+    assert bits(served) == bits(simulate(world.config))
+    adversary = "summing-server" if channel == "sum" else "server"
+    lines = [line for line in served.privacy["guarantees"] if line["adversary"] == adversary]
+    assert {line["unit"] for line in lines} == {"client-round", "client-run"}
+    assert max(line["epsilon"] for line in lines) <= 8
