@@ -75,6 +75,11 @@ FILE = {"filename": {"as_string": "secret.csv"}, "shared": {"as_bool": True}, "s
         (called("empty.memory_format", size={"as_ints": [1, 9]}), "none of torch's core operators"),
         (called("relu_.default", self=tensor("x")), "changes a tensor or is random"),
         (called("rand.default", size={"as_ints": [1, 2]}), "changes a tensor or is random"),
+        (called("grid_sampler_2d.default", input=tensor("x")), "does not check its arguments"),
+        (called("_embedding_bag.default", weight=tensor("w")), "does not check its arguments"),
+        (called("embedding_dense_backward.default"), "does not check its arguments"),
+        (called("nonzero.default", self=tensor("x")), "whose size follows from the example"),
+        (called("div.Tensor_mode", rounding_mode={"as_string": "trunc"}), "export it with floor"),
         (called("no_such.default", self=tensor("x")), "this version of torch does not have"),
         (called("__class__.default", self=tensor("x")), "is no operator of ATen"),
         (called("relu.default", self={"as_graph": {}}), "is given as_graph"),
@@ -86,6 +91,37 @@ FILE = {"filename": {"as_string": "secret.csv"}, "shared": {"as_bool": True}, "s
 def test_what_is_no_function_of_an_example_is_refused(planted: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=rf"^features = encoder:net.pt2: .*{match}"):
         encoder(exported(**planted))
+
+
+def normalised(count: int) -> list[dict[str, Any]]:
+    """Return a batch normalisation of the four rows of ``WEIGHT``, turned, by ``count`` numbers."""
+    sizes = {"as_ints": [count]}
+    ones = node("full.default", ["ones"], size=sizes, fill_value={"as_float": 1.0})
+    given = {name: tensor("ones") for name in ("weight", "bias", "running_mean", "running_var")}
+    settings = {"momentum": {"as_float": 0.1}, "eps": {"as_float": 1e-5}}
+    name = "_native_batch_norm_legit_no_training.default"
+    view = node("view.default", ["flat"], self=tensor("x"), size={"as_ints": [1, 4]})
+    return [
+        view,
+        ones,
+        node(name, ["out", "mean", "rstd"], input=tensor("flat"), **given, **settings),
+    ]
+
+
+def test_a_normalisation_reads_no_memory_beyond_its_numbers() -> None:
+    found = encoder(exported(nodes=normalised(4)))(IMAGES)
+    np.testing.assert_allclose(found, IMAGES.reshape(5, 4), atol=1e-4)
+    with pytest.raises(ConfigError, match="another number of channels"):
+        encoder(exported(nodes=normalised(2)))  # torch computes it, with what lies behind the two
+
+
+def test_how_many_features_an_index_picks_does_not_follow_from_the_example() -> None:
+    nodes = [
+        node("gt.Scalar", ["mask"], self=tensor("x"), other={"as_float": 0.5}),
+        node("index.Tensor", ["out"], self=tensor("x"), indices={"as_tensors": [{"name": "mask"}]}),
+    ]
+    with pytest.raises(ConfigError, match="an index that is a mask"):
+        encoder(exported(nodes=nodes))
 
 
 def test_another_target_than_an_operator_is_refused() -> None:

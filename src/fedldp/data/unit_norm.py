@@ -41,9 +41,13 @@ class UnitNorm:
 
 
 def finite_rows(examples: NDArray[np.floating]) -> Floats:
-    """Return examples as rows of doubles, shape (n, d); zeros where one holds NaN or infinity."""
+    """Return examples as rows of doubles, shape (n, d); zeros where one holds NaN or infinity.
+
+    However the examples lie in memory, each row lies together: so that a sum of it is added up in
+    the same order whether it stands alone or among others.
+    """
     width = math.prod(examples.shape[1:])
-    rows: Floats = examples.reshape(len(examples), width).astype(np.float64)
+    rows: Floats = examples.reshape(len(examples), width).astype(np.float64, order="C")
     rows[~np.isfinite(rows).all(axis=1)] = 0
     return rows
 

@@ -2,7 +2,10 @@
 
 torch's own loader of such files unpickles parts of them, so that a file could run any code. Here
 nothing of a file is run but core operators of ATen that return tensors and change nothing: the
-graph is JSON, and the weights are plain bytes. Whatever else a file holds is not read.
+graph is JSON, and the weights are plain bytes. Whatever else a file holds is not read. Operators
+that read or write beyond a tensor, where a file gives them numbers that do not fit, are refused or
+checked: what is there may be of other examples, and whether it ends the process may follow from
+one.
 """
 
 from __future__ import annotations
@@ -39,6 +42,12 @@ _BESIDE_CORE = frozenset(
 
 _UNINITIALISED = "empty"
 """Begins the names of operators that show memory as it is: it may hold other examples."""
+
+_UNCHECKED = frozenset({"_embedding_bag", "grid_sampler_2d"})
+"""Operators that show memory as it is where their arguments do not fit."""
+
+_BACKWARD = "_backward"
+"""Ends the names of operators of training, some of which write where a tensor's indices say."""
 
 _TYPES: Mapping[int, torch.dtype] = {
     1: torch.uint8,
@@ -149,10 +158,38 @@ class _Call:
     named: Mapping[str, Any]
     outputs: Sequence[str | None]
 
+    def __call__(self, of: Callable[[Any], Any]) -> Any:
+        """Return what the operator returns.
+
+        Args:
+            of: gives the value of an argument.
+
+        Raises:
+            ValueError: a batch normalisation is not for so many channels, or would read beyond its
+                numbers; or how many numbers an index picks follows from the example.
+        """
+        positional = [of(each) for each in self.positional]
+        named = {name: of(each) for name, each in self.named.items()}
+        name = self.operator._schema.name.removeprefix("aten::")
+        if name.startswith("_native_batch_norm_legit"):
+            batch, *others = *positional, *named.values()
+            sizes = {each.numel() for each in others if isinstance(each, torch.Tensor)}
+            if sizes - {batch.shape[1]}:
+                raise ValueError("a batch normalisation of another number of channels")
+        if name == "index":
+            indices = positional[1] if len(positional) > 1 else named["indices"]
+            if any(each is not None and not _is_number(each) for each in indices):
+                raise ValueError("an index that is a mask")
+        return self.operator(*positional, **named)
+
 
 @dataclass(frozen=True)
 class _Name:
     name: str
+
+
+def _is_number(index: torch.Tensor) -> bool:
+    return index.dtype in (torch.int32, torch.int64)
 
 
 class _Graph:
@@ -196,9 +233,7 @@ class _Graph:
             return [of(each) for each in argument] if isinstance(argument, list) else argument
 
         for call in self._calls:
-            found = call.operator(
-                *map(of, call.positional), **{n: of(v) for n, v in call.named.items()}
-            )
+            found = call(of)
             several = found if isinstance(found, tuple | list) else (found,)
             values.update(
                 (name, value)
@@ -274,6 +309,8 @@ def _call(node: Any) -> _Call:
             outputs += [one["name"] for one in value]
         else:
             outputs.append(None)
+    if given.get("rounding_mode") == "trunc":  # of integers it may end the process
+        raise _Unreadable(f"it calls {target} with rounding_mode = trunc; export it with floor")
     return _Call(operator, positional, given, outputs)
 
 
@@ -294,6 +331,16 @@ def _operator(target: str) -> Any:
         raise _Unreadable(
             f"it calls {target}, which changes a tensor or is random; export it in eval mode, with "
             ".run_decompositions()"
+        )
+    if name in _UNCHECKED or name.endswith(_BACKWARD):
+        raise _Unreadable(
+            f"it calls {target}, which does not check its arguments, so that a file could show or "
+            "change other memory; export it without"
+        )
+    if torch.Tag.dynamic_output_shape in tags and name != "index":
+        raise _Unreadable(
+            f"it calls {target}, whose size follows from the example, and so would the time it "
+            "takes; export it without"
         )
     known = torch.Tag.core in tags or name in _BESIDE_CORE
     tensors = not set(makes) - {"Tensor", "List[Tensor]"}
