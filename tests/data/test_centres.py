@@ -10,8 +10,10 @@ import pytest
 
 import fedldp
 from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import numbered_generator
 from fedldp.data import Columns, load_features
-from fedldp.data.unit_norm import UnitNorm
+from fedldp.data.soft_gradients import unit
+from fedldp.data.unit_norm import UnitNorm, finite_rows
 from fedldp.simulation.plan import plan, problem_of
 
 TABLE = "age,sex,weight,label\n60,f,3,0\n150,m,5,1\n30,f,4,0\n90,m,4,1\n"
@@ -57,6 +59,15 @@ def test_a_row_has_norm_one_and_none_is_refused() -> None:
     np.testing.assert_allclose(found[0], [0.6, 0.8, 0.3], rtol=1e-6)
     assert found[1:3].tolist() == [[0, 0, np.float32(0.3)]] * 2
     np.testing.assert_allclose(np.linalg.norm(found[3, :2]), 1, rtol=1e-6)
+
+
+def test_a_row_among_others_is_added_up_as_it_is_alone() -> None:
+    drawn = numbered_generator(5, 0).standard_normal((20, 300)).astype(np.float32)
+    rows = drawn[:, ::-1].T.copy().T  # column by column in memory, as chosen columns lie
+    found = unit(finite_rows(rows))
+    for index in range(20):
+        alone = unit(finite_rows(rows[index : index + 1]))
+        assert alone.tobytes() == found[index : index + 1].tobytes()
 
 
 def test_a_run_takes_them_and_its_lines_say_that_none_was_measured(table: Path) -> None:
