@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from clients import Halves, senders_of
 
-from fedldp.accounting.events import GaussianShare, PureReport
+from fedldp.accounting.events import GaussianShare, InClear, PureReport
 from fedldp.algorithms.bounds import InContrasts, InNorm, Rotated
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Once
@@ -60,6 +60,15 @@ def test_a_solution_is_sent_in_contrasts_of_the_classes(model: str, inputs: int)
     size = inputs * (inputs + 1) // 2 + 9 * inputs
     assert share.coordinates == 1 << (size - 1).bit_length()  # rotated, so padded
     assert isinstance(share.event(), GaussianShare)
+
+
+@pytest.mark.parametrize(("mechanism", "channel"), [("none", "named"), ("codes", "sum")])
+def test_what_is_sent_in_clear_is_called_statistics(mechanism: str, channel: str) -> None:
+    in_clear = {"mechanism": mechanism, "channel": channel, "bound": None, "epsilon": None}
+    event = made(**{**STATISTICS_OF, **in_clear}).algorithm(DIGITS).encoder(0).event()
+    assert isinstance(event, InClear)
+    assert "statistics" in event.what
+    assert "weights" not in event.what
 
 
 def test_directions_have_the_norm_of_the_clip_and_nothing_has_a_public_one() -> None:

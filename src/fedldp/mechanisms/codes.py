@@ -36,6 +36,7 @@ class ClippedCodes(Mechanism):
     Attributes:
         clip: bound on the magnitude of a value, from 1e-9 to 1e9.
         bits: of one code, from 2 to 52.
+        what: the values are, for the reader.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -47,6 +48,7 @@ class ClippedCodes(Mechanism):
 
     clip: float
     bits: int
+    what: str = "weights"
 
     def __post_init__(self) -> None:
         if not SMALLEST_CLIP <= self.clip <= LARGEST_CLIP:
@@ -83,7 +85,7 @@ class ClippedCodes(Mechanism):
     def event(self, size: int) -> InClear:
         """Return what the codes release: their sum is exact and unprotected."""
         return InClear(
-            what="the exact sum of the clients' weights (of one client's alone, a server "
+            what=f"the exact sum of the clients' {self.what} (of one client's alone, a server "
             "that follows the protocol and colludes with no client sees nothing)"
         )
 

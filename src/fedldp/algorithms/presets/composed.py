@@ -287,10 +287,10 @@ def shares(settings: Settings, bound: Bound, participation: Participation) -> Sh
 
 def bare(settings: Settings) -> Mechanism:
     """Return what stands in the mechanism's place, and protects nothing."""
+    what = "statistics" if settings.local_update == "statistics" else "weights"
     if settings.mechanism == "none":
-        statistics = settings.local_update == "statistics"
-        return Plain("statistics") if statistics else Plain()
-    return ClippedCodes(clip=settings.clip, bits=settings.code_bits)
+        return Plain(what)
+    return ClippedCodes(clip=settings.clip, bits=settings.code_bits, what=what)
 
 
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
