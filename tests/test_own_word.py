@@ -168,6 +168,7 @@ def test_a_sweep_says_whose_word_every_figure_is(fedldp_command: Any, folder: Pa
     assert "stated by" not in ours.out
 
 
+@pytest.mark.slow
 def test_an_audit_says_whose_word_it_attacks(fedldp_command: Any) -> None:
     more = ("--quick", "--trials", "100", "--workers", 1)
     shown = fedldp_command("audit", "--mechanism", OWN, *more)

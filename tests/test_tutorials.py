@@ -200,7 +200,7 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
             del sys.modules[name]
 
 
-LONG = {"choosing_a_system.md", "first_run.md", "own_data.md"}
+LONG = {"choosing_a_system.md", "first_run.md", "own_data.md", "own_mechanism.md"}
 """Those that train for long."""
 
 IN_A_SHELL = [page for page in TUTORIALS if page.name in WITH_PROCESSES]

@@ -130,10 +130,14 @@ def test_a_run_is_not_resumed_with_another_file(folder: Path) -> None:
     assert len(fedldp.resume(folder / "run").rounds) == 2
 
 
-def test_processes_read_the_file_and_a_cluster_is_refused() -> None:
+def test_a_cluster_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^cluster = head:1: .* the file net\.pt2, which its"):
+        fedldp.run(small(features=ENCODER, rounds=1), cluster="head:1")
+
+
+@pytest.mark.slow
+def test_processes_read_the_file() -> None:
     made = small(features=ENCODER, rounds=1)
     one, two = (fedldp.run(made, workers=workers) for workers in (1, 2))
     for name, weights in one.weights.items():
         assert weights.tobytes() == two.weights[name].tobytes()
-    with pytest.raises(ConfigError, match=r"^cluster = head:1: .* the file net\.pt2, which its"):
-        fedldp.run(made, cluster="head:1")

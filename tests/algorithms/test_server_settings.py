@@ -158,8 +158,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("name", "changes"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name != "momentum"))
+        for name, case in CASES.items()
+    ],
+)
 def test_a_resumed_run_equals_the_whole_one(
     name: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:

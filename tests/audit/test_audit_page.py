@@ -108,6 +108,7 @@ def test_without_matplotlib_there_are_figures_alone(monkeypatch: pytest.MonkeyPa
     assert "0.500 [0.400, 0.600]" in text
 
 
+@pytest.mark.slow
 def test_the_command_writes_it_and_replaces_no_other_file(
     fedldp_command: Any, tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ def test_features_that_keep_something_are_found(name: str) -> None:
 
 
 def test_a_function_of_a_user_s_own_that_begins_late_is_found() -> None:
-    settings = {"features": "own_features:late", "model": "logistic", "num_clients": 10}
+    settings = {"features": "features_of_ones_own:late", "model": "logistic", "num_clients": 10}
     assert found(fedldp.recipe("quickstart", **settings)).verdict == "bug"
 
 
@@ -57,6 +57,7 @@ def test_fedldp_s_own_pass(kind: str) -> None:
     assert found(fedldp.recipe("quickstart", features=kind, model="logistic")).verdict == "ok"
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_run_with_features_has_this_game() -> None:
     def games(config: RunConfig) -> list[Any]:
         every = planned_games(config, problem_of(config, None), QUICK)

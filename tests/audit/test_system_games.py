@@ -56,12 +56,9 @@ BUGS: list[tuple[type[RunConfig], str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cls", "unit", "how"),
-    [
-        pytest.param(*bug, id=bug[0].__name__, marks=[pytest.mark.slow] * (at != 1))
-        for at, bug in enumerate(BUGS)
-    ],
+    ("cls", "unit", "how"), [pytest.param(*bug, id=bug[0].__name__) for bug in BUGS]
 )
 def test_a_planted_mistake_of_a_system_is_found(cls: type[RunConfig], unit: str, how: str) -> None:
     found = audited(cls.model_validate({}), small(unit, how))
@@ -225,7 +222,7 @@ def test_a_system_of_ones_own_is_found() -> None:
     assert isinstance(config, planted_systems.NoClipConfig)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["client-round", "client-run"])
 def test_a_client_that_answers_once_is_audited_behind_a_shuffler(unit: str) -> None:
     once = systems()["ldp_fl"].model_validate({

@@ -74,6 +74,7 @@ def test_a_file_without_such_axes_is_refused(content: bytes, axes: int | None, m
         of(content, axes=axes)
 
 
+@pytest.mark.slow
 def test_strokes_differ_most_along_the_first_axes() -> None:
     axes = axes_of_strokes()
     np.testing.assert_allclose(axes.T @ axes, np.eye(200), atol=1e-9)

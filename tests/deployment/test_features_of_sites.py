@@ -39,7 +39,7 @@ def test_an_agreement_names_them_with_their_digest(tmp_path: Path) -> None:
 
 
 def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -> None:
-    own = "own_features:rows"
+    own = "features_of_ones_own:rows"
     settings = (*SETTINGS[1:], f"features={own}")
     world = make_world(tmp_path, *settings, policy={"features": [own]})
     content = world.agreement.to_bytes()
@@ -49,7 +49,9 @@ def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -
     assert world.serve().weights.keys() == simulate(world.config, device="cpu").weights.keys()
     world.policies[0].check(world.agreement)
     other = write_policy(tmp_path / "site-0", features=["pose"])
-    with pytest.raises(PrivacyError, match="features = pose: the agreement has own_features:rows"):
+    with pytest.raises(
+        PrivacyError, match="features = pose: the agreement has features_of_ones_own:rows"
+    ):
         other.check(world.agreement)
 
 

@@ -33,8 +33,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # A run that fails
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_nan_in_the_first_round_leaves_no_folder(
     tmp_path: Path, fedldp_command: Any, workers: int
 ) -> None:

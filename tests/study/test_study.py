@@ -196,7 +196,7 @@ def test_an_overview_has_a_row_for_what_is_measured() -> None:
     ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["README.md", "docs/study.md"])
 def test_the_committed_page_is_made_of_the_committed_results(name: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
