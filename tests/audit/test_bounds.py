@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedldp.audit.bounds import epsilon_lower, probability_at_least, probability_at_most
+from fedldp.audit.bounds import (
+    epsilon_lower,
+    probability_at_least,
+    probability_at_most,
+    smallest_found,
+)
 from fedldp.core.errors import ConfigError
 
 
@@ -68,3 +73,20 @@ def test_what_is_no_count_or_level_is_refused(hits: int, delta: float, confidenc
     with pytest.raises(ConfigError) as refusal:
         epsilon_lower(hits, 10, 1, 10, delta=delta, confidence=confidence)
     assert len(str(refusal.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.05])
+@pytest.mark.parametrize("false_hits", [0, 3, 100])
+def test_the_smallest_epsilon_that_is_found_is_just_found(false_hits: int, delta: float) -> None:
+    def lower(hits: int) -> float:
+        return epsilon_lower(hits, 2000, false_hits, 2000, delta=delta, confidence=0.999)
+
+    found = smallest_found(1.0, false_hits, 2000, delta=delta, confidence=0.999)
+    assert found is not None
+    hits = round((math.exp(found) * max(false_hits, 0.5) / 2000 + delta) * 2000)
+    assert lower(hits - 1) <= 1.0 < lower(hits) <= found
+
+
+def test_a_game_of_few_trials_finds_no_mistake_beyond_a_large_figure() -> None:
+    assert smallest_found(8.0, 0, 2000, delta=0.0, confidence=0.999) is None
+    assert smallest_found(None, 0, 2000, delta=0.0, confidence=0.999) is None

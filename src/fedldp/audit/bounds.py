@@ -22,6 +22,7 @@ Machine Learning"; Nasr et al. 2021, "Adversary Instantiation".
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from scipy.stats import beta
 
@@ -96,6 +97,38 @@ def epsilon_lower(
     if high <= 0:
         return 0.0
     return max(0.0, math.log(high / probability_at_most(false_hits, false_trials, alpha)))
+
+
+def smallest_found(
+    proven: float | None, false_hits: int, trials: int, *, delta: float, confidence: float
+) -> float | None:
+    """Return the least epsilon that such a game would have shown to be above ``proven``.
+
+    That is the epsilon of an event that happens as often as it did under the other input (half a
+    time where it never did), and just often enough under the one. None if no event that is so rare
+    is enough, or if nothing is proven: then the game finds no mistake, however large.
+
+    Args:
+        proven: epsilon at ``delta``.
+        false_hits: how often the event happened under the other input.
+        trials: with each input.
+        delta: as in ``epsilon_lower``.
+        confidence: as in ``epsilon_lower``.
+
+    >>> round(smallest_found(1.0, 100, 1000, delta=0.0, confidence=0.999), 4)
+    1.4516
+    """
+    if proven is None:
+        return None
+
+    def shown(hits: int) -> bool:
+        counts = (hits, trials, false_hits, trials)
+        return epsilon_lower(*counts, delta=delta, confidence=confidence) > proven
+
+    if not shown(trials):
+        return None
+    hits = bisect_left(range(trials), True, key=shown)
+    return math.log((hits / trials - delta) / (max(false_hits, 0.5) / trials))
 
 
 def check_confidence(confidence: float) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.bounds import epsilon_lower, smallest_found
 from fedldp.audit.observations import Floats, Observations
 from fedldp.mechanisms import Mechanism
 
@@ -58,6 +58,37 @@ class Distinguisher:
         return int(inside.sum())
 
 
+@dataclass(frozen=True, kw_only=True)
+class LowerBound:
+    """What a game has shown.
+
+    Attributes:
+        lower: the bound on epsilon.
+        trials: fresh ones that it was counted in, of both inputs together.
+        attack: pair and event, for the reader.
+        delta: at which epsilon is bounded.
+        false_hits: how often the event happened under the input under which it is rarer.
+        confidence: of the bound by this event.
+    """
+
+    lower: float
+    trials: int
+    attack: str
+    delta: float
+    false_hits: int
+    confidence: float
+
+    def finds(self, proven: float | None) -> float | None:
+        """Return the least epsilon that it would have called a mistake; see ``smallest_found``."""
+        return smallest_found(
+            proven,
+            self.false_hits,
+            self.trials // 2,
+            delta=self.delta,
+            confidence=self.confidence,
+        )
+
+
 def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta: float,
          trials: int) -> tuple[Distinguisher, Distinguisher]:  # fmt: skip
     """Return the event that promises most of those likelier under each input: the better one first.
@@ -90,8 +121,8 @@ def lower_bound(
     *,
     delta: float,
     confidence: float,
-) -> tuple[float, Distinguisher]:
-    """Return the largest of the bounds that some events give, and which gave it.
+) -> LowerBound:
+    """Return the largest of the bounds that some events give.
 
     Args:
         events: chosen on other trials; each has its share of what ``confidence`` leaves.
@@ -113,7 +144,15 @@ def lower_bound(
         for event in events
     ]
     at = int(np.argmax(bounds))
-    return bounds[at], events[at]
+    event = events[at]
+    return LowerBound(
+        lower=bounds[at],
+        trials=2 * count,
+        attack=event.name,
+        delta=delta,
+        false_hits=hits(event, int(not event.swapped)),
+        confidence=each,
+    )
 
 
 def _thresholds(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Unit
 from fedldp.audit.efforts import Effort
-from fedldp.audit.events import Distinguisher, ObservedRounds, Score, best, lower_bound, scores
+from fedldp.audit.events import (
+    Distinguisher,
+    LowerBound,
+    ObservedRounds,
+    Score,
+    best,
+    lower_bound,
+    scores,
+)
 from fedldp.audit.inputs import InputPair, constant_pairs, coordinate_pairs, whole_pairs
 from fedldp.audit.observations import AuditKeys, Floats, needs_simulated, observe
 from fedldp.mechanisms import Mechanism
@@ -40,21 +48,6 @@ def trials_for(epsilon: float | None, least: int, most: int) -> int:
     if epsilon is None or epsilon >= limit:
         return max(least, most)
     return max(least, math.ceil(_TRIALS_PER_RARE_EVENT * math.exp(epsilon)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LowerBound:
-    """What a game has shown.
-
-    Attributes:
-        lower: the bound on epsilon.
-        trials: fresh ones that it was counted in, of both inputs together.
-        attack: pair and event, for the reader.
-    """
-
-    lower: float
-    trials: int
-    attack: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,14 +144,14 @@ class ReportGame:
         confidence: float,
         count: int,
     ) -> LowerBound:
-        lower, event = lower_bound(
+        found = lower_bound(
             events,
             lambda event, side: event.hits(sides[side]),
             count,
             delta=delta,
             confidence=confidence,
         )
-        return LowerBound(lower=lower, trials=2 * count, attack=f"{pair.name}; {event.name}")
+        return replace(found, attack=f"{pair.name}; {found.attack}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,16 +194,14 @@ class CoordinateGame:
         for side in (0, 1):
             for codes in self._codes(name, side, pair[side], blocks, keys, "count"):
                 hits[:, side] += [event.hits(codes) for event in events]
-        lower, event = lower_bound(
+        found = lower_bound(
             events,
             lambda event, side: int(hits[events.index(event), side]),
             count,
             delta=0.0,
             confidence=confidence,
         )
-        return LowerBound(
-            lower=lower, trials=2 * count, attack=f"{name}; {event.name} of a coordinate"
-        )
+        return replace(found, attack=f"{name}; {found.attack} of a coordinate")
 
     def _choose(
         self, count: int, keys: AuditKeys

@@ -37,9 +37,9 @@ _WORST_FIRST: tuple[Verdict, ...] = (
 _ATTACK = "kind=game name=attack against setting measure result=measured baseline succeeds"
 _KEYS: Mapping[Game, str] = {
     "mechanism": "mechanism=subject size unit adversary=against neighbours delta claimed proven "
-    "lower confidence trials attack verdict note stated_by",
+    "lower confidence trials attack verdict note stated_by finds",
     "system": "system=subject setting size unit adversary=against neighbours delta claimed "
-    "claim_unit proven lower confidence trials attack verdict note stated_by",
+    "claim_unit proven lower confidence trials attack verdict note stated_by finds",
     "linkage": "channel span evidence attack clocks target clients delay_seconds chunk "
     "guessing=baseline hits trials low=measured.low high=measured.high confidence verdict "
     "advantage",
@@ -156,6 +156,9 @@ class Result:
         note: how near a bound is to what is proven; or why an attack is weak, or a run stopped.
         roc: where yes or no is guessed.
         pictures: where images are recovered.
+        finds: the least epsilon that a game of this many trials would have called a mistake, by an
+            event that is as rare as the one that it counted; None if none would be, or none is
+            known.
         figures: what else is told, by the key that it has in JSON.
     """
 
@@ -181,6 +184,7 @@ class Result:
     note: str = ""
     roc: Roc | None = None
     pictures: tuple[Picture, ...] = ()
+    finds: float | None = None
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fedldp.accounting.guarantees import Adversary, Unit
@@ -16,8 +16,7 @@ from fedldp.audit.adversary_views import AdversaryView, Transcript
 from fedldp.audit.canaries import CanaryPair, Shape, Swap, pairs
 from fedldp.audit.distinguishers import scores
 from fedldp.audit.efforts import Effort
-from fedldp.audit.events import Distinguisher, best, lower_bound
-from fedldp.audit.games import LowerBound
+from fedldp.audit.events import Distinguisher, LowerBound, best, lower_bound
 from fedldp.audit.harness import AttackedClient
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import Estimate, Result, note_of, verdict_of
@@ -109,15 +108,14 @@ class SystemGame:
             fresh = [self.observe(pair, side, count, keys, "count") for side in (0, 1)]
             found = []
             for delta, chosen in zip(deltas, events, strict=True):
-                lower, event = lower_bound(
+                bound = lower_bound(
                     chosen,
                     lambda event, side: event.hits(fresh[side]),
                     count,
                     delta=delta,
                     confidence=confidence,
                 )
-                attack = f"{pair.name}; {event.name}"
-                found.append(LowerBound(lower=lower, trials=2 * count, attack=attack))
+                found.append(replace(bound, attack=f"{pair.name}; {bound.attack}"))
         return found
 
     def choose(
@@ -245,4 +243,5 @@ class PlannedSystemGame:
                 verdict=verdict_of(claimed, proven, each.lower),
                 note=note_of(proven, each.lower, by),
                 stated_by=by,
+                finds=each.finds(proven),
             )
