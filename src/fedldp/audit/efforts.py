@@ -21,6 +21,8 @@ class Effort:
         mechanism_most_quick: at most so many, of mechanisms that encode many at once.
         mechanism_most_coordinates: coordinates of each input, to count by, in a game of
             coordinates.
+        mechanism_most_words: that are tried for each input where the words of a category are
+            counted; a mechanism that takes more is not checked.
         system_explore: trials of each input of every pair, to choose by.
         system_most: trials of each input of the chosen pair, to count by.
         system_few: so many where no figure is small enough to be refuted by ``system_most``.
@@ -55,6 +57,7 @@ class Effort:
     mechanism_most: int
     mechanism_most_quick: int
     mechanism_most_coordinates: int
+    mechanism_most_words: int
     system_explore: int
     system_most: int
     system_few: int
@@ -90,6 +93,7 @@ QUICK = Effort(
     mechanism_most=2_000,
     mechanism_most_quick=40_000,
     mechanism_most_coordinates=10_000_000,
+    mechanism_most_words=10_000,
     system_explore=100,
     system_most=1_000,
     system_few=150,
@@ -125,6 +129,7 @@ FULL = Effort(
     mechanism_most=20_000,
     mechanism_most_quick=1_000_000,
     mechanism_most_coordinates=100_000_000,
+    mechanism_most_words=100_000,
     system_explore=400,
     system_most=20_000,
     system_few=2_000,

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from fedldp.accounting.accountants import coordinate_of, is_alike, is_pure, on_side
 from fedldp.accounting.guarantees import HOUSE, Unit, proven_epsilon
+from fedldp.audit.drawn_weights import PlannedWeightCheck
 from fedldp.audit.efforts import FULL, QUICK, Effort
 from fedldp.audit.games import BLOCK, CoordinateGame, ReportGame
-from fedldp.audit.observations import AuditKeys
-from fedldp.audit.playing import play
+from fedldp.audit.observations import AuditKeys, needs_simulated
+from fedldp.audit.playing import PlannedGame, play
 from fedldp.audit.results import Audit, Estimate, Result, note_of, verdict_of
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms, stated_event
@@ -82,6 +83,7 @@ class PlannedMechanismGame:
                 verdict=verdict_of(claimed, proven, each.lower),
                 note=note_of(proven, each.lower, by),
                 stated_by=by,
+                finds=each.finds(proven),
             )
 
 
@@ -111,7 +113,9 @@ def audit(
     Raises:
         ConfigError: an argument is out of range, or no setting is one for a mechanism.
     """
-    games = [planned for cls in classes for planned in planned_games(cls, effort)]
+    games: list[PlannedGame] = [
+        planned for cls in classes for planned in planned_games(cls, effort)
+    ]
     return play(
         subject,
         games,
@@ -123,13 +127,18 @@ def audit(
     )
 
 
-def planned_games(cls: type[Mechanism], effort: Effort) -> list[PlannedMechanismGame]:
+def planned_games(
+    cls: type[Mechanism], effort: Effort
+) -> list[PlannedMechanismGame | PlannedWeightCheck]:
     """Return the games of a mechanism: those of its settings, and of examples with a claim.
+
+    Where a report is one category, the words that each category is drawn by are counted, too.
 
     Raises:
         ConfigError: no setting is one for it.
     """
     found: list[PlannedMechanismGame] = []
+    checks: list[PlannedWeightCheck] = []
     refusals: list[FedldpError] = []
     tried = effort.mechanism_settings
     least = min((e, d) for e, d in tried if d == min(d for _, d in tried))
@@ -142,6 +151,7 @@ def planned_games(cls: type[Mechanism], effort: Effort) -> list[PlannedMechanism
             refusals.append(error)
             continue
         found += _reports_of(mechanism, size, epsilon, again=(epsilon, size) == least)
+        checks += _weights_of(mechanism, size, epsilon, effort)
     for epsilon in dict.fromkeys(epsilon for epsilon, _ in tried):
         settings = MechanismSettings(epsilon=epsilon, delta=DELTA, clip=CLIP, size=BLOCK)
         try:
@@ -153,7 +163,27 @@ def planned_games(cls: type[Mechanism], effort: Effort) -> list[PlannedMechanism
         raise ConfigError(
             f"mechanism = {cls.__name__}: it takes none of the settings: {refusals[0]}"
         )
-    return [replace(planned, effort=effort) for planned in found]
+    return [*(replace(planned, effort=effort) for planned in found), *checks]
+
+
+def _weights_of(
+    mechanism: Mechanism, size: int, epsilon: float, effort: Effort
+) -> Iterator[PlannedWeightCheck]:
+    try:
+        stated = mechanism.category(size)
+    except FedldpError:
+        return  # no such report may be shuffled: nothing rests on its weights
+    if stated is None or 2 * stated.categories > effort.mechanism_most_words:
+        return
+    if needs_simulated(mechanism, size):
+        return
+    claims = size == 1 or mechanism.epsilon_unit == "client-round"
+    yield PlannedWeightCheck(
+        mechanism=mechanism,
+        size=size,
+        claimed=(epsilon if claims else None,),
+        stated_by=whose(type(mechanism)),
+    )
 
 
 def whose(mechanism: type[Mechanism]) -> str:

@@ -1,0 +1,237 @@
+"""The exact check of a category's weights: how many 64-bit words lead to which report.
+
+A mechanism that states a ``SubsetResponse`` draws its category by one word of the stream. Here the
+mechanism itself encodes with words that are chosen, while its seed stays the same, and the words
+of each report are counted. From these integers the law and its epsilon are computed again: weights
+that are off by one are seen, for which no number of random trials would do.
+
+It takes it that the words between two that lead to one report lead to it, too, where they are next
+to each other among the words that are tried. Those are both ends of every run of words, as the
+stated weights have them in the order of ``Window``; where neighbours differ, all words between them
+are searched by halving.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import SubsetResponse
+from fedldp.accounting.guarantees import Unit, proven_epsilon
+from fedldp.audit.inputs import InputPair, whole_pairs
+from fedldp.audit.observations import AuditKeys
+from fedldp.audit.results import Estimate, Result
+from fedldp.core.exact import exp_below, log_up
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms import Mechanism
+
+WORDS = 1 << 64
+_TOGETHER = 512
+_MOST_HALVINGS = 100
+"""Words that are tried for each category, at most: each of its two ends takes 64."""
+_AGAIN = b""
+"""In the place of a report: the word is drawn again."""
+
+Law = Counter[bytes]
+"""How many words lead to each report, without those that are drawn again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedWeightCheck:
+    """The law of a mechanism's category, counted, and what the mechanism states of it.
+
+    Attributes:
+        mechanism: that is checked.
+        size: d, of its input.
+        claimed: epsilon that is claimed.
+        stated_by: whose word the event is.
+    """
+
+    mechanism: Mechanism
+    size: int
+    claimed: tuple[float | None, ...]
+    stated_by: str
+    unit: Unit = "client-round"
+    deltas: tuple[float, ...] = (0.0,)
+
+    @property
+    def bounds(self) -> int:
+        """None by chance: what it finds is exact."""
+        return 0
+
+    @property
+    def stated(self) -> SubsetResponse:
+        """The law that the mechanism states."""
+        found = self.mechanism.category(self.size)
+        assert found is not None
+        return found
+
+    @property
+    def proven(self) -> tuple[float | None, ...]:
+        """Epsilon by the event."""
+        return (proven_epsilon(self.mechanism.event(self.size), self.unit, 0.0),)
+
+    @property
+    def title(self) -> str:
+        """What is counted."""
+        return f"{self.mechanism!r}, d = {self.size}, the weights of a category, counted"
+
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
+        """Count words, and yield one row; it has no confidence, for it is certain."""
+        (proven,), stated = self.proven, self.stated
+        pair, *others = [
+            pair
+            for pair in whole_pairs(self.mechanism, self.size, keys.generator(self.title))
+            if pair.name in ("opposite corners", "zero against a corner")
+        ]
+        key = keys.draws(1, self.title, "seed", simulated=False).keys
+        laws: dict[str, Law] = {}
+        wrong = ""
+        for name, values in _named(pair, others):
+            try:
+                laws[name] = law_of(self.mechanism, values, key, stated)
+            except Exception:  # a refusal of a finite vector, which the games see
+                laws[name] = Counter()
+            if told := _unlike(laws[name], stated):
+                wrong = f"{name}: {told}"
+                break
+        ratio = _largest_ratio(list(laws.values()))
+        lower, above = 0.0, False
+        if ratio is None:
+            wrong, note = "", "unchecked: a category is no run of words of 64 bits"
+        else:
+            above = proven is not None and ratio > exp_below(Fraction(proven))
+            # Both are rounded up: where the ratio keeps to it, so does what is printed.
+            lower = log_up(ratio) if above or proven is None else min(proven, log_up(ratio))
+            note = "exact: the weights are as stated"
+            if wrong or above:
+                note = f"beyond the stated {'weights' if wrong else 'epsilon'}"
+        yield Result(
+            subject=repr(self.mechanism),
+            game="mechanism",
+            attack=f"words counted; {wrong or 'the law of each input compared'}",
+            measure="epsilon",
+            measured=Estimate.at_least(lower),
+            size=self.size,
+            unit=self.unit,
+            neighbours="replace-client",
+            claimed=self.claimed[0],
+            proven=proven,
+            trials=len(laws),
+            verdict="bug" if wrong or above else "ok",
+            note=note,
+            stated_by=self.stated_by,
+            finds=proven,
+        )
+
+
+def law_of(
+    mechanism: Mechanism, values: NDArray[np.float64], key: bytes, stated: SubsetResponse
+) -> Law:
+    """Return how many words lead to each report of ``values``.
+
+    Nothing if one word does not decide, or those of a report do not lie in runs.
+
+    Args:
+        mechanism: to encode with.
+        values: shape (d,).
+        key: of all other randomness, the same for every word.
+        stated: weights, of whose runs of words both ends are tried.
+    """
+    window = [stated.high] * stated.closest + [stated.low] * (stated.categories - stated.closest)
+    ends, start = [], 0
+    for weight in window:
+        ends += [start, start + weight - 1]
+        start += weight
+    words = sorted({*(end for end in ends if end < WORDS), min(start, WORDS - 1), WORDS - 1})
+    reports = _reports(mechanism, values, key, words)
+    while True:
+        gaps = [
+            at
+            for at in range(len(words) - 1)
+            if reports[at] != reports[at + 1] and words[at + 1] - words[at] > 1
+        ]
+        if not gaps:
+            break
+        if len(words) > _MOST_HALVINGS * stated.categories:
+            return Counter()  # words that lead to one report do not lie together
+        middles = [(words[at] + words[at + 1]) // 2 for at in gaps]
+        known = dict(zip(words, reports, strict=True))
+        known |= zip(middles, _reports(mechanism, values, key, middles), strict=True)
+        words = sorted(known)
+        reports = [known[word] for word in words]
+    law: Law = Counter()
+    for at, (word, report) in enumerate(zip(words, reports, strict=True)):
+        # All words up to the next one lead to its report: that of this one, or it is a neighbour.
+        law[report] += (words[at + 1] if at + 1 < len(words) else WORDS) - word
+    law.pop(_AGAIN, None)
+    return law
+
+
+class _Chosen(Stream):
+    """A stream whose first word of 64 bits is chosen."""
+
+    def __init__(self, key: bytes, word: int) -> None:
+        super().__init__(key, simulated=False)
+        self._word = word
+        self.drawn = 0
+
+    def integers(self, count: int, dtype: type[np.signedinteger | np.unsignedinteger]) -> NDArray:  # type: ignore[type-arg]
+        self.drawn += count
+        found = super().integers(count, dtype)
+        if self.drawn == count == 1 and np.dtype(dtype) == np.uint64:
+            return np.array([self._word], np.uint64)
+        return found
+
+
+def _reports(
+    mechanism: Mechanism, values: NDArray[np.float64], key: bytes, words: Sequence[int]
+) -> list[bytes]:
+    found: list[bytes] = []
+    for start in range(0, len(words), _TOGETHER):
+        streams = [_Chosen(key, word) for word in words[start : start + _TOGETHER]]
+        rows = mechanism.encode_many(np.tile(values, (len(streams), 1)), streams)
+        found += [
+            row.tobytes() if stream.drawn == 1 else _AGAIN
+            for row, stream in zip(rows, streams, strict=True)
+        ]
+    return found
+
+
+def _named(
+    pair: InputPair, others: Sequence[InputPair]
+) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    yield "a corner", pair.first
+    yield "the opposite corner", pair.second
+    for other in others:
+        yield "zero", other.first
+
+
+def _unlike(law: Law, stated: SubsetResponse) -> str:
+    """Return in what a law is not as it is stated, in words; nothing where it is."""
+    due = Counter({stated.high: stated.closest})
+    due[stated.low] += stated.categories - stated.closest
+    found = Counter(law.values())
+    if not law or found == due:
+        return ""
+    weight = next(weight for weight in sorted(found | due) if found[weight] != due[weight])
+    return f"{found[weight]} reports of weight {weight}, where {due[weight]} are stated"
+
+
+def _largest_ratio(laws: Sequence[Law]) -> Fraction | None:
+    """Return how much likelier a report is for one input than for another one, at most.
+
+    None if a law is unknown; a report that another input never gives counts as one of one word.
+    """
+    if not all(laws):
+        return None
+    reports = {report for law in laws for report in law}
+    shares = [
+        [Fraction(max(1, law[report]), law.total()) for law in laws] for report in sorted(reports)
+    ]
+    return max(max(each) / min(each) for each in shares)

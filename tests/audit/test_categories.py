@@ -1,0 +1,86 @@
+"""Mistakes in reports of one category are found, by counting trials or words; their twins pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import planted_categories as planted
+import pytest
+
+from fedldp.audit.drawn_weights import PlannedWeightCheck
+from fedldp.audit.efforts import FULL, QUICK
+from fedldp.audit.mechanisms import audit, planned_games
+from fedldp.audit.observations import AuditKeys
+from fedldp.mechanisms import find_mechanism
+
+AT = replace(QUICK, mechanism_settings=((4.0, 64),))
+BY_TRIALS = replace(QUICK, mechanism_settings=((2.5, 64),), mechanism_most_words=0)
+TWENTY = [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
+
+
+def counted(cls: Any, seed: int = 0) -> Any:
+    """Return the row of the exact check."""
+    (check,) = [p for p in planned_games(cls, AT) if isinstance(p, PlannedWeightCheck)]
+    (row,) = check.rows(AuditKeys(seed), 0.999, None)
+    return row
+
+
+def test_a_private_k_is_found_by_trials() -> None:
+    (row, _) = audit("", [planted.PrivateK], effort=BY_TRIALS).rows
+    assert row.verdict == "bug"
+    assert row.proven == 2.5 < min(row.lower, row.finds or 0)
+
+
+@pytest.mark.slow
+def test_a_private_k_is_found_by_the_trials_of_the_full_audit() -> None:
+    assert AT.mechanism_settings[0] in FULL.mechanism_settings
+    full = replace(FULL, mechanism_settings=AT.mechanism_settings, mechanism_most_words=0)
+    row = audit("", [planted.PrivateK], effort=full).rows[0]
+    assert row.proven == 4.0 < row.lower
+
+
+@pytest.mark.parametrize("seed", TWENTY)
+def test_a_public_k_passes(seed: int) -> None:
+    assert audit("", [planted.PublicK], effort=BY_TRIALS, seed=seed).verdict == "ok"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [planted.PrivateK, planted.KOfTheNorm])
+def test_a_private_k_is_found_by_words(cls: Any) -> None:
+    row = counted(cls)
+    assert row.verdict == "bug"
+    assert row.lower > row.proven
+
+
+@pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp, planted.LastTwice])
+def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
+    assert counted(cls).verdict == "bug"
+    assert audit("", [cls], effort=BY_TRIALS, trials=200).verdict == "ok"  # no trials see it
+
+
+@pytest.mark.slow
+def test_words_that_are_off_by_one_are_found() -> None:
+    row = counted(planted.ClosedWords)
+    assert row.verdict == "bug"
+    assert "reports of weight" in row.attack
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_weights_as_they_are_stated_pass(seed: int) -> None:
+    row = counted(planted.Blurred, seed)
+    assert (row.verdict, row.note) == ("ok", "exact: the weights are as stated")
+    assert row.lower == row.proven
+
+
+def test_what_cannot_be_counted_is_named() -> None:
+    row = counted(planted.Scattered)
+    assert (row.verdict, row.lower) == ("ok", 0)
+    assert row.note.startswith("unchecked")
+
+
+@pytest.mark.parametrize(
+    "name", ["nearest_direction", pytest.param("k_closest", marks=pytest.mark.slow)]
+)
+def test_fedldp_s_own_weights_pass(name: str) -> None:
+    assert counted(find_mechanism(name)).note == "exact: the weights are as stated"
