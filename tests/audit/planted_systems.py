@@ -6,25 +6,27 @@ makes a mistake on purpose.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import planted
+import planted_categories
 
 from fedldp.accounting.events import Event
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.calibration import Fixed
+from fedldp.algorithms.channel import ShuffleReports
 from fedldp.algorithms.composition import Algorithm, Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.release import Release, open_finite
+from fedldp.algorithms.release import Encoder, Release, open_finite
 from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
 from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.protocol.roles import Sender, Senders, ServerRole, State
+from fedldp.protocol.roles import ClientRole, Sender, Senders, ServerRole, State
 from fedldp.protocol.updates import each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports
 
@@ -242,3 +244,98 @@ def tell_clip(state: State) -> Broadcast:
     return Broadcast(
         round=state.round, weights=state.weights, public={"clip": np.ones((), np.float32)}
     )
+
+
+class ToldTwice(Planted):
+    """A client is not told that it answers once: the server may ask it in every round."""
+
+    def client(self, client: int, device: Any) -> ClientRole:
+        return replace(super().client(client, device), max_participations=None)
+
+
+class OnceConfig(RightConfig):
+    """Every client sends one bit in one round only, as its own ledger sees to."""
+
+    system: Literal["planted_systems:OnceConfig"] = "planted_systems:OnceConfig"
+    participation: Any = "once"
+    sends: ClassVar[Any] = OneBit
+
+
+class OnceToldTwiceConfig(OnceConfig):
+    system: Literal["planted_systems:OnceToldTwiceConfig"] = "planted_systems:OnceToldTwiceConfig"
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        return ToldTwice(self, self.composition, problem)
+
+
+@dataclass(frozen=True)
+class Category(Planted):
+    """One category of a report, whose mechanism may know its client."""
+
+    def release(self, client: int) -> Release:
+        return replace(Algorithm.release(self, client), mechanism=self.config.of_client(client))
+
+    def encoder(self, client: int) -> Any:
+        return Algorithm.encoder(self, client)
+
+
+@preset(
+    Offer("num_clients", Count, "of the run", 12),
+    Offer("rounds", Count, "of the run", 1),
+    Offer("dataset", str, "of the run", "digits"),
+    Offer("model", str, "of the run", "logistic"),
+    Offer("learning_rate", LearningRate, "of the clients' SGD", 0.1),
+    Offer("epsilon", Positive, "of a report", 2.0),
+)
+def shuffled(settings: Settings) -> Composition:
+    """Clients send one category, by a shuffler of whole reports: as private as it says."""
+    return Composition(
+        bound=Unbounded(send="update"),
+        calibration=Fixed(every=planted_categories.PublicK(settings.epsilon, 1.0)),
+        channel=ShuffleReports(),
+    )
+
+
+class UnnamedConfig(shuffled):
+    """The seeds are drawn."""
+
+    system: Literal["planted_systems:UnnamedConfig"] = "planted_systems:UnnamedConfig"
+
+    def of_client(self, client: int) -> Mechanism:
+        return planted_categories.PublicK(self.epsilon, 1.0)
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        return Category(self, self.composition, problem)
+
+
+class NamedConfig(UnnamedConfig):
+    """The seed of a report follows from its client's number."""
+
+    system: Literal["planted_systems:NamedConfig"] = "planted_systems:NamedConfig"
+
+    def of_client(self, client: int) -> Mechanism:
+        return planted_categories.NamedSeed(self.epsilon, 1.0, client=client)
+
+
+class SameSeed(Encoder):
+    """Every round has the random numbers of the first: a client's secret, which nobody knows."""
+
+    def __call__(self, update: Any, broadcast: Broadcast, senders: Senders) -> Reports:
+        return super().__call__(update, broadcast, replace(senders, fresh=senders.kept))
+
+
+class SameSeedConfig(UnnamedConfig):
+    """No code tells whose a report is, but two rounds tell that it is the same client."""
+
+    system: Literal["planted_systems:SameSeedConfig"] = "planted_systems:SameSeedConfig"
+    rounds: int = 2
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        return KeepsSeed(self, self.composition, problem)
+
+
+@dataclass(frozen=True)
+class KeepsSeed(Category):
+    def encoder(self, client: int) -> Any:
+        right = super().encoder(client)
+        return SameSeed(**{each.name: getattr(right, each.name) for each in fields(right)})

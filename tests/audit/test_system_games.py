@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import planted_systems
@@ -85,6 +86,25 @@ def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
 @pytest.mark.slow
 def test_it_passes_in_several_rounds() -> None:
     assert audited(planted_systems.RightConfig(), small("client-run")).verdict == "ok"
+
+
+def several_rounds(cls: type[RunConfig], seed: int, trials: int) -> Any:
+    few = replace(QUICK, system_explore=40)
+    asked = [replace(each, effort=few) for each in questions(cls(), small("client-run"))]
+    return play("", asked, confidence=CONFIDENCE, trials=trials, seed=seed)
+
+
+def test_a_client_that_answers_twice_where_once_is_stated_is_found() -> None:
+    found = several_rounds(planted_systems.OnceToldTwiceConfig, 0, 300)
+    assert found.verdict == "bug"
+    assert found.rows[0].proven == pytest.approx(1.5, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
+)
+def test_a_client_that_answers_once_passes(seed: int) -> None:
+    assert several_rounds(planted_systems.OnceConfig, seed, 300).verdict == "ok"
 
 
 class Forgetful:

@@ -21,6 +21,7 @@ from fedldp.audit.efforts import Effort
 from fedldp.audit.example_maps import PlannedMapGame
 from fedldp.audit.harness import AttackedClient
 from fedldp.audit.playing import PlannedGame
+from fedldp.audit.senders import PlannedSenderGame
 from fedldp.audit.systems import PlannedSystemGame, SystemGame
 from fedldp.audit.whole_runs import PlannedWholeRun, WholeRun
 from fedldp.core.errors import ConfigError, FedldpError
@@ -99,11 +100,15 @@ def settings_of(config: RunConfig, problem: Problem) -> list[Setting]:
 
 def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[PlannedGame]:
     """Return the games of a system at all of its settings."""
+    settings = settings_of(config, problem)
     found: list[PlannedGame] = [
-        planned for setting in settings_of(config, problem) for planned in _planned(setting, effort)
+        planned for setting in settings for planned in _planned(setting, effort)
     ]
     if config.composition.features.mapping(problem) is not None:
         found.append(PlannedMapGame(config, problem))
+    if config.composition.channel.shuffles_reports and config.num_clients > 1:
+        small = [setting for setting in settings if not setting.late][-1].planned
+        found.append(PlannedSenderGame(small.scheduled, small.problem, effort))
     return found + list(_whole_runs(config))
 
 

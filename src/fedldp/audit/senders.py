@@ -1,0 +1,133 @@
+"""Whether a report behind a shuffler names its sender: two clients that have the same.
+
+What is proven of a shuffler takes it that reports of the same data are alike, whoever sends them.
+A seed that follows from the client's number, or a mechanism of a client's own, shows whose a report
+is, and then the shuffler hides nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import whose_word
+from fedldp.audit.adversary_views import AdversaryView, Transcript
+from fedldp.audit.canaries import CanaryPair
+from fedldp.audit.distinguishers import Floats, scores
+from fedldp.audit.efforts import Effort
+from fedldp.audit.events import best, lower_bound
+from fedldp.audit.harness import AttackedClient
+from fedldp.audit.observations import AuditKeys
+from fedldp.audit.results import Estimate, Result, note_of, verdict_of
+from fedldp.training.tensors import one_thread
+
+_MOST_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class PlannedSenderGame:
+    """Reports of one client, against those where the last round's is another client's.
+
+    Both have learned nothing. The statement proves an epsilon of 0: a report of the same data tells
+    nothing of whose it is, nor whether the one of a round before was the same client's.
+
+    Attributes:
+        config: of the run, with what the server draws before it.
+        problem: public facts on its data.
+        effort: how many trials.
+    """
+
+    config: RunConfig
+    problem: Problem
+    effort: Effort
+
+    @property
+    def bounds(self) -> int:
+        """How many bounds it gives."""
+        return 1
+
+    @property
+    def title(self) -> str:
+        """What is played."""
+        return f"{self.config.name()}, senders: a report of one client, or of another"
+
+    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
+        """Play, and yield one row."""
+        count = trials or self.effort.system_most
+        explore = self.effort.system_explore
+        with one_thread():
+            fit, rest = (
+                [self._seen(side, explore // 2, keys, purpose) for side in (0, 1)]
+                for purpose in ("fit", "explore")
+            )
+            found = [*scores(*fit), ("bits that two rounds share", _shared)]
+            events = best(found, *rest, delta=0.0, trials=count)
+            fresh = [self._seen(side, count, keys, "count") for side in (0, 1)]
+            shown = lower_bound(
+                events,
+                lambda event, side: event.hits(fresh[side]),
+                count,
+                delta=0.0,
+                confidence=confidence,
+            )
+        lower, by = shown.lower, whose_word(self.config)
+        yield Result(
+            subject=self.config.name(),
+            game="system",
+            attack=f"the sender swapped; {shown.attack}",
+            measure="epsilon",
+            measured=Estimate.at_least(lower),
+            setting="senders",
+            against="shuffled-server",
+            size=self.config.layout(self.problem).size,
+            unit="client-round",
+            neighbours="another client sends a report of the same data",
+            proven=0.0,
+            confidence=confidence,
+            trials=shown.trials,
+            verdict=verdict_of(None, 0.0, lower),
+            note=note_of(0.0, lower, by) if lower else "nothing shown, and nothing is to be seen",
+            stated_by=by,
+            finds=shown.finds(0.0),
+        )
+
+    def _seen(self, side: int, count: int, keys: AuditKeys, purpose: str) -> Transcript:
+        """Return reports of some trials; on side 1 the last one is the second client's."""
+        rounds = tuple(range(1, min(_MOST_ROUNDS, self.config.rounds) + 1))
+        digest = hashlib.sha256(self.config.model_dump_json(exclude={"seed"}).encode()).hexdigest()
+        seen = []
+        for round in rounds:
+            client = side if round == rounds[-1] else 0
+            attacked = AttackedClient(self.config, self.problem, client)
+            nothing = attacked.unchanged
+            pair = CanaryPair("nothing learned", nothing, nothing)
+            # A client's keys are its own for the run: those of another one are others.
+            draws = keys.draws(count, digest, "sender", side, purpose, client, simulated=True)
+            view = AdversaryView(attacked, "server", (round,))
+            seen.append(view.observe(nothing, pair, draws))
+        return _together(seen)
+
+
+def _together(rounds: list[Transcript]) -> Transcript:
+    first = rounds[0]
+    if len(rounds) == 1:
+        return first
+    return Transcript(
+        lengths=np.concatenate([each.lengths for each in rounds], axis=1),
+        heads=np.concatenate([each.heads for each in rounds], axis=1),
+        values=np.concatenate([each.values for each in rounds], axis=1),
+        along=np.concatenate([each.along for each in rounds], axis=1),
+        bits=np.concatenate([each.bits for each in rounds], axis=1),
+        whole=tuple(b"".join(each) for each in zip(*(e.whole for e in rounds), strict=True)),
+        same=(first.bits == rounds[-1].bits).all(axis=(1, 2)).astype(np.float64),
+    )
+
+
+def _shared(seen: Transcript) -> Floats:
+    found: Floats = (seen.bits[:, 0] == seen.bits[:, -1]).sum(1).astype(np.float64)
+    return found

@@ -1,0 +1,61 @@
+"""A report behind a shuffler that names its sender is found; one of a drawn seed passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import planted_systems
+import pytest
+
+import fedldp
+from fedldp.algorithms.config import RunConfig
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.observations import AuditKeys
+from fedldp.audit.plans import planned_games
+from fedldp.audit.senders import PlannedSenderGame
+from fedldp.simulation.plan import problem_of
+
+
+def games(config: RunConfig) -> list[PlannedSenderGame]:
+    found = planned_games(config, problem_of(config, None), QUICK)
+    return [each for each in found if isinstance(each, PlannedSenderGame)]
+
+
+def found(config: RunConfig, seed: int = 0) -> Any:
+    (game,) = games(config)
+    few = replace(game, effort=replace(QUICK, system_explore=60))
+    (row,) = few.rows(AuditKeys(seed), 0.999, 100)
+    return row
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_seed_that_names_the_sender_is_found(rounds: int) -> None:
+    row = found(planted_systems.NamedConfig(rounds=rounds))
+    assert row.verdict == "bug"
+    assert row.proven == 0 < row.lower
+
+
+def test_a_seed_that_is_kept_is_found_in_two_rounds() -> None:
+    row = found(planted_systems.SameSeedConfig())
+    assert row.verdict == "bug"
+    assert "two rounds share" in row.attack or "equal payloads" in row.attack
+
+
+@pytest.mark.parametrize(
+    ("seed", "rounds"),
+    [
+        pytest.param(seed, rounds, marks=[pytest.mark.slow] * (seed > 0))
+        for seed in range(20)
+        for rounds in (1, 2)
+    ],
+)
+def test_the_twin_of_drawn_seeds_passes(seed: int, rounds: int) -> None:
+    row = found(planted_systems.UnnamedConfig(rounds=rounds), seed)
+    assert (row.verdict, row.lower) == ("ok", 0)
+
+
+def test_senders_are_tried_where_whole_reports_are_shuffled() -> None:
+    assert not games(fedldp.recipe("quickstart"))
+    shuffled = {"mechanism": "k_closest", "channel": "shuffle"}
+    assert len(games(fedldp.recipe("ldp-fl-digits", **shuffled))) == 1
