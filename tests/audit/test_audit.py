@@ -86,6 +86,7 @@ def test_verdicts() -> None:
     assert "near" in note_of(1.0, 0.9)
     assert "far" in note_of(1.0, 0.1)
     assert "nothing" in note_of(1.0, 0.0)
+    assert note_of(1.0, 0.1, finds=1.5).endswith("; from 1.5000 on it would be a bug")
 
 
 def test_trials_are_as_many_as_show_a_small_epsilon_and_no_more() -> None:

@@ -81,7 +81,7 @@ class PlannedMechanismGame:
                 confidence=confidence,
                 trials=each.trials,
                 verdict=verdict_of(claimed, proven, each.lower),
-                note=note_of(proven, each.lower, by),
+                note=note_of(proven, each.lower, by, each.finds(proven)),
                 stated_by=by,
                 finds=each.finds(proven),
             )

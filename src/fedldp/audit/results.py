@@ -37,9 +37,9 @@ _WORST_FIRST: tuple[Verdict, ...] = (
 _ATTACK = "kind=game name=attack against setting measure result=measured baseline succeeds"
 _KEYS: Mapping[Game, str] = {
     "mechanism": "mechanism=subject size unit adversary=against neighbours delta claimed proven "
-    "lower confidence trials attack verdict note stated_by finds",
+    "lower confidence trials attack verdict note stated_by",
     "system": "system=subject setting size unit adversary=against neighbours delta claimed "
-    "claim_unit proven lower confidence trials attack verdict note stated_by finds",
+    "claim_unit proven lower confidence trials attack verdict note stated_by",
     "linkage": "channel span evidence attack clocks target clients delay_seconds chunk "
     "guessing=baseline hits trials low=measured.low high=measured.high confidence verdict "
     "advantage",
@@ -284,8 +284,19 @@ def verdict_of_attack(measure: Measure, measured: Estimate | None, baseline: flo
     return "succeeds" if better else "fails"
 
 
-def note_of(proven: float | None, lower: float, stated_by: str = HOUSE) -> str:
-    """Return how near a bound is to the proven figure: far is no sign of privacy."""
+def note_of(
+    proven: float | None, lower: float, stated_by: str = HOUSE, finds: float | None = None
+) -> str:
+    """Return how near a bound is to the proven figure: far is no sign of privacy.
+
+    Args:
+        proven: epsilon.
+        lower: the bound.
+        stated_by: whose word ``proven`` rests on.
+        finds: the least epsilon that would have been called a mistake, where it is known.
+    """
+    if finds is not None:
+        return f"{note_of(proven, lower, stated_by)}; from {finds:.4f} on it would be a bug"
     how = "proven" if stated_by == HOUSE else "stated"
     if proven is None:
         return f"alone: nothing is {how}"

@@ -241,7 +241,7 @@ class PlannedSystemGame:
                 confidence=confidence,
                 trials=each.trials,
                 verdict=verdict_of(claimed, proven, each.lower),
-                note=note_of(proven, each.lower, by),
+                note=note_of(proven, each.lower, by, each.finds(proven)),
                 stated_by=by,
                 finds=each.finds(proven),
             )
