@@ -181,11 +181,14 @@ def test_people_get_a_table(fedldp_command: Any, own: None) -> None:
     lines = right.out.splitlines()
     (heading, *_) = [line.split() for line in lines if "claimed" in line]
     assert heading == [
-        "unit", "d", "delta", "claimed", "stated", "at", "least", "finds", "bound", "verdict",
+        "unit", "d", "delta", "claimed", "stated", "at", "least", "bound", "verdict",
     ]  # fmt: skip
     assert "Right(epsilon=1.0)" in right.out
     assert ["weight", "8", "0", "0.5", "0.5000"] in [line.split()[:5] for line in lines]
     assert "no sign of privacy" in right.out
+    assert sum(line.startswith("a bug from: ") for line in lines) == len(
+        [line for line in lines if "claimed" in line]
+    )
 
 
 @pytest.mark.parametrize(

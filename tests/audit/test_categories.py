@@ -46,11 +46,13 @@ def test_a_public_k_passes(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cls", [planted.PrivateK, planted.KOfTheNorm])
-def test_a_private_k_is_found_by_words(cls: Any) -> None:
+@pytest.mark.parametrize(
+    ("cls", "where"), [(planted.PrivateK, "a corner: "), (planted.KOfTheNorm, "zero: ")]
+)
+def test_a_private_k_is_found_by_words(cls: Any, where: str) -> None:
     row = counted(cls)
     assert row.verdict == "bug"
-    assert row.lower > row.proven
+    assert where in row.attack
 
 
 @pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp, planted.LastTwice])

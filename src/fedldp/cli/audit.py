@@ -144,7 +144,7 @@ def _show(found: Audit) -> None:
         f"{found.subject}: {found.verdict}. With probability {found.confidence:g} at least, every "
         f"epsilon is at least what stands in its row (seed {found.seed}). How near a bound is to "
         f"the {how} figure says how strong the attack was; a low bound is no sign of privacy. "
-        "Under finds is the smallest epsilon that a row would have called a bug, if it would any.",
+        "After a table: from which epsilon on each row would have called a bug; -: from none.",
         soft_wrap=True,
     )
 
@@ -157,7 +157,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
 
     of_system = rows[0].game == "system"
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
-    columns = ["unit", "d", "delta", "claimed", how, "at least", "finds", "bound", "verdict"]
+    columns = ["unit", "d", "delta", "claimed", how, "at least", "bound", "verdict"]
     if of_system:
         columns.insert(1, "against")
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
@@ -170,7 +170,6 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
             "-" if row.claimed is None else f"{row.claimed:g}",
             "none" if row.proven is None else f"{row.proven:.4f}",
             f"{row.lower:.4f}",
-            "-" if row.finds is None else f"{row.finds:.4f}",
             row.note.split()[0],
             f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict}[/]",
         ]
@@ -180,6 +179,8 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
         if row.verdict != "ok":
             attacks.append(_told(row))
     console.print(table)
+    found = ", ".join("-" if row.finds is None else f"{row.finds:.4f}" for row in rows)
+    console.print(f"a bug from: {found}", soft_wrap=True)
     for attack in attacks:
         console.print(attack, style="red", markup=False, soft_wrap=True)
 
