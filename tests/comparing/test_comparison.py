@@ -158,6 +158,17 @@ def test_the_budget_is_the_same_for_every_seed_and_rate() -> None:
     assert one.learning_rate != other.learning_rate
 
 
+def test_a_closed_form_which_has_no_rate_is_calibrated() -> None:
+    tries = ({"ridge": 0.01}, {"ridge": 0.1})
+    solving = Contestant.of("solving", resolve("composed-digits-solution"), tries, KIND)
+    task = Task("digits", DIGITS.load, {"dataset": "digits"})
+    found, cell = Comparison([solving], [task]), Cell("digits", 20, "solving", 4.0)
+    data = found.data_for(cell, "measured", 0)
+    config = found.calibrated(cell, found.configuration(cell, tries[0], 0), data)
+    assert 3.9 < config.model_dump()["epsilon"] < 4.1
+    assert config.target is None
+
+
 def statement(epsilon: float | None, delta: float = 1e-5, **others: Any) -> dict[str, Any]:
     line = {
         "unit": "client-run", "adversary": "server", "epsilon": epsilon, "delta": delta,

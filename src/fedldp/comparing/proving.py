@@ -73,7 +73,8 @@ class Budgets:
         """
         if config.target is None:
             return config
-        alike = config.changed(learning_rate=1.0)
+        takes_steps = getattr(config, "learning_rate", None) is not None
+        alike = config.changed(learning_rate=1.0) if takes_steps else config
         if config.round_size == config.num_clients:
             alike = alike.changed(seed=0)
         problem = problem_with(config, data, None)

@@ -1,0 +1,259 @@
+"""Many clients, one guarantee for all that each sends: the best of what can be deployed.
+
+    FEDLDP_DATA=... python -m benchmarks.many_clients RESULTS.jsonl --budget 60
+    python -m benchmarks.many_clients RESULTS.jsonl --page docs/many_clients.md
+    python -m benchmarks.many_clients RESULTS.jsonl --page README.md         the best ones alone
+
+The rule is that of ``fedldp.comparing``: eight tries for each contestant, scored on training
+examples that no client has and on a seed of their own; then other seeds, on the test set. At
+epsilon 1 ten of them, else three. RESULTS.jsonl has a line for each run, and is only added to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.comparing import Cell, Comparison, Contestant, GuaranteeKind, Results, Row, Task, Try
+from fedldp.data import Dataset, load_dataset
+from fedldp.simulation.settings import from_mapping
+
+DELTA = 1e-5
+MARK, IN_SHORT = "<!-- many clients -->", "<!-- many clients, in short -->"
+END = "<!-- end of many clients -->"
+
+SGD: Mapping[str, Any] = {"system": "composed", "model": "logistic", "local_epochs": 1}
+CLOSED: Mapping[str, Any] = {"system": "composed", "model": "linear", "rounds": 1}
+ONCE: Mapping[str, Any] = {"mechanism": "k_closest", "bound": "direction", "epsilon": 1.0}
+SUMMED: Mapping[str, Any] = {
+    "mechanism": "gaussian_share", "bound": "norm", "channel": "sum", "epsilon": 1.0,
+}  # fmt: skip
+
+UNIT = {"pixels": 1.0, "pose": 10.0}
+"""Of lengths of weights: 10 over the norm of an example, about. Rates go with its square."""
+
+ROUNDS_ONCE: Sequence[Try] = [
+    {"rounds": rounds, "reach": reach, "rate": rate}
+    for rounds, reach, rate in (
+        (1, 1.0, 0.4), (1, 1.0, 0.1), (4, 0.5, 0.4), (4, 0.5, 0.1),
+        (16, 0.25, 0.4), (16, 0.25, 0.1), (16, 0.5, 0.1), (64, 0.1, 0.1),
+    )
+]  # fmt: skip
+ROUNDS_SUMMED: Sequence[Try] = [
+    {"rounds": rounds, "reach": reach, "rate": rate}
+    for rounds, reach, rate in (
+        (4, 0.5, 0.4), (16, 0.25, 0.4), (16, 0.5, 0.4), (16, 1.0, 0.4),
+        (32, 0.25, 0.4), (32, 0.5, 0.4), (64, 0.25, 0.4), (64, 0.5, 0.4),
+    )
+]  # fmt: skip
+RIDGES: Sequence[Try] = [
+    {"ridge": ridge} for ridge in (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+]
+CLIPS: Sequence[Try] = [
+    {"clip": clip, "ridge": ridge} for clip, ridge in product((0.3, 0.6), (0.003, 0.01, 0.03, 0.1))
+]
+
+
+def stepping(unit: float, parts: Mapping[str, Any]) -> Any:
+    """Return what makes a configuration of SGD whose lengths are in ``unit``."""
+
+    def configure(shared: Mapping[str, Any], attempt: Try) -> RunConfig:
+        own = {
+            "rounds": attempt["rounds"],
+            "clip": unit * attempt["reach"],
+            "learning_rate": unit**2 * attempt["rate"],
+        }
+        return from_mapping({**SGD, **parts, **shared, **own})
+
+    return configure
+
+
+def closed(parts: Mapping[str, Any]) -> Any:
+    """Return what makes a configuration of a closed form."""
+    return lambda shared, attempt: from_mapping({**CLOSED, **parts, **shared, **attempt})
+
+
+SERVER = GuaranteeKind("client-run", "server", DELTA)
+SUMMING = GuaranteeKind("client-run", "summing-server", DELTA)
+
+
+def contestants(features: str) -> list[Contestant]:
+    """Return what is compared on pixels or with features."""
+    unit = UNIT[features]
+    return [
+        Contestant(
+            name="SGD, k_closest, once",
+            configure=stepping(unit, ONCE),
+            tries=ROUNDS_ONCE,
+            guarantee=SERVER,
+        ),
+        Contestant(
+            name="solution, k_closest, once",
+            configure=closed({**ONCE, "local_update": "solution"}),
+            tries=RIDGES,
+            guarantee=SERVER,
+        ),
+        Contestant(
+            name="SGD behind a sum",
+            configure=stepping(unit, SUMMED),
+            tries=ROUNDS_SUMMED,
+            guarantee=SUMMING,
+        ),
+        Contestant(
+            name="statistics behind a sum",
+            configure=closed({**SUMMED, "local_update": "statistics"}),
+            tries=CLIPS,
+            guarantee=SUMMING,
+        ),
+    ]
+
+
+ANY, SUM = ("SGD, k_closest, once", "solution, k_closest, once"), (
+    "SGD behind a sum", "statistics behind a sum",
+)  # fmt: skip
+
+CELLS: Sequence[tuple[str, str, int, float, tuple[str, ...]]] = [
+    ("mnist", "pose", 1_000, 4.0, ANY),
+    ("mnist", "pixels", 1_000, 4.0, ANY),
+    ("mnist", "pose", 100, 4.0, ANY),
+    ("mnist", "pose", 1_000, 1.0, ANY),
+    ("mnist", "pose", 1_000, 1.0, SUM),
+    ("mnist", "pose", 100, 4.0, SUM),
+    ("mnist", "pose", 10_000, 4.0, ANY),
+    ("mnist", "pixels", 10_000, 4.0, ANY),
+    ("fashion-mnist", "pose", 1_000, 4.0, ANY),
+    ("fashion-mnist", "pixels", 1_000, 4.0, ANY),
+]
+"""Data set, features, clients, epsilon, contestants: in the order in which they are measured."""
+
+
+@cache
+def data(dataset: str) -> Dataset:
+    """Return a data set as it is."""
+    return load_dataset(dataset, standardise=False)
+
+
+def comparison(dataset: str, features: str, epsilon: float) -> Comparison:
+    """Return the comparison that a cell belongs to."""
+    settings = {"dataset": dataset} | ({} if features == "pixels" else {"features": features})
+    task = Task(f"{dataset}, {features}", lambda: data(dataset), settings)
+    seeds = range(10) if epsilon <= 1 else range(3)
+    return Comparison(contestants(features), [task], chosen_on=100, seeds=list(seeds))
+
+
+def measure(results: Results, only: str, budget: float) -> None:
+    """Measure cell by cell until the minutes are over."""
+    end = time.monotonic() + 60 * budget
+    for dataset, features, clients, epsilon, names in CELLS:
+        found = comparison(dataset, features, epsilon)
+        cells = [
+            cell
+            for cell in found.cells([clients], [epsilon])
+            if cell.contestant in names and only in str(cell)
+        ]
+        found.measure(
+            results, cells, lambda: time.monotonic() < end, lambda line: print(line, flush=True)
+        )
+
+
+def figures(rows: Sequence[Row]) -> dict[tuple[str, str, int, float, str], list[Row]]:
+    """Return the measured runs of each contestant of a cell, with what was chosen; in order."""
+    found = {}
+    for dataset, features, clients, epsilon, names in CELLS:
+        compared = comparison(dataset, features, epsilon)
+        standing = compared.standing([row for row in rows if compared.is_current(row)])
+        for name in names:
+            cell = Cell(f"{dataset}, {features}", clients, name, epsilon)
+            runs = standing.get(cell, [])
+            if len(runs) < len(compared.seeds):
+                runs = []
+            found[dataset, features, clients, epsilon, name] = runs
+    return found
+
+
+def shown(runs: Sequence[Row]) -> str:
+    """Return the mean in percent with its standard error, or a dash."""
+    if not runs:
+        return "-"
+    scores = [100 * run["accuracy"] for run in runs]
+    return (
+        f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores) / math.sqrt(len(scores)):.1f}"
+    )
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of the table."""
+    found = [
+        "| data | clients | epsilon | server sees | by | accuracy | seeds | chosen |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (dataset, features, clients, epsilon, name), runs in figures(rows).items():
+        chosen = (
+            ", ".join(f"{key} {value:g}" for key, value in runs[0]["try"].items()) if runs else "-"
+        )
+        found.append(
+            f"| {dataset}, {features} | {clients:,} | {epsilon:g} | {_sees(name)} | {name} "
+            f"| {shown(runs)} | {len(runs)} | {chosen} |"
+        )
+    return found
+
+
+def in_short(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a table with the best contestant of each cell of MNIST."""
+    found = ["| clients | epsilon | server sees | pixels | pose |", "|---|---|---|---|---|"]
+    best: dict[tuple[int, float, str], dict[str, list[Row]]] = {}
+    for (dataset, features, clients, epsilon, name), runs in figures(rows).items():
+        if dataset != "mnist" or not runs:
+            continue
+        cell = best.setdefault((clients, epsilon, _sees(name)), {})
+        if features not in cell or _mean(cell[features]) < _mean(runs):
+            cell[features] = runs
+    for (clients, epsilon, sees), cell in best.items():
+        pixels, pose = (shown(cell.get(features, [])) for features in ("pixels", "pose"))
+        found.append(f"| {clients:,} | {epsilon:g} | {sees} | {pixels} | {pose} |")
+    return found
+
+
+def _mean(runs: Sequence[Row]) -> float:
+    return statistics.mean(run["accuracy"] for run in runs)
+
+
+def _sees(name: str) -> str:
+    return "sums" if name in SUM else "every report"
+
+
+def updated(page: str, rows: Sequence[Row]) -> str:
+    """Return a page whose table is made anew."""
+    mark, table = (IN_SHORT, in_short) if IN_SHORT in page else (MARK, lines)
+    before, _, rest = page.partition(mark)
+    after = rest.partition(END)[2]
+    return before + mark + "\n" + "\n".join(table(rows)) + "\n" + END + after
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_clients", description=__doc__)
+    parser.add_argument("results", type=Path, help="the file of lines")
+    parser.add_argument("--budget", type=float, default=60.0, help="minutes to measure")
+    parser.add_argument("--only", default="", help="cells whose description has these words")
+    parser.add_argument("--page", type=Path, help="a page whose table is made anew")
+    options = parser.parse_args()
+    results = Results(options.results)
+    if options.page is None:
+        measure(results, options.only, options.budget)
+        return
+    options.page.write_text(
+        updated(options.page.read_text(encoding="utf-8"), results.rows), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    main()

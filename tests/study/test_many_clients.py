@@ -1,0 +1,34 @@
+"""The tables of docs/many_clients.md and the README are those of the committed results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import many_clients
+from fedldp.comparing import Results
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-many-clients.jsonl"
+
+
+@pytest.mark.parametrize("page", ["docs/many_clients.md", "README.md"])
+def test_its_table_is_made_of_the_committed_results(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert many_clients.updated(text, Results(RESULTS).rows) == text
+
+
+def test_every_figure_is_proven_to_cost_its_epsilon_at_most() -> None:
+    rows = [row for row in Results(RESULTS).rows if row["purpose"] == "measured"]
+    assert rows
+    for row in rows:
+        assert row["refused"] or row["proven"]["epsilon"] <= row["cell"]["epsilon"]
+        assert row["refused"] or not row["proven"]["idealised"]
+
+
+def test_a_cell_that_is_not_whole_has_a_dash() -> None:
+    rows = Results(RESULTS).rows
+    (name, whole) = next((key, runs) for key, runs in many_clients.figures(rows).items() if runs)
+    less = [row for row in rows if row["digest"] != whole[0]["digest"]]
+    assert many_clients.figures(less)[name] == []
