@@ -27,7 +27,11 @@ from fedldp.simulation.settings import from_mapping
 from fedldp.training.mapped_examples import OnFeatures
 
 ON_DIGITS = one_of_a_kind(
-    {n: r.config for n, r in sorted(recipes().items()) if r.config.dataset == "digits"}
+    {
+        name: recipe.config
+        for name, recipe in sorted(recipes().items())
+        if recipe.config.dataset == "digits" and "features" not in recipe.config.model_dump()
+    }
 )
 WITH_THEIR_OWN = ("ldpfl", "ldpfl_sound")
 SYSTEMS = first_of_each(ON_DIGITS, lambda config: config.system)

@@ -130,7 +130,7 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
         folder = tmp_path / stage
         folder.mkdir()
         start(folder)
-        killed = False
+        killed, answers = False, 0
         for number, message in enumerate(talk.questions):
             left: set[bytes] = set()
             with pytest.MonkeyPatch.context() as patch, suppress(Killed):
@@ -142,8 +142,10 @@ def test_killed_at_any_stage_and_asked_again_one_string_of_bytes_leaves(
             assert len(left) == 1, (stage, number)
             (answer,) = left
             if isinstance(read_reply(answer)[2], Refusal):
-                assert cost(side.encoder.event(read_request(message).phase), "zcdp") == np.inf
+                dear = cost(side.encoder.event(read_request(message).phase), "zcdp") == np.inf
+                assert dear or answers == side.max_participations
                 continue
+            answers += 1
             ledger = SqliteLedger(folder / "ledger").verify()
             assert ledger[: len(entries)] == entries
             assert ledger[-1].payload_sha256 == sha256(answer).hexdigest(), (stage, number)
