@@ -26,6 +26,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.unary import Unary
 
 Law = dict[tuple[int, ...], Fraction]
+mp.mp.dps = 40
 EPSILONS = st.floats(-6, math.log10(32)).map(lambda x: min(32.0, 10.0**x))
 
 SMALL = [
