@@ -50,6 +50,9 @@ def _kind(value: object) -> object:
     return type(value).__name__ if plain else value
 
 
+CASES = 3
+"""Of a test that says nothing else, so many cases run by default."""
+
 TURNS = 3
 """Commits after which every slow test has run."""
 
@@ -58,7 +61,7 @@ ALWAYS = ("tests/gate/", "tests/golden/")
 
 
 def out_of_turn(items: Sequence[pytest.Item], turn: int) -> list[pytest.Item]:
-    """Return the slow tests that have their turn with another commit.
+    """Return the slow tests that have their turn with another commit; spare cases are cheap.
 
     Those of a file follow one another, so that each turn has its share of every file.
     """
@@ -66,7 +69,9 @@ def out_of_turn(items: Sequence[pytest.Item], turn: int) -> list[pytest.Item]:
     found = []
     for item in items:
         file = item.nodeid.partition("::")[0]
-        if item.get_closest_marker("slow") is None or file.startswith(ALWAYS):
+        if item.get_closest_marker("slow") is None or item.get_closest_marker("spare"):
+            continue
+        if file.startswith(ALWAYS):
             continue
         so_far[file] += 1
         if (zlib.crc32(file.encode()) + so_far[file] - turn) % TURNS:
@@ -75,16 +80,19 @@ def out_of_turn(items: Sequence[pytest.Item], turn: int) -> list[pytest.Item]:
 
 
 def leave_out(items: Sequence[pytest.Item]) -> None:
-    """Mark as slow all but N cases of each test that is marked ``sampled(N)``: always the same.
+    """Mark as slow all but some cases of each test: always the same.
 
-    They are drawn by their names, so that those of a grid differ in all of its axes.
+    N of a test that is marked ``sampled(N)``, else ``CASES``; the others of the latter are spare,
+    too. They are drawn by their names, so that those of a grid differ in all of its axes.
     """
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+        if not item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for found in cases.values():
-        (count,) = found[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
+        sampled = found[0].get_closest_marker("sampled")
         found.sort(key=lambda item: hashlib.sha256(item.nodeid.encode()).digest())
-        for item in found[count:]:
+        for item in found[sampled.args[0] if sampled else CASES :]:
             item.add_marker("slow")
+            if not sampled:
+                item.add_marker("spare")

@@ -336,6 +336,7 @@ def test_checks_of_a_server(agreed: Any, fedldp_command: Any) -> None:
     assert "NOT OK" in outcome.out
 
 
+@pytest.mark.slow
 def test_an_agent_that_cannot_start_says_why_in_one_line(fedldp_command: Any, agreed: Any) -> None:
     assert "none.toml" in fedldp_command("deploy", "site", "none.toml").assert_refused()
     assert agreed().status == 0

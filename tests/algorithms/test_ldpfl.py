@@ -248,6 +248,7 @@ def test_clients_test_on_their_own_share(
     assert [score.total for score in found] == [size] * 4
 
 
+@pytest.mark.slow
 def test_a_client_notes_how_its_own_network_does_and_shows_it_only_with_its_scores(
     client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def counted(cls: Any, seed: int = 0) -> Any:
     return row
 
 
+@pytest.mark.slow
 def test_a_private_k_is_found_by_trials() -> None:
     (row, _) = audit("", [planted.PrivateK], effort=BY_TRIALS).rows
     assert row.verdict == "bug"
@@ -40,6 +41,7 @@ def test_a_private_k_is_found_by_the_trials_of_the_full_audit() -> None:
     assert row.proven == 4.0 < row.lower
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", TWENTY)
 def test_a_public_k_passes(seed: int) -> None:
     assert audit("", [planted.PublicK], effort=BY_TRIALS, seed=seed).verdict == "ok"
@@ -55,6 +57,7 @@ def test_a_private_k_is_found_by_words(cls: Any, where: str) -> None:
     assert where in row.attack
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp, planted.LastTwice])
 def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
     assert counted(cls).verdict == "bug"
@@ -75,6 +78,7 @@ def test_weights_as_they_are_stated_pass(seed: int) -> None:
     assert row.lower == row.proven
 
 
+@pytest.mark.slow
 def test_what_cannot_be_counted_is_named() -> None:
     row = counted(planted.Scattered)
     assert (row.verdict, row.lower) == ("ok", 0)

@@ -55,6 +55,7 @@ def test_the_twin_of_drawn_seeds_passes(seed: int, rounds: int) -> None:
     assert (row.verdict, row.lower) == ("ok", 0)
 
 
+@pytest.mark.slow
 def test_senders_are_tried_where_whole_reports_are_shuffled() -> None:
     assert not games(fedldp.recipe("quickstart"))
     shuffled = {"mechanism": "k_closest", "channel": "shuffle"}

@@ -94,6 +94,7 @@ def several_rounds(cls: type[RunConfig], seed: int, trials: int) -> Any:
     return play("", asked, confidence=CONFIDENCE, trials=trials, seed=seed)
 
 
+@pytest.mark.slow
 def test_a_client_that_answers_twice_where_once_is_stated_is_found() -> None:
     found = several_rounds(planted_systems.OnceToldTwiceConfig, 0, 300)
     assert found.verdict == "bug"

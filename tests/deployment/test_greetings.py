@@ -41,7 +41,8 @@ class OneBehind(FakePipe):
         return tag
 
 
-@pytest.mark.parametrize("channel", ["named", pytest.param("sum", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_node_that_answers_one_message_late_is_found_and_counted(
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch, expected: dict[str, bytes]
 ) -> None:
@@ -65,6 +66,7 @@ class Silent(FakePipe):
         return tag
 
 
+@pytest.mark.slow
 def test_a_silent_node_has_two_greetings_at_most_and_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

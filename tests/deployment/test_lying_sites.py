@@ -99,6 +99,7 @@ def test_a_site_that_sends_what_no_site_sends_is_left_out_and_stops_nobody(
     assert bits(served) == absent
 
 
+@pytest.mark.slow
 def test_a_report_beyond_all_weights_is_left_out_whatever_step_follows(tmp_path: Path) -> None:
     """Adam would make an ordinary step of it, and hardly move for hundreds of rounds."""
     settings = ("rounds=1", "server_optimizer=adam", "server_rate=0.05")

@@ -102,6 +102,7 @@ def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Pat
         ClientRuntime.of_one(examples=Examples(train.features[:29], train.labels[:29]), **given)
 
 
+@pytest.mark.slow
 def test_data_that_change_during_a_run_are_refused_where_an_example_is_charged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,6 +204,7 @@ def test_data_may_change_where_nothing_is_charged_once(tmp_path: Path) -> None:
     assert world.releases(0) == [(1, 0), (2, 0)]
 
 
+@pytest.mark.slow
 def test_questions_that_come_together_do_not_tell_how_long_each_took(tmp_path: Path) -> None:
     fixed = 0.4
     policy = {"answer_after_seconds": fixed}
@@ -226,6 +228,7 @@ def test_questions_that_come_together_do_not_tell_how_long_each_took(tmp_path: P
     assert all(when >= turn * fixed for turn, when in enumerate(sorted(left), 1))
 
 
+@pytest.mark.slow
 def test_a_greeting_does_not_tell_that_an_answer_waits_for_its_time(tmp_path: Path) -> None:
     policy = {"answer_after_seconds": 2.0}
     world = make_world(tmp_path, "rounds=1", seeded=False, policy=policy, deadline=20.0)
