@@ -172,8 +172,8 @@ class Encoder:
         tells_examples: also send each client's number of examples, in clear, as its weight.
         names_sender: also send whose the report is.
         label: also send the budget, where clients' budgets differ.
-        one_category: whether a shuffler of whole reports carries it, so that how its category is
-            drawn is stated, not only what that costs.
+        one_category: whether a shuffler of whole reports carries the report. Its event then says
+            how its one category is drawn, not only what that costs.
     """
 
     release: Release

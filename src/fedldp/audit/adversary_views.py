@@ -3,7 +3,7 @@
     server             the bytes that leave one client, in every round that is played
     summing-server     the sum of a round's reports, as the server step is given it
     shuffled-server    how many ones a round's messages have at each coordinate; or all whole
-                       reports of a round, in an order that follows from them alone
+                       reports of a round, sorted by their bytes
     downlink           the broadcast that comes of a round's reports
 
 Where a round is a dialogue of several phases, whose server is given a sum alone, it is held in

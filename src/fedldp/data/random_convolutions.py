@@ -1,4 +1,4 @@
-"""Random convolutions: what filters that nobody has trained find in an image."""
+"""Random convolutions: the responses of untrained filters to an image."""
 
 from __future__ import annotations
 
