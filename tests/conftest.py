@@ -23,6 +23,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # tests in several processes, and their
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+import hypothesis
 import pytest
 import samples
 import torch
@@ -44,6 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # while tests are collected: all that is made then stays
     samples.thorough = config.getoption("-m") != "not slow"
+    # Of properties that say nothing else.
+    hypothesis.settings.register_profile("fedldp", max_examples=samples.some(100))
+    hypothesis.settings.load_profile("fedldp")
 
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are left out
