@@ -31,6 +31,7 @@ def shown(source: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names)
 
 
+@pytest.mark.slow
 def test_every_cell_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_page_says_whose_word_it_is(fedldp_command: Any) -> None:
     assert "What can be proven." in ours
 
 
+@pytest.mark.slow
 def test_a_sweep_says_whose_word_every_figure_is(fedldp_command: Any, folder: Path) -> None:
     command = ("sweep", *SHORT[:2], *SHORT[4:], "--seeds", "0", "--workers", "1", "--out", "swept")
     ran = fedldp_command(*command, "--grid", f"mechanism={OWN},two_point")

@@ -273,6 +273,7 @@ def test_a_new_event_is_stated(loaded: Any) -> None:
         assert lines_of(found, unit, adversary) == lines_of(expected, unit, adversary) != []
 
 
+@pytest.mark.slow
 def test_a_new_event_is_audited(loaded: Any) -> None:
     module = loaded("subset_by_test", SUBSET)
 

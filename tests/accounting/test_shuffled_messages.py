@@ -45,6 +45,7 @@ def test_the_contour_integral_knows_the_composition_of_gaussians() -> None:
 # The figures, each with what is reached by the clones of any randomiser
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("epsilon", "crowd", "size", "rounds", "chunk", "printed", "any_randomiser"),

@@ -207,6 +207,7 @@ def test_poisson_agrees_with_dp_accounting(
     assert poisson_gaussian_epsilon(noise, rate, steps, delta) == pytest.approx(theirs, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta"),

@@ -100,6 +100,7 @@ def test_telling_more_often_never_costs_less() -> None:
     assert telling_lower(kinds, 1e-5) == pytest.approx(telling_epsilon(kinds, 1e-5), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "epsilon", [1e-6, *(pytest.param(e, marks=pytest.mark.slow) for e in (1.0, 32.0, 600.0))]

@@ -82,6 +82,7 @@ def moved(place: int) -> Examples:
 # One example, one round, one gradient
 
 
+@pytest.mark.slow
 def test_an_example_matters_in_one_round_alone(client: Callable[..., Client]) -> None:
     settings = config()
     for place in range(len(OWN)):

@@ -108,6 +108,7 @@ def test_the_seed_decides() -> None:
     assert lowers(1) == lowers(1) != lowers(2)
 
 
+@pytest.mark.slow
 def test_the_paper_s_claim_falls_where_what_is_proven_stands() -> None:
     found = audit("", [find_mechanism("randomised_bits")], effort=ONE)
     broken = [row for row in found.rows if row.verdict == "claim-broken"]

@@ -57,6 +57,7 @@ def test_a_private_k_is_found_by_words(cls: Any, where: str) -> None:
     assert where in row.attack
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp, planted.LastTwice])
 def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:

@@ -106,6 +106,7 @@ def whole(recipe: str, unit: str) -> list[float]:
     return [row.lower for row in question.rows(AuditKeys(0), 0.999, None)]
 
 
+@pytest.mark.slow
 def test_clients_of_fedavg_are_all_told_apart() -> None:
     assert whole("fedavg-digits", "client-run")[0] > 3.0
 

@@ -36,12 +36,14 @@ def test_a_seed_that_names_the_sender_is_found(rounds: int) -> None:
     assert row.proven == 0 < row.lower
 
 
+@pytest.mark.slow
 def test_a_seed_that_is_kept_is_found_in_two_rounds() -> None:
     row = found(planted_systems.SameSeedConfig())
     assert row.verdict == "bug"
     assert "two rounds share" in row.attack or "equal payloads" in row.attack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "rounds"),
     [

@@ -101,6 +101,7 @@ def test_a_client_that_answers_twice_where_once_is_stated_is_found() -> None:
     assert found.rows[0].proven == pytest.approx(1.5, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
 )

@@ -208,6 +208,7 @@ def test_who_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path: Path) 
     assert set(counted.crowds()[event].values()) == {3}
 
 
+@pytest.mark.slow
 def test_too_few_sites_end_a_run_in_one_line_that_says_who_and_it_goes_on(
     tmp_path: Path, simulated: dict[str, bytes]
 ) -> None:

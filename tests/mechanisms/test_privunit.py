@@ -174,6 +174,7 @@ def scores(
     return mean, variance
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 @pytest.mark.parametrize("size", [1, 6])

@@ -76,6 +76,7 @@ def test_known_epsilon_of_theorem_1() -> None:
     assert cost(event, "pure") == pytest.approx(0.90909494436566567, rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [1, 2, 7, 10_240])

@@ -521,6 +521,7 @@ def test_what_is_committed_of_several_seeds_is_no_run(
     assert kept(other) == []
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_page_are_those_of_the_committed_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

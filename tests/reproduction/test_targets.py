@@ -117,6 +117,7 @@ def test_what_is_explained_is_there() -> None:
     assert {f"{target}: {row}" for target, row in published_gains()} <= gains
 
 
+@pytest.mark.slow
 def test_every_difference_of_more_than_a_point_has_a_cause_or_says_that_none_is_known(
     tmp_path: Path,
 ) -> None:
@@ -138,6 +139,7 @@ def test_committed_results_are_of_the_recipes_as_they_are() -> None:
         assert row.rounds == config.rounds, name
 
 
+@pytest.mark.slow
 def test_the_check_passes_on_what_is_committed(
     fedldp_command: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:

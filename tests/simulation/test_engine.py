@@ -283,6 +283,7 @@ def test_a_round_of_ldp_fl_against_the_equations(
     assert result.rounds[0].clients == 4
 
 
+@pytest.mark.slow
 def test_more_budget_means_less_noise() -> None:
     noiseless = fedldp.run(fedavg(num_clients=30, rounds=1))
     distance = []

@@ -27,6 +27,7 @@ def test_every_figure_is_proven_to_cost_its_epsilon_at_most() -> None:
         assert row["refused"] or not row["proven"]["idealised"]
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_not_whole_has_a_dash() -> None:
     rows = Results(RESULTS).rows
     (name, whole) = next((key, runs) for key, runs in many_clients.figures(rows).items() if runs)

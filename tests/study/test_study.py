@@ -205,6 +205,7 @@ def test_the_committed_page_is_made_of_the_committed_results(name: str) -> None:
     assert STUDY.standing(rows)
 
 
+@pytest.mark.slow
 def test_committed_results_are_of_the_study_as_it_is() -> None:
     """A digest takes a configuration of each line: by default, of an eighth."""
     rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
