@@ -37,6 +37,7 @@ from fedldp.accounting.events import (
     InClear,
     Memoized,
     NoRelease,
+    PerPerson,
     PerRecord,
     PureReport,
     SampledGaussian,
@@ -57,8 +58,8 @@ from fedldp.mechanisms.two_point import TwoPoint
 # Ledgers and run folders hold these names. They stay, whatever becomes of the classes.
 WIRE = {
     "TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare",
-    "SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord", "DrawnOnce",
-    "Several", "SubsetResponse",
+    "SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord", "PerPerson",
+    "DrawnOnce", "Several", "SubsetResponse",
 }  # fmt: skip
 
 SUBSET = '''
@@ -90,29 +91,6 @@ ACCOUNTANTS[Subset] = Accountant(
     size=lambda event: event.chosen,
 )
 '''
-
-PERSON = '''
-"""A release that costs one person less than it costs the whole input of a client."""
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-from fedldp.accounting.accountants import ACCOUNTANTS, Accountant
-from fedldp.accounting.events import Event
-
-
-@dataclass(frozen=True, kw_only=True)
-class PerPerson(Event):
-    level: ClassVar[int] = 3
-    person: Event
-    client: Event
-
-
-ACCOUNTANTS[PerPerson] = Accountant(
-    sides=lambda event: {"person": event.person, "client": event.client}
-)
-'''
-
 
 CHEAP = """
 from dataclasses import dataclass
@@ -214,10 +192,16 @@ def test_what_is_stated_of_a_larger_side_holds_for_a_smaller_one() -> None:
     one, two = PureReport(epsilon=1.0), PureReport(epsilon=2.0)
     event = PerRecord(record=one, client=two)
     assert [on_side(event, side) for side in SIDES] == [one, two, two]
+    of_people = PerPerson(person=one, client=two)
+    assert [on_side(of_people, side) for side in SIDES] == [one, one, two]
     assert [on_side(one, side) for side in SIDES] == [one] * 3
     once = Memoized(drawn=two, identity="all")
     assert {side for side, _ in drawn_once(once)} == set(SIDES)
     assert set(drawn_once(PerRecord(record=once, client=one))) == {("record", "all")}
+    assert set(drawn_once(PerPerson(person=once, client=one))) == {
+        ("record", "all"),
+        ("person", "all"),
+    }
 
 
 def test_what_protects_while_a_client_trains_is_told_from_what_does_so_after() -> None:
@@ -228,7 +212,7 @@ def test_what_protects_while_a_client_trains_is_told_from_what_does_so_after() -
     steps = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
     clear = InClear(what="weights")
     for event in (steps, clear, Memoized(drawn=bits, identity="all"),
-                  PerRecord(record=bits, client=bits),
+                  PerRecord(record=bits, client=bits), PerPerson(person=bits, client=bits),
                   SelfComposed(each=clear, count=2)):  # fmt: skip
         assert protects_in_training(event)
 
@@ -292,13 +276,12 @@ def test_a_new_event_is_audited(loaded: Any) -> None:
     assert audit("", [Stating], effort=QUICK, trials=500).verdict == "ok"
 
 
-# A new side: people
+# A person
 
 
-def test_what_protects_people_is_a_class_and_an_entry(loaded: Any) -> None:
-    per_person = loaded("person_by_test", PERSON).PerPerson
+def test_what_protects_a_person_is_stated_against_every_adversary() -> None:
     share = GaussianShare(squared_distance=10_000, variance=400)
-    event = per_person(person=share, client=InClear(what="all that many people add up to"))
+    event = PerPerson(person=share, client=InClear(what="all that many people add up to"))
     with pytest.raises(ConfigError, match="cannot stand there"):
         Memoized(drawn=event, identity="all")
     for side in ("record", "person"):
@@ -308,7 +291,7 @@ def test_what_protects_people_is_a_class_and_an_entry(loaded: Any) -> None:
     assert protects_in_training(event)
 
     noise = PureReport(epsilon=3.0)
-    downlink = per_person(person=noise, client=InClear(what="the mean of a site's people"))
+    downlink = PerPerson(person=noise, client=InClear(what="the mean of a site's people"))
     of_round = {**dict.fromkeys(range(50), event), DOWNLINK: downlink}
     table = dict.fromkeys((1, 2, 3), of_round)
     found = statement(
@@ -353,10 +336,9 @@ def test_the_bits_of_others_hide_a_client_in_a_sum_and_no_record_of_it() -> None
     assert not lines_of(found, "record", "summing-server")
 
 
-def test_people_who_draw_once_pay_once(loaded: Any) -> None:
-    per_person = loaded("person_by_test", PERSON).PerPerson
+def test_people_who_draw_once_pay_once() -> None:
     once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
-    event = per_person(person=once, client=InClear(what="weights"))
+    event = PerPerson(person=once, client=InClear(what="weights"))
     assert price(event, "pure", [event], side="person") == 0.0
     assert price(event, "pure", [event]) == math.inf
     other = PerRecord(record=once, client=PureReport(epsilon=2.0))

@@ -24,6 +24,7 @@ from fedldp.accounting.events import (
     InClear,
     Memoized,
     NoRelease,
+    PerPerson,
     PerRecord,
     PureCoordinates,
     PureReport,
@@ -80,6 +81,8 @@ WRONG: list[tuple[Callable[..., Event], str, list[Any]]] = [
     (lambda x: Memoized(drawn=x, identity="bits"), "drawn", SUBEVENTS),
     (lambda x: PerRecord(record=x, client=ONE), "record", SUBEVENTS),
     (lambda x: PerRecord(record=ONE, client=x), "client", SUBEVENTS),
+    (lambda x: PerPerson(person=x, client=ONE), "person", SUBEVENTS),
+    (lambda x: PerPerson(person=ONE, client=x), "client", SUBEVENTS),
 ]
 
 
@@ -114,6 +117,10 @@ def test_whole_numbers_and_lists_are_kept_as_they_are_meant() -> None:
         lambda: Memoized(drawn=KEYS, identity="bits"),
         lambda: PerRecord(record=PerRecord(record=ONE, client=ONE), client=ONE),
         lambda: PerRecord(record=ONE, client=PerRecord(record=ONE, client=ONE)),
+        lambda: Memoized(drawn=PerPerson(person=ONE, client=ONE), identity="bits"),
+        lambda: PerPerson(person=PerPerson(person=ONE, client=ONE), client=ONE),
+        lambda: PerPerson(person=PerRecord(record=ONE, client=ONE), client=ONE),
+        lambda: PerRecord(record=ONE, client=PerPerson(person=ONE, client=ONE)),
     ],
 )
 def test_a_nesting_that_means_nothing_is_refused(build: Callable[[], Event]) -> None:
@@ -128,6 +135,8 @@ def test_idealised_events_are_found_wherever_they_are() -> None:
         assert is_idealised(Memoized(drawn=event, identity="bits"))
         assert is_idealised(PerRecord(record=event, client=ONE))
         assert is_idealised(PerRecord(record=ONE, client=event))
+        assert is_idealised(PerPerson(person=event, client=ONE))
+        assert is_idealised(PerPerson(person=ONE, client=event))
         once = Memoized(drawn=event, identity="bits")
         assert is_idealised(PerRecord(record=ONE, client=once))
     for event in (ONE, KEYS, ONCE, PerRecord(record=ONCE, client=InClear(what="weights"))):
@@ -164,7 +173,11 @@ leaves: st.SearchStrategy[Event] = st.one_of(
 )
 onces = st.builds(Memoized, drawn=leaves, identity=st.sampled_from(["bits", "labels"]))
 parts = leaves | onces | st.just(KEYS)
-events = parts | st.builds(PerRecord, record=parts, client=parts)
+events = (
+    parts
+    | st.builds(PerRecord, record=parts, client=parts)
+    | st.builds(PerPerson, person=parts, client=parts)
+)
 
 
 @given(events)
@@ -263,6 +276,8 @@ def test_what_is_drawn_once_has_its_price_once() -> None:
     # It covers the client. What one record draws once says nothing of what the client pays.
     assert price(ONCE, "pure", [PerRecord(record=ONCE, client=ONE)]) == 1.0
     assert price(PerRecord(record=ONCE, client=ONE), "pure", [ONCE]) == 1.0
+    assert price(ONCE, "pure", [PerPerson(person=ONCE, client=ONE)]) == 1.0
+    assert price(ONCE, "pure", [PerPerson(person=ONCE, client=ONE)], side="person") == 0.0
     labels = Memoized(drawn=ONE, identity="labels")
     assert price(labels, "pure", [ONCE]) == 1.0
     clear = Memoized(drawn=InClear(what="weights"), identity="weights")

@@ -20,6 +20,7 @@ from fedldp.accounting.events import (
     InClear,
     Memoized,
     NoRelease,
+    PerPerson,
     PerRecord,
     PureCoordinates,
     PureReport,
@@ -53,6 +54,7 @@ REFUSED: dict[str, Callable[[int], Any]] = {
     "no data": lambda d: NoRelease(what="public keys"),
     "drawn once": lambda d: Memoized(drawn=PURE, identity="bits"),
     "per record": lambda d: PerRecord(record=PURE, client=PURE),
+    "per person": lambda d: PerPerson(person=PURE, client=PURE),
     "several": lambda d: SelfComposed(each=PURE, count=2),
     "sampled": lambda d: SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3),
     "sampled clients": lambda d: SampledClientsGaussian(

@@ -24,6 +24,7 @@ from fedldp.accounting.events import (
     InClear,
     Memoized,
     NoRelease,
+    PerPerson,
     PerRecord,
     PureCoordinates,
     PureReport,
@@ -178,8 +179,8 @@ class Accountant(Generic[E]):
             coordinate by coordinate, or of reports that are one category each.
         real_arithmetic_only: whether what is proven holds for real numbers, not for floats.
         by_mechanism: whether a mechanism may state it of its report: how that was randomised, and
-            no more. What is drawn once, tells nothing or costs a record less is known by whoever
-            decides what a mechanism is given, and how often.
+            no more. What is drawn once, tells nothing or costs a record or a person less is known
+            by whoever decides what a mechanism is given, and how often.
         size: how many coordinates it counts, which is a report's size; None: it counts none.
     """
 
@@ -329,6 +330,9 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
     NoRelease: Accountant(nothing=lambda event: event.what),
     PerRecord: Accountant(
         sides=lambda event: {"record": event.record, "client": event.client},
+    ),
+    PerPerson: Accountant(
+        sides=lambda event: {"person": event.person, "client": event.client},
     ),
     Memoized: Accountant(
         content=lambda event: Content(event=event.drawn, identity=event.identity),

@@ -279,12 +279,32 @@ class PerRecord(Event):
         client: what it is where they differ in the client's whole input.
 
     Raises:
-        ConfigError: one of them is a ``PerRecord`` itself.
+        ConfigError: one of them is a ``PerRecord`` itself, or a ``PerPerson``.
     """
 
     wire: ClassVar[str] = "PerRecord"
     level: ClassVar[int] = 3
     record: Event
+    client: Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerPerson(Event):
+    """A release that costs one person less than it costs the whole input of a client.
+
+    A person is all that one site has of her. What holds for a person holds for one row of hers.
+
+    Attributes:
+        person: what it is where neighbours differ in all that one person has.
+        client: what it is where they differ in the client's whole input.
+
+    Raises:
+        ConfigError: one of them is a ``PerPerson`` or a ``PerRecord``.
+    """
+
+    wire: ClassVar[str] = "PerPerson"
+    level: ClassVar[int] = 3
+    person: Event
     client: Event
 
 
@@ -301,8 +321,8 @@ class Memoized(Event):
             under one identity is one event: another one under the same identity is refused.
 
     Raises:
-        ConfigError: ``drawn`` is a ``Memoized``, a ``PerRecord`` (which holds this one instead) or
-            ``NoRelease``.
+        ConfigError: ``drawn`` is a ``Memoized``, a ``PerRecord`` or ``PerPerson`` (which hold this
+            one instead) or ``NoRelease``.
     """
 
     wire: ClassVar[str] = "DrawnOnce"
