@@ -40,6 +40,7 @@ class OnBits(Local):
         mechanism: what randomises the bits of one example.
     """
 
+    weighs_classes: ClassVar[bool] = True
     drawn_once: ClassVar[bool] = True
 
     settings: Settings
@@ -70,15 +71,16 @@ class OnBits(Local):
         """Return the training on bits."""
         from fedldp.training.bit_training import TrainOnBits
 
-        settings = self.settings
+        settings, sgd = self.settings, algorithm.sgd(device)
         return TrainOnBits(
             codes=self.codes(algorithm.problem, device),
-            model=algorithm.sgd(device).model,
+            model=sgd.model,
             local_epochs=settings.local_epochs,
             batch_size=settings.batch_size,
             optimizer=settings.optimizer,
             learning_rate=settings.learning_rate,
             device=device,
+            class_weights=sgd.class_weights,
         )
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnBits:

@@ -95,11 +95,13 @@ class Local(ABC):
 
     Attributes:
         tested_on: for the reader, what a run's accuracy is measured on.
+        weighs_classes: whether its loss takes ``class_weights``.
         uses_rounds: whether what is computed in a round depends on their number.
         drawn_once: whether what is randomised is drawn once, for all rounds together.
     """
 
     tested_on: str = "the test set"
+    weighs_classes: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
 
@@ -147,6 +149,8 @@ class Sgd(Local):
     Attributes:
         momentum: every round begins from rest.
     """
+
+    weighs_classes: ClassVar[bool] = True
 
     momentum: float = 0.0
 
@@ -334,12 +338,14 @@ class Algorithm:
     def sgd(self, device: torch.device, momentum: float = 0.0) -> LocalSgd:
         """Return SGD as a local update."""
         from fedldp.training.local_sgd import LocalSgd
+        from fedldp.training.tensors import weights_of_classes
 
         config = self.config
         # Whatever weights it has: those of a broadcast replace them.
         model = self.module(Stream(bytes(32), simulated=True))
         epochs, rate = config.local_epochs, config.learning_rate
-        return LocalSgd(model, epochs, config.batch_size, rate, device, momentum)
+        weights = weights_of_classes(config.class_weights, device)
+        return LocalSgd(model, epochs, config.batch_size, rate, device, momentum, weights)
 
     def release(self, client: int) -> Release:
         """Return the randomiser of one client, with its claim.

@@ -59,6 +59,8 @@ class RunConfig(RunSettings):
             unused["untrusted_clients"] = f"no line of {self.name()}'s statement rests on it here"
         if self.server_optimizer == "none":
             unused["server_momentum"] = "server_optimizer = none has no momentum"
+        if not parts.local.weighs_classes:
+            unused["class_weights"] = "what clients compute here has no loss of single examples"
         unused |= parts.unused
         return {name: reason for name, reason in unused.items() if name not in parts.uses}
 
@@ -72,7 +74,16 @@ class RunConfig(RunSettings):
         return type(self).compose(self)
 
     def algorithm(self, problem: Problem) -> Algorithm:
-        """Return the composition, bound to the public facts of ``problem``."""
+        """Return the composition, bound to the public facts of ``problem``.
+
+        Raises:
+            ConfigError: a part refuses a setting, or there is not one weight for each class.
+        """
+        if self.class_weights is not None and len(self.class_weights) != problem.num_classes:
+            raise ConfigError(
+                f"class_weights has {len(self.class_weights)} numbers, and {self.dataset} has "
+                f"{problem.num_classes} classes; give one number for each class, in their order"
+            )
         parts = self.composition
         return Algorithm(self.with_choice_of(parts), parts, problem)
 

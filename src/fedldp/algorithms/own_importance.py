@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.nbafl import NbaflCalibration
@@ -27,6 +27,8 @@ class Ranking(Local):
         settings: of the preset.
         calibration: of the noise.
     """
+
+    weighs_classes: ClassVar[bool] = True
 
     settings: Settings
     calibration: NbaflCalibration

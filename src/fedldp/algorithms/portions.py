@@ -42,6 +42,7 @@ class Portions(Local):
         alpha: of the learning rate's schedule.
     """
 
+    weighs_classes: ClassVar[bool] = True
     uses_rounds: ClassVar[bool] = True
 
     sampling_probability: float

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class DenseFirst(Local):
     """Plain SGD, of a model whose features have weights of their own."""
 
+    weighs_classes: ClassVar[bool] = True
+
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalSgd:
         """Return it.
 

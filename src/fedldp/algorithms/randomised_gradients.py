@@ -36,6 +36,7 @@ class RandomisedGradients(Local):
         ConfigError: an example would be used twice, or there is no such mechanism.
     """
 
+    weighs_classes: ClassVar[bool] = True
     drawn_once: ClassVar[bool] = True
     uses_rounds: ClassVar[bool] = True  # another number of them puts an example into another one
 
@@ -64,7 +65,7 @@ class RandomisedGradients(Local):
         """Return the training on each example once."""
         from fedldp.training.randomised_sgd import RandomisedSgd
 
-        settings = self.settings
+        settings, sgd = self.settings, algorithm.sgd(device)
         return RandomisedSgd(
             features=self.features.encoder(algorithm.problem),
             mechanism=self.mechanism(algorithm.layout.size),
@@ -72,8 +73,9 @@ class RandomisedGradients(Local):
             rounds=settings.rounds,
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
-            model=algorithm.sgd(device).model,
+            model=sgd.model,
             device=device,
+            class_weights=sgd.class_weights,
         )
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:

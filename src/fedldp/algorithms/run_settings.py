@@ -39,6 +39,7 @@ from fedldp.data.partition import parse_scheme
 if TYPE_CHECKING:
     pass
 
+ClassWeight = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 _OF_TABLES = (
@@ -168,6 +169,12 @@ class RunSettings(FrozenConfig):
         0.0,
         description="share of the last rounds whose weights are averaged for the test and the "
         "model; 0: the last weights alone",
+    )
+    class_weights: Annotated[list[ClassWeight] | None, LEFT_OUT] = Field(
+        None,
+        min_length=2,
+        description="factor on the loss of an example of each class, in the clients' training; "
+        "from public shares of the classes only, never counted in private rows",
     )
 
     @model_validator(mode="wrap")

@@ -133,18 +133,20 @@ def copies(model: nn.Module, broadcast: Broadcast, count: int, device: torch.dev
     }
 
 
-def mean_gradients(model: nn.Module) -> Gradients:
+def mean_gradients(model: nn.Module, class_weights: Tensor | None = None) -> Gradients:
     """Return what gives the gradient of each client's mean cross-entropy.
+
+    Each example's loss is multiplied by the weight of its class, if there are any.
 
     Raises:
         ConfigError: (the result, when called) the model draws random numbers in training, such as
             dropout: the clients' draws would then depend on who trains together.
     """
     if _is_dense(model) and not any(map(is_changed, model.modules())):
-        return _dense_gradients(model)
+        return _dense_gradients(model, class_weights)
 
     def loss(own: Weights, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        return _weighted_loss(functional_call(model, own, (x,)), y, share)
+        return _weighted_loss(functional_call(model, own, (x,)), y, share, class_weights)
 
     gradient = vmap(grad(loss))
 
@@ -163,7 +165,7 @@ def mean_gradients(model: nn.Module) -> Gradients:
     return gradients
 
 
-def _dense_gradients(model: nn.Module) -> Gradients:
+def _dense_gradients(model: nn.Module, class_weights: Tensor | None) -> Gradients:
     """Return the same for a stack of dense layers, by products of stacked matrices.
 
     torch.func does as much, but takes a second to load.
@@ -186,7 +188,8 @@ def _dense_gradients(model: nn.Module) -> Gradients:
     def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
         leaves = {name: own.detach().requires_grad_() for name, own in weights.items()}
         logits = forward(leaves, inputs).flatten(0, 1)
-        loss = _weighted_loss(logits, labels.flatten(), _shares(taken).flatten())
+        shares = _shares(taken).flatten()
+        loss = _weighted_loss(logits, labels.flatten(), shares, class_weights)
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
     return gradients
@@ -197,8 +200,11 @@ def _shares(taken: Tensor) -> Tensor:
     return taken.float() / taken.sum(1, keepdim=True).clamp(min=1)
 
 
-def _weighted_loss(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
-    return (functional.cross_entropy(logits, labels, reduction="none") * shares).sum()
+def _weighted_loss(
+    logits: Tensor, labels: Tensor, shares: Tensor, class_weights: Tensor | None
+) -> Tensor:
+    losses = functional.cross_entropy(logits, labels, class_weights, reduction="none")
+    return (losses * shares).sum()
 
 
 def descend(rate: Callable[[int], float], momentum: float = 0.0) -> Advance:

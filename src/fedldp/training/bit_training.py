@@ -37,6 +37,7 @@ class TrainOnBits:
         optimizer: of the steps.
         learning_rate: step size.
         device: where to train.
+        class_weights: factor on the loss of an example of each class; see ``LocalSgd``.
     """
 
     codes: Codes
@@ -46,6 +47,7 @@ class TrainOnBits:
     optimizer: Literal["adam", "sgd"]
     learning_rate: float
     device: torch.device
+    class_weights: Tensor | None = None
 
     def group(self, most_examples: int) -> int:
         """Return how many clients train at once; see ``batched_sgd``."""
@@ -70,7 +72,7 @@ class TrainOnBits:
             for indices in batches(len(labels), self.local_epochs, self.batch_size, order):
                 inputs = torch.from_numpy(self.codes.inputs(kept["bits"][indices])).to(self.device)
                 answers = labels[torch.from_numpy(indices)].to(self.device)
-                found = gradients(model, inputs, answers, parameters)
+                found = gradients(model, inputs, answers, parameters, self.class_weights)
                 for parameter, gradient in zip(parameters, found, strict=True):
                     parameter.grad = laid_as(gradient, parameter)
                 optimizer.step()
@@ -98,7 +100,7 @@ class TrainOnBits:
             weights,
             rows,
             source,
-            batched_sgd.mean_gradients(self.model),
+            batched_sgd.mean_gradients(self.model, self.class_weights),
             batched_sgd.follow(self._optimizer(list(weights.values()))),
             steps=steps,
         )

@@ -202,6 +202,7 @@ class ColumnStack:
         indices: Tensor,
         rate: float,
         momentum: float = 0.0,
+        class_weights: Tensor | None = None,
     ) -> None:
         """Take a step down the mean cross-entropy of the examples at ``indices``.
 
@@ -211,6 +212,7 @@ class ColumnStack:
             indices: of the batch, shape (batch,).
             rate: step size.
             momentum: share of the last step's slope that goes on, as in torch's SGD.
+            class_weights: factor on the loss of an example of each class, shape (classes,).
         """
         batch = self._batches.get(len(indices))
         if batch is None:
@@ -219,7 +221,7 @@ class ColumnStack:
             batch = _Batch(self._layers, self._weights, self._slopes, len(indices))
             self._batches[len(indices)] = batch
         torch.index_select(columns, 1, indices, out=batch.values)
-        batch.slopes(labels.index_select(0, indices))
+        batch.slopes(labels.index_select(0, indices), class_weights)
         slope = self._slope
         if momentum:
             slope = self._velocity.mul_(momentum).add_(slope)
@@ -246,7 +248,7 @@ class _Batch:
         self._active = [run.result[:-1] for run in self._runs]
         self._classes = torch.eye(layers[-1].outputs)
 
-    def slopes(self, labels: Tensor) -> None:
+    def slopes(self, labels: Tensor, class_weights: Tensor | None) -> None:
         """Set the slopes of all weights for the examples in ``values``."""
         last = len(self._runs) - 1
         for number, run in enumerate(self._runs):
@@ -254,6 +256,8 @@ class _Batch:
             if number < last:
                 self._active[number].clamp_min_(0)
         slope = self._active[last].softmax(0).sub_(self._classes.index_select(1, labels))
+        if class_weights is not None:
+            slope.mul_(class_weights.index_select(0, labels))
         slope.div_(len(labels))
         for number in range(last, -1, -1):
             self._runs[number].backward(slope)

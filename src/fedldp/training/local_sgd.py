@@ -42,6 +42,9 @@ class LocalSgd:
         learning_rate: step size.
         device: where to train.
         momentum: share of the last step's slope that goes on; every round begins from rest.
+        class_weights: factor on the loss of an example of each class, shape (classes,). A batch's
+            loss is the plain mean of its examples' weighted losses: torch's own mean divides by
+            the sum of the weights, by which a batch of one class would lose its weight.
 
     Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
     """
@@ -52,6 +55,7 @@ class LocalSgd:
     learning_rate: float
     device: torch.device
     momentum: float = 0.0
+    class_weights: Tensor | None = None
     _stacks: dict[tuple[int, ...], ColumnStack | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +85,7 @@ class LocalSgd:
             stack.load(parameters)
             columns = as_columns(features)
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
-                stack.step(columns, labels, indices, rate(step), self.momentum)
+                stack.step(columns, labels, indices, rate(step), self.momentum, self.class_weights)
             stack.store(parameters)
             return read_weights(self.model)
         velocity: list[Tensor] | None = None
@@ -89,7 +93,7 @@ class LocalSgd:
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
                 batch = to_device(features.index_select(0, indices), self.device)
                 answers = labels.index_select(0, indices).to(self.device)
-                found = gradients(self.model, batch, answers, parameters)
+                found = gradients(self.model, batch, answers, parameters, self.class_weights)
                 with torch.no_grad():
                     if self.momentum and velocity is not None:
                         torch._foreach_mul_(velocity, self.momentum)
@@ -114,7 +118,7 @@ class LocalSgd:
             batched_sgd.copies(self.model, broadcast, len(batch), self.device),
             chosen,
             batched_sgd.of_examples(batch.examples, self.device),
-            batched_sgd.mean_gradients(self.model),
+            batched_sgd.mean_gradients(self.model, self.class_weights),
             batched_sgd.descend(rate, self.momentum),
             steps=None if (steps == steps[0]).all() else steps,
         )
@@ -136,15 +140,26 @@ class LocalSgd:
 
 
 def gradients(
-    model: nn.Module, batch: Tensor, labels: Tensor, parameters: Sequence[Tensor]
+    model: nn.Module,
+    batch: Tensor,
+    labels: Tensor,
+    parameters: Sequence[Tensor],
+    class_weights: Tensor | None = None,
 ) -> list[Tensor]:
     """Return the gradient of the mean cross-entropy on one batch, by parameter.
+
+    Each example's loss is multiplied by the weight of its class, if there are any.
 
     Raises:
         ConfigError: the model fails; a user's may raise anything.
     """
     try:
-        loss = functional.cross_entropy(model(batch), labels)
+        logits = model(batch)
+        if class_weights is None:
+            loss = functional.cross_entropy(logits, labels)
+        else:
+            total = functional.cross_entropy(logits, labels, class_weights, reduction="sum")
+            loss = total / len(labels)
         return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]

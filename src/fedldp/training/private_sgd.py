@@ -54,12 +54,14 @@ class PrivateSgd:
         sums: what the steps compute.
         learning_rate: step size.
         device: where to train.
+        class_weights: factor on the gradient of an example of each class, before it is clipped.
     """
 
     model: nn.Module
     sums: NoisySums
     learning_rate: float
     device: torch.device
+    class_weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.model.to(self.device)
@@ -131,7 +133,9 @@ class PrivateSgd:
         def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
             found = {name: torch.zeros_like(own) for name, own in weights.items()}
             if taken.any():
-                single = single_gradients_of_many(self.model, weights, inputs, labels)
+                single = single_gradients_of_many(
+                    self.model, weights, inputs, labels, self.class_weights
+                )
                 finite = {name: _finite(each) for name, each in single.items()}
                 norms = torch.stack([each.flatten(2).norm(dim=2) for each in finite.values()], 2)
                 factors = (sums.clip / (norms.norm(dim=2) + 1e-6)).clamp(max=1.0) * taken
@@ -165,7 +169,7 @@ class PrivateSgd:
             for own in parameters.values():
                 own.grad_sample = own.new_zeros(0, *own.shape)  # type: ignore[attr-defined]
             return
-        gradients = single_gradients(self.model, batch, answers)
+        gradients = single_gradients(self.model, batch, answers, self.class_weights)
         for name, own in parameters.items():
             own.grad_sample = _finite(gradients[name])  # type: ignore[attr-defined]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from fedldp.core.randomness import torch_seeded
 from fedldp.data.examples import Examples
@@ -44,6 +44,7 @@ class RandomisedSgd:
         learning_rate: step size.
         model: of the features.
         device: where gradients are computed.
+        class_weights: factor on the gradient of an example of each class, before it is clipped.
     """
 
     features: OrientedGradients
@@ -54,6 +55,7 @@ class RandomisedSgd:
     learning_rate: float
     model: nn.Module
     device: torch.device
+    class_weights: Tensor | None = None
 
     def group(self, most_examples: int) -> int:
         """Return that one client trains after the other."""
@@ -103,6 +105,7 @@ class RandomisedSgd:
                 self.model,
                 torch.from_numpy(features[piece]).to(self.device),
                 torch.from_numpy(labels[piece]).to(self.device),
+                self.class_weights,
             )
             rows = torch.cat(
                 [found[name].flatten(1) for name, _ in self.model.named_parameters()], 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,6 +50,11 @@ def as_tensors(examples: Examples) -> tuple[Tensor, Tensor]:
     """Return features and labels as tensors, without a copy where the arrays may be written."""
     features, labels = writable(examples.features), writable(examples.labels)
     return torch.from_numpy(features), torch.from_numpy(labels)
+
+
+def weights_of_classes(weights: Sequence[float] | None, device: torch.device) -> Tensor | None:
+    """Return the factor on the loss of an example of each class, shape (classes,); None: no one."""
+    return None if weights is None else torch.tensor(weights, dtype=torch.float32, device=device)
 
 
 def to_device(features: Tensor, device: torch.device) -> Tensor:

@@ -23,7 +23,7 @@ Privacy", CCS 2016, Algorithm 1, as the row DP-SGD of tables on federated learni
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.algorithms.calibration import Fixed
@@ -71,6 +71,8 @@ class NoisySteps(Local):
         settings: of the preset.
     """
 
+    weighs_classes: ClassVar[bool] = True
+
     settings: Settings
 
     def sums(self, problem: Problem) -> NoisySums:
@@ -93,8 +95,8 @@ class NoisySteps(Local):
         """Return the steps."""
         from fedldp.training.private_sgd import PrivateSgd
 
-        model, rate = algorithm.sgd(device).model, self.settings.learning_rate
-        return PrivateSgd(model, self.sums(algorithm.problem), rate, device)
+        sgd, sums = algorithm.sgd(device), self.sums(algorithm.problem)
+        return PrivateSgd(sgd.model, sums, sgd.learning_rate, device, sgd.class_weights)
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
         """Return what the steps of one round release."""

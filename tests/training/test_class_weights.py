@@ -1,0 +1,97 @@
+"""Class weights: a factor on each example's loss, the same on every path, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from clients import clients_of, trained
+from torch.nn import functional
+
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.recipes import find_recipe
+from fedldp.core.errors import ConfigError
+from fedldp.data import Examples
+from fedldp.models import build_model, layout_of_module
+from fedldp.protocol.wire import Broadcast
+from fedldp.training.batched_sgd import GROUP
+from fedldp.training.local_sgd import LocalSgd, batches
+from fedldp.training.single_gradients import single_gradients
+from fedldp.training.tensors import load_weights, read_weights, weights_of_classes
+
+CPU = torch.device("cpu")
+SIZES = (14, 9)
+EPOCHS, BATCH, RATE = 2, 5, 0.05
+WEIGHTS = [0.2, 1.0, 5.0]
+
+
+def data(shape: tuple[int, ...]) -> Examples:
+    generator = np.random.default_rng(0)
+    features = generator.random((sum(SIZES), *shape)).astype(np.float32)
+    return Examples(features, generator.integers(0, 3, sum(SIZES)))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("cnn", (1, 28, 28)), ("mlp", (1, 8, 8)), ("vgg", (1, 8, 8))], ids=str
+)
+def test_every_path_weighs_the_loss_of_each_example(name: str, shape: tuple[int, ...]) -> None:
+    """By matrix products, by stacked ones, and by autograd, alone and together."""
+    torch.manual_seed(0)
+    model, oracle = build_model(name, shape, 3), build_model(name, shape, 3)
+    start = read_weights(model).copy()
+    broadcast, clients = Broadcast(round=1, weights=start), clients_of(data(shape), SIZES, seed=1)
+    weights = weights_of_classes(WEIGHTS, CPU)
+    step = LocalSgd(model, EPOCHS, BATCH, RATE, CPU, 0.0, weights)
+    together = step(broadcast, clients, GROUP).open().rows
+    for client, row in zip(clients, together, strict=True):
+        load_weights(oracle, layout_of_module(oracle), start)
+        optimizer = torch.optim.SGD(oracle.parameters(), lr=RATE)
+        own = client.examples
+        for indices in batches(len(own), EPOCHS, BATCH, client.fresh("batches")):
+            labels = torch.from_numpy(own.labels[indices])
+            losses = functional.cross_entropy(
+                oracle(torch.from_numpy(own.features[indices])), labels, reduction="none"
+            )
+            optimizer.zero_grad()
+            (losses * torch.tensor(WEIGHTS)[labels]).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        expected = read_weights(oracle).copy()
+        assert np.abs(expected - start).max() > 1e-3
+        np.testing.assert_allclose(trained(step, broadcast, client), expected, atol=2e-5)
+        np.testing.assert_allclose(row, expected, atol=2e-5)
+
+
+def test_a_single_gradient_is_scaled_by_the_weight_of_its_class() -> None:
+    """Torch's mean over one example would divide the weight away again."""
+    model, examples = build_model("mlp", (1, 8, 8), 3), data((1, 8, 8))
+    inputs, labels = torch.from_numpy(examples.features), torch.from_numpy(examples.labels)
+    plain = single_gradients(model, inputs, labels)
+    found = single_gradients(model, inputs, labels, weights_of_classes(WEIGHTS, CPU))
+    factors = torch.tensor(WEIGHTS)[labels]
+    for name, each in plain.items():
+        scaled = each * factors.view(-1, *[1] * (each.ndim - 1))
+        torch.testing.assert_close(found[name], scaled)
+
+
+@pytest.mark.parametrize(
+    "recipe", ["fedavg-digits", "dp-sgd-digits", "ldp-fl-digits", "personalized-digits-fig2-low"]
+)
+def test_the_setting_reaches_the_training(recipe: str) -> None:
+    problem = Problem((1, 8, 8), 10, 1437)
+    weights = [1.0] * 9 + [4.0]
+    found = find_recipe(recipe).config.changed(class_weights=weights).algorithm(problem)
+    step = found.local_update(CPU)
+    step = getattr(step, "training", step)  # of portions
+    assert step.class_weights.tolist() == weights  # type: ignore[attr-defined]
+
+
+def test_weights_that_nothing_would_use_are_refused() -> None:
+    config = find_recipe("fedavg-digits").config
+    with pytest.raises(ConfigError, match="class_weights has 2 numbers, and digits has 10 classes"):
+        config.changed(class_weights=[1.0, 2.0]).algorithm(Problem((1, 8, 8), 10, 1437))
+    for wrong in ([0.0] * 10, [float("inf")] * 10, [1.0], [-1.0] * 10):
+        with pytest.raises(ConfigError, match="class_weights"):
+            config.changed(class_weights=wrong)
+    for closed in ("composed-digits-solution", "composed-digits-statistics"):
+        with pytest.raises(ConfigError, match=r"class_weights .* no loss of single examples"):
+            find_recipe(closed).config.changed(class_weights=[1.0] * 10)
