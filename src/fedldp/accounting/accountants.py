@@ -101,13 +101,13 @@ class Sampled:
     Attributes:
         release: one of them.
         times: how many.
-        side: what is sampled.
+        sides: what is sampled: of an event for a part of a client, the part that it stands for.
         adversaries: against whom; nothing is known against others.
     """
 
     release: SampledRelease
     times: int
-    side: Side
+    sides: tuple[Side, ...]
     adversaries: tuple[str, ...]
 
 
@@ -264,7 +264,7 @@ def _loss_of_sampled(event: SampledGaussian) -> Sampled:
     return Sampled(
         release=poisson_sample(event.noise_multiplier, event.sampling_rate),
         times=event.steps,
-        side="record",
+        sides=PARTS,
         adversaries=("server", "downlink"),  # the server learns no more
     )
 
@@ -273,7 +273,7 @@ def _loss_of_sampled_clients(event: SampledClientsGaussian) -> Sampled:
     return Sampled(
         release=fixed_size_sample(event.noise_multiplier, event.sample_size, event.population),
         times=1,
-        side="client",
+        sides=("client",),
         adversaries=("downlink",),
     )
 

@@ -209,13 +209,14 @@ class GaussianShare(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian(Event):
-    """Sums of clipped gradients over secret Poisson samples of a client's examples, plus noise.
+    """Sums of clipped gradients over secret Poisson samples of what a client has, plus noise.
 
-    Its cost is known for neighbours that differ in one example: it goes into a ``PerRecord``.
+    Its cost is known for neighbours that differ in one example, or in one person where whole people
+    are sampled and one gradient of each is clipped: it goes into a ``PerRecord`` or ``PerPerson``.
 
     Attributes:
-        noise_multiplier: deviation of the Gaussian noise over the clip of one example's gradient.
-        sampling_rate: the probability with which a step takes an example.
+        noise_multiplier: deviation of the Gaussian noise over the clip of one gradient.
+        sampling_rate: the probability with which a step takes an example, or a person.
         steps: how many sums.
     """
 

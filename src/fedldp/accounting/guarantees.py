@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
@@ -57,7 +58,7 @@ from fedldp.accounting.numerics.shuffle_one import (
     shuffled_one_lower,
 )
 from fedldp.accounting.numerics.subsampled import SampledRelease, sampled_epsilon
-from fedldp.accounting.prices import cost
+from fedldp.accounting.prices import cost, rounded_up
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import SMALLEST_DELTA
 
@@ -141,7 +142,13 @@ class Guarantee:
 
 
 def local_guarantees(
-    history: History, unit: Unit, delta: float, *, attained: bool = True
+    history: History,
+    unit: Unit,
+    delta: float,
+    *,
+    attained: bool = True,
+    copies: int = 1,
+    shift: int = 1,
 ) -> list[Guarantee]:
     """Return what holds against a server that sees every report of ``history`` and its sender.
 
@@ -150,14 +157,24 @@ def local_guarantees(
         unit: that is protected.
         delta: of the approximate lines; at 0 there are none.
         attained: whether lower bounds are wanted that take as long as the upper ones.
+        copies: how many clients with such a history change at once, each with randomness of its
+            own; what each draws once, it draws by itself.
+        shift: how many times as far each input may move as its event says: each release is then
+            epsilon shift private, or rho shift^2, or mu shift.
 
     Raises:
         ConfigError: the history holds an event that no accountant here knows.
+
+    Source: for ``shift`` the group privacy of each notion by itself: Bun, Steinke 2016,
+    Proposition 1.9, for zCDP; a Gaussian whose inputs lie ``shift`` times as far apart has
+    ``shift`` times the mu.
     """
     is_kept = {event: _is_kept(event) for event in history}
     once = Counter({event: n for event, n in history.items() if is_kept[event]})
     again = Counter({event: n for event, n in history.items() if not is_kept[event]})
-    lines = _lines(unfolded(once) + unfolded(again), unit, delta, attained)
+    drawn = unfolded(once) + unfolded(again)
+    released = Counter({event: copies * n for event, n in drawn.items()})
+    lines = _lines(released, unit, delta, attained, shift)
     if once:  # what is sent follows from what was drawn, and may tell less of it
         lines = [replace(line, lower=None) for line in lines]
     assumptions = [ONCE] if once else []
@@ -174,13 +191,15 @@ def _is_kept(event: Event) -> bool:
     return content is not None and content.identity is not None
 
 
-def _lines(history: History, unit: Unit, delta: float, attained: bool) -> list[Guarantee]:
+def _lines(
+    history: History, unit: Unit, delta: float, attained: bool, shift: int
+) -> list[Guarantee]:
     losses: list[tuple[Loss, int]] = []
     for event, times in history.items():
         loss = loss_of(event)
         if loss is None or isinstance(loss, Sampled):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
-        losses.append((loss, times))
+        losses.append((_moved(loss, shift), times))
     clear = {loss.what for loss, _ in losses if isinstance(loss, Clear)}
     if clear:
         return [
@@ -198,7 +217,9 @@ def _lines(history: History, unit: Unit, delta: float, attained: bool) -> list[G
     pure = [(loss, times) for loss, times in losses if isinstance(loss, Pure)]
     if len(pure) == len(losses):
         return list(_pure_reports(pure, unit, delta, [FRESH, *idealised], attained))
-    rhos = [cost(event, "zcdp") for event, times in history.items() for _ in range(times)]
+    rhos = list[float]()
+    for event, times in history.items():
+        rhos += [_times(shift**2, cost(event, "zcdp"))] * times
     by_zcdp = _zcdp(rhos, unit, delta, [FRESH, DISCRETE, *idealised])
     normal = [(loss, times) for loss, times in losses if isinstance(loss, Normal)]
     if len(normal) < len(losses) or delta < LEAST_FOR_MU:
@@ -209,6 +230,27 @@ def _lines(history: History, unit: Unit, delta: float, attained: bool) -> list[G
         return [by_zcdp]
     method = "Gaussian mechanism, closed form (Balle, Wang 2018), but for 1e-100"
     return [replace(by_zcdp, epsilon=epsilon, method=method)]
+
+
+def _moved(loss: Loss, shift: int) -> Loss:
+    """Return the loss of a release whose input may move ``shift`` times as far."""
+    if shift == 1:
+        return loss
+    if isinstance(loss, Pure):
+        whole = _times(shift, loss.whole)
+        return Pure(whole=whole, singles=(((whole, 1.0), 1),))
+    if isinstance(loss, Normal):
+        return _moved_normal(loss, shift)
+    return loss  # in clear it stays; of samples nothing is said here
+
+
+def _moved_normal(loss: Normal, shift: int) -> Normal:
+    return Normal(mu=lambda shares: _times(shift, loss.mu(shares)))
+
+
+def _times(factor: int, value: float) -> float:
+    """Return a product, rounded up; the value itself for a factor of 1."""
+    return value if math.isinf(value) else rounded_up(factor * Fraction(value))
 
 
 def _pure_reports(
@@ -364,7 +406,13 @@ def is_sampled(history: History) -> bool:
 
 
 def sampled_guarantee(
-    history: History, unit: Unit, adversary: Adversary, delta: float
+    history: History,
+    unit: Unit,
+    adversary: Adversary,
+    delta: float,
+    *,
+    copies: int = 1,
+    shift: int = 1,
 ) -> Guarantee:
     """Return what Gaussian noise on sums over secret random samples guarantees.
 
@@ -374,6 +422,10 @@ def sampled_guarantee(
             where the server samples clients.
         adversary: against whom. Where clients sample, the server learns no more than others.
         delta: from 0 to below 1; there is no guarantee at 0.
+        copies: see ``local_guarantees``.
+        shift: how many vectors of a sum may change at once, each sampled on its own. Beyond 1 what
+            sampling gains is left out: whatever samples were drawn, the sum moves ``shift`` times
+            as far at most.
 
     Raises:
         ConfigError: for such a history, nothing is known of this unit and adversary.
@@ -385,15 +437,15 @@ def sampled_guarantee(
         if (
             unit == "weight"
             or not isinstance(loss, Sampled)
-            or loss.side != side
+            or side not in loss.sides
             or adversary not in loss.adversaries
         ):
             raise ConfigError(
                 f"event {type(event).__name__}: among sampled sums, no accountant knows what it "
-                f"costs a {unit} against {adversary}; charge a PerRecord event, or the server's "
-                "release"
+                f"costs a {unit} against {adversary}; charge a PerRecord or PerPerson event, or "
+                "the server's release"
             )
-        releases[loss.release] += times * loss.times
+        releases[_moved_sample(loss.release, shift)] += copies * times * loss.times
     epsilon = sampled_epsilon(releases, delta)
     proven = math.isfinite(epsilon)
     sums = "rounds" if side == "client" else "steps"
@@ -409,6 +461,13 @@ def sampled_guarantee(
         if proven
         else "none: Gaussian noise gives no pure guarantee",
     )
+
+
+def _moved_sample(release: SampledRelease, shift: int) -> SampledRelease:
+    if shift == 1:
+        return release
+    noise = math.nextafter(release.noise_multiplier / shift, 0)
+    return SampledRelease(noise_multiplier=noise, sampling_rate=1.0, sample=release.sample)
 
 
 def _side_of(unit: Unit) -> Side:
@@ -571,7 +630,7 @@ def _local_approximate(history: History, unit: Unit, delta: float) -> float:
 
 
 def summing_guarantees(
-    history: History, *, summands: int, untrusted: int, delta: float
+    history: History, *, summands: int, untrusted: int, delta: float, shift: int = 1
 ) -> list[Guarantee]:
     """Return the lines of one client, whose reports the server sees within sums only.
 
@@ -587,9 +646,12 @@ def summing_guarantees(
         untrusted: clients of a round that may collude with the server, or be missing; they are not
             among ``summands``.
         delta: of the approximate lines; at 0 there are none.
+        shift: how many vectors of one sum change at once, for reports with shares of noise: the sum
+            then moves as many times as far, and mu is as many times as large.
 
     Raises:
-        ConfigError: the client releases several kinds of bits, or of shares.
+        ConfigError: the client releases several kinds of bits, or of shares; or bits, and several
+            clients change at once.
     """
     shown = [summed_loss(event) for event in history]
     if delta == 0 or not any(shown):
@@ -599,7 +661,9 @@ def summing_guarantees(
     ((event, rounds),) = history.items()
     (loss,) = shown
     if isinstance(loss, Normal):
-        return _of_shares(loss, rounds, summands, untrusted, delta)
+        return _of_shares(_moved_normal(loss, shift), rounds, summands, untrusted, delta)
+    if shift > 1:
+        raise ConfigError("a sum of bits: nothing is known where several clients change at once")
     lines = shuffled_guarantees(event, rounds, anonymity_set=summands, chunk=1, delta=delta)
     return [
         replace(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -50,6 +52,8 @@ TRUSTED = [
     "the server is trusted: it adds the noise as told, from randomness that no one else knows, and "
     "shows nobody the reports"
 ]
+AT_SITES = "a person has rows at no more than"
+
 OF_ANYONE = (IDEALISED, DISCRETE, ONCE, *SECRET.values())
 """Assumptions that a line for all clients rests on if it needs them for one."""
 
@@ -145,6 +149,7 @@ def statement(
     delta: float,
     own_code: Sequence[str] = (),
     assumed: Sequence[Assumed] = (),
+    persons_at_sites: int = 1,
 ) -> dict[str, Any]:
     """Return the statement: the source's claim, the guarantees that are proven, and warnings.
 
@@ -158,17 +163,23 @@ def statement(
             all lines, which say so in ``stated_by`` too.
         assumed: what all lines assume besides, of something that states nothing of what is
             released: the user's own features, or numbers that the user declares public.
+        persons_at_sites: at how many clients one person has rows, at most: an assumption of all
+            lines for a person. Where each client adds its own noise, that many releases change;
+            in one sum, or in what the server makes of it, that many times as much.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     runs = _run_lines(reports, delta)
     lines = _weight_lines(reports)
     for part in parts:
-        lines += _part_lines(releases, part, "server", delta)
+        lines += _part_lines(releases, part, "server", delta, persons_at_sites)
     for part in PARTS:
         if claim is not None and claim.unit == part and part not in parts:
-            lines += [_of_part(line, part) for line in _worst(runs, "client-run")]
+            found = _worst(runs, "client-run")
+            if part == "person":
+                found = _part_lines(releases, part, "server", delta, persons_at_sites)
+            lines += [_of_part(line, part) for line in found]
     lines += _round_lines(reports, delta) + _worst(runs, "client-run")
-    lines += _downlink_lines(releases.of_server(), delta)
+    lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
     warnings = [SIMULATED, *_uneven(runs)]
     if shuffler is not None and shuffler.prediction_error > 0:
         warnings.append(
@@ -179,7 +190,7 @@ def statement(
         lines += _shuffled_lines(shuffler, reports, delta)
     if summed is not None:
         for part in parts:
-            lines += _summed_part_lines(summed, releases, part, delta)
+            lines += _summed_part_lines(summed, releases, part, delta, persons_at_sites)
         lines += _summed_lines(summed, reports, delta)
     if own_code and any(line.kind != "none" for line in lines):
         word = f"{_WHAT}{' and '.join(own_code)}{_IS_TRUE}"
@@ -242,13 +253,17 @@ def upgraded(privacy: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **privacy, "guarantees": lines}
 
 
-def server_lines(releases: ReleaseHistory, unit: Unit, delta: float) -> list[dict[str, Any]] | None:
+def server_lines(
+    releases: ReleaseHistory, unit: Unit, delta: float, persons_at_sites: int = 1
+) -> list[dict[str, Any]] | None:
     """Return a statement's lines of one unit against the server; None where that takes a whole one.
 
     For a search, which states hundreds of candidates and asks for no lower bounds.
     """
     reports = releases.of_side("client")
-    if unit == "client-round":
+    if unit == "person" and unit in _stated_parts(releases):
+        lines = _part_lines(releases, unit, "server", delta, persons_at_sites, attained=False)
+    elif unit == "client-round":
         lines = _round_lines(reports, delta, attained=False)
     elif unit == "client-run":
         lines = _worst(_run_lines(reports, delta, attained=False), unit)
@@ -291,12 +306,53 @@ def _stated_parts(releases: ReleaseHistory) -> list[Part]:
 
 
 def _part_lines(
-    releases: ReleaseHistory, part: Part, adversary: Adversary, delta: float
+    releases: ReleaseHistory,
+    part: Part,
+    adversary: Adversary,
+    delta: float,
+    persons_at_sites: int,
+    *,
+    attained: bool = True,
 ) -> list[Guarantee]:
     """Return what holds for a part of a client's input in the whole run."""
+    sites = persons_at_sites if part == "person" else 1
     found = releases.of_side(part).histories()
-    lines = _worst([_guarantees(history, part, adversary, delta) for history in found], part)
-    return [replace(line, neighbours=NEIGHBOURS[part]) for line in lines]
+    if sites > 1 and found:
+        # The histories of a person's sites may differ: each is taken to have the most of all.
+        found = [functools.reduce(operator.or_, found)]
+    by_sum = adversary == "downlink"  # one release, of what all clients sent
+    copies, shift = (1, sites) if by_sum else (sites, 1)
+    lines = _worst(
+        [
+            _guarantees(
+                history, part, adversary, delta, attained=attained, copies=copies, shift=shift
+            )
+            for history in found
+        ],
+        part,
+    )
+    return [
+        _at_sites(line, part, sites, _in_one_sum if by_sum else _by_themselves) for line in lines
+    ]
+
+
+def _at_sites(line: Guarantee, part: Part, sites: int, how: Callable[[int], str]) -> Guarantee:
+    """Return a line for a part of a client, with what it assumes of a person's sites."""
+    line = replace(line, unit=part, neighbours=NEIGHBOURS[part])
+    if part != "person" or line.kind == "none":
+        return line
+    assumption = f"{AT_SITES} {sites} site{'s' if sites > 1 else ''}"
+    line = replace(line, assumptions=[*line.assumptions, assumption])
+    # A person at so many sites need not exist, nor sites that released as much as all others.
+    return line if sites == 1 else replace(line, lower=None, method=f"{how(sites)}: {line.method}")
+
+
+def _by_themselves(sites: int) -> str:
+    return f"{sites} sites, each with noise of its own"
+
+
+def _in_one_sum(sites: int) -> str:
+    return f"{sites} sites in one sum, {sites} times the shift"
 
 
 def _of_part(line: Guarantee, part: Part) -> Guarantee:
@@ -322,13 +378,15 @@ def _uneven(runs: Sequence[Sequence[Guarantee]]) -> list[str]:
     ]
 
 
-def _downlink_lines(releases: ReleaseHistory, delta: float) -> list[Guarantee]:
+def _downlink_lines(
+    releases: ReleaseHistory, delta: float, persons_at_sites: int
+) -> list[Guarantee]:
     """Return what holds against those who see only broadcasts, where the server adds noise."""
     if not releases.events:
         return []
     lines: list[Guarantee] = []
     for part in _stated_parts(releases):
-        lines += _part_lines(releases, part, "downlink", delta)
+        lines += _part_lines(releases, part, "downlink", delta, persons_at_sites)
     found = releases.of_side("client").histories()
     lines += _worst([_guarantees(h, "client-run", "downlink", delta) for h in found], "client-run")
     kept = (IDEALISED, DISCRETE, *SECRET.values())
@@ -336,7 +394,8 @@ def _downlink_lines(releases: ReleaseHistory, delta: float) -> list[Guarantee]:
         replace(
             line,
             adversary="downlink",
-            assumptions=[a for a in line.assumptions if a in kept] + TRUSTED,
+            assumptions=[a for a in line.assumptions if a in kept or a.startswith(AT_SITES)]
+            + TRUSTED,
         )
         for line in lines
     ]
@@ -363,11 +422,18 @@ def _round_lines(
 
 
 def _guarantees(
-    history: History, unit: Unit, adversary: Adversary, delta: float, *, attained: bool = True
+    history: History,
+    unit: Unit,
+    adversary: Adversary,
+    delta: float,
+    *,
+    attained: bool = True,
+    copies: int = 1,
+    shift: int = 1,
 ) -> list[Guarantee]:
     if is_sampled(history):
-        return [sampled_guarantee(history, unit, adversary, delta)]
-    return local_guarantees(history, unit, delta, attained=attained)
+        return [sampled_guarantee(history, unit, adversary, delta, copies=copies, shift=shift)]
+    return local_guarantees(history, unit, delta, attained=attained, copies=copies, shift=shift)
 
 
 def _shuffled_lines(
@@ -397,7 +463,7 @@ def _shuffled_lines(
 
 
 def _summed_part_lines(
-    summed: SumInPath, releases: ReleaseHistory, part: Part, delta: float
+    summed: SumInPath, releases: ReleaseHistory, part: Part, delta: float, persons_at_sites: int
 ) -> list[Guarantee]:
     """Return what a sum adds for a part of a client's input, where all add noise of one kind.
 
@@ -407,14 +473,17 @@ def _summed_part_lines(
     seen = releases.of_side(part)
     if len(seen.events) != 1 or not isinstance(summed_loss(seen.events[0]), Normal):
         return []
+    sites = persons_at_sites if part == "person" else 1
     return [
-        replace(line, unit=part, neighbours=NEIGHBOURS[part])
-        for line in _summed_lines(summed, seen, delta)
+        _at_sites(line, part, sites, _in_one_sum)
+        for line in _summed_lines(summed, seen, delta, shift=sites)
         if line.unit == "client-run"
     ]
 
 
-def _summed_lines(summed: SumInPath, releases: ReleaseHistory, delta: float) -> list[Guarantee]:
+def _summed_lines(
+    summed: SumInPath, releases: ReleaseHistory, delta: float, shift: int = 1
+) -> list[Guarantee]:
     crowds = releases.crowds()
     if any(isinstance(loss_of(event), Clear) for event in crowds):
         return []  # a sum of what is not protected protects nothing
@@ -429,7 +498,11 @@ def _summed_lines(summed: SumInPath, releases: ReleaseHistory, delta: float) -> 
         summands = max(1, min(sizes) - summed.untrusted_clients)
         for history in releases.histories():
             lines = summing_guarantees(
-                history, summands=summands, untrusted=summed.untrusted_clients, delta=delta
+                history,
+                summands=summands,
+                untrusted=summed.untrusted_clients,
+                delta=delta,
+                shift=shift,
             )
             # A lower bound would need the summands of every round, and each report in its sum.
             if len(sizes) > 1 or seen != crowd:

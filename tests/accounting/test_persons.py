@@ -1,0 +1,205 @@
+"""What a line for a person is: with rows at one site, and at several."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+from tables import DOWNLINK, released
+
+from fedldp.accounting.events import (
+    BinaryRandomizedResponse,
+    Event,
+    GaussianReport,
+    GaussianShare,
+    InClear,
+    Memoized,
+    PerPerson,
+    PerRecord,
+    PureReport,
+    SampledGaussian,
+)
+from fedldp.accounting.guarantees import (
+    Adversary,
+    local_guarantees,
+    sampled_guarantee,
+    summing_guarantees,
+)
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.statement import Claim, SumInPath, server_lines, statement
+from fedldp.core.errors import ConfigError
+
+CLEAR = InClear(what="all that many people add up to")
+DELTA = 1e-5
+SITES, ROUNDS = 10, 3
+
+
+def of_people(event: Event) -> PerPerson:
+    return PerPerson(person=event, client=CLEAR)
+
+
+def lines_of(
+    event: Event, adversary: Adversary, sites: int, unit: str = "person", **also: Any
+) -> list[dict[str, Any]]:
+    who = [DOWNLINK] if adversary == "downlink" else range(SITES)
+    found = statement(
+        released({r: dict.fromkeys(who, event) for r in range(1, ROUNDS + 1)}),
+        claim=also.get("claim"),
+        shuffler=None,
+        summed=SumInPath(untrusted_clients=1) if adversary == "summing-server" else None,
+        delta=DELTA,
+        persons_at_sites=sites,
+    )
+    return [g for g in found["guarantees"] if (g["unit"], g["adversary"]) == (unit, adversary)]
+
+
+SHARE = GaussianShare(squared_distance=90_000, variance=2**14)
+REPORT = GaussianReport(mu=0.3, rho=0.045)
+BITS = BinaryRandomizedResponse(epsilon=0.5, coordinates=3)
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("event", [SHARE, REPORT, BITS, PureReport(epsilon=2.0)])
+def test_a_person_at_some_sites_costs_as_many_releases(event: Event, sites: int) -> None:
+    lines = lines_of(of_people(event), "server", sites)
+    alone = local_guarantees(Counter({event: sites * ROUNDS}), "person", DELTA)
+    assert [line["epsilon"] for line in lines] == [line.epsilon for line in alone]
+    for line in lines:
+        words = "1 site" if sites == 1 else f"{sites} sites"
+        assert f"a person has rows at no more than {words}" in line["assumptions"]
+        assert f"the client takes part in at most {ROUNDS} rounds" in line["assumptions"]
+        assert line["neighbours"] == "replace-person"
+
+
+def test_noise_of_sites_adds_up_as_the_root_and_in_one_sum_as_a_multiple() -> None:
+    (line,) = lines_of(of_people(SHARE), "server", 4)
+    mu = math.sqrt(90_000 / (2**14 - 16))
+    assert line["epsilon"] == pytest.approx(
+        gaussian_epsilon(mu * math.sqrt(ROUNDS) * 2, DELTA), rel=1e-7
+    )
+    (line,) = lines_of(of_people(SHARE), "summing-server", 4)
+    mu = math.sqrt(90_000 / ((SITES - 1) * 2**14 - 16))
+    assert line["epsilon"] == pytest.approx(
+        gaussian_epsilon(mu * math.sqrt(ROUNDS) * 4, DELTA), rel=1e-7
+    )
+
+
+@pytest.mark.parametrize("sites", [1, 2, 5])
+def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> None:
+    further = GaussianShare(squared_distance=sites**2 * 90_000, variance=2**14)
+    _, expected = summing_guarantees(
+        Counter({further: ROUNDS}), summands=SITES - 1, untrusted=1, delta=DELTA
+    )
+    (line,) = lines_of(of_people(SHARE), "summing-server", sites)
+    assert line["epsilon"] == pytest.approx(expected.epsilon, rel=1e-12)
+    assert f"a person has rows at no more than {sites} site" in " ".join(line["assumptions"])
+    (line,) = lines_of(of_people(REPORT), "downlink", sites)
+    as_far = GaussianReport(mu=sites * 0.3, rho=sites**2 * 0.045)
+    (alone,) = local_guarantees(Counter({as_far: ROUNDS}), "person", DELTA)
+    assert line["epsilon"] == pytest.approx(alone.epsilon, rel=1e-12)
+    assert f"a person has rows at no more than {sites} site" in " ".join(line["assumptions"])
+    pure, _ = lines_of(of_people(PureReport(epsilon=2.0)), "downlink", sites)
+    assert (pure["kind"], pure["epsilon"]) == ("pure", 2.0 * sites * ROUNDS)
+
+
+def test_noise_where_only_zcdp_is_known_has_the_square_of_the_sites() -> None:
+    # Beside a pure report nothing but zCDP composes: rho is 0.045 and 0.02 for a person at a site.
+    def mixed(sites: int, adversary: Adversary) -> float:
+        who = DOWNLINK if adversary == "downlink" else 0
+        table = {1: {who: of_people(REPORT)}, 2: {who: of_people(PureReport(epsilon=0.2))}}
+        found = statement(
+            released(table), claim=None, shuffler=None, delta=DELTA, persons_at_sites=sites
+        )
+        (line,) = [
+            g for g in found["guarantees"] if (g["unit"], g["adversary"]) == ("person", adversary)
+        ]
+        assert line["kind"] == "approximate"
+        return float(line["epsilon"])
+
+    def by_rho(rho: float) -> float:
+        (line,) = local_guarantees(Counter({GaussianReport(mu=1e6, rho=rho): 1}), "person", DELTA)
+        assert line.epsilon is not None
+        return line.epsilon
+
+    assert mixed(3, "server") == pytest.approx(by_rho(3 * 0.065), rel=1e-9)
+    assert mixed(3, "downlink") == pytest.approx(by_rho(9 * 0.065), rel=1e-9)
+
+
+def test_what_each_site_draws_once_is_drawn_at_every_site() -> None:
+    once = Memoized(drawn=PureReport(epsilon=1.0), identity="bits")
+    pure, _ = lines_of(of_people(once), "server", 3)
+    assert pure["epsilon"] == 3.0  # whatever the rounds
+
+
+def test_sites_that_released_different_things_are_all_taken_to_have_the_most() -> None:
+    one, other = of_people(PureReport(epsilon=1.0)), of_people(PureReport(epsilon=5.0))
+    found = statement(
+        released({1: {0: one, 1: one}, 2: {0: one, 1: other}}),
+        claim=None, shuffler=None, delta=0.0, persons_at_sites=2,
+    )  # fmt: skip
+    (line,) = [g for g in found["guarantees"] if g["unit"] == "person"]
+    assert 7.0 + 1.0 <= line["epsilon"] == 2 * (2 * 1.0 + 5.0)
+    assert line["lower"] is None
+
+
+def test_samples_of_people_gain_nothing_where_a_person_is_in_one_sum_several_times() -> None:
+    steps = SampledGaussian(noise_multiplier=4.0, sampling_rate=0.1, steps=2)
+    times = Counter({steps: ROUNDS})
+    for sites in (1, 2):
+        alone = sampled_guarantee(Counter({steps: sites * ROUNDS}), "person", "server", DELTA)
+        (line,) = lines_of(of_people(steps), "server", sites)
+        assert line["epsilon"] == alone.epsilon
+    (line,) = lines_of(of_people(steps), "downlink", 1)
+    assert line["epsilon"] == sampled_guarantee(times, "person", "server", DELTA).epsilon
+    (line,) = lines_of(of_people(steps), "downlink", 2)
+    # Two vectors of norm 1 replaced, in every step: mu is 2 2/4.
+    mu = math.sqrt(2 * ROUNDS) * 2 * 2 / 4.0
+    assert line["epsilon"] == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-3)
+    assert line["epsilon"] >= gaussian_epsilon(mu, DELTA)
+    assert (
+        "which people a step samples is secret, and each is sampled on its own"
+        in (line["assumptions"])
+    )
+
+
+def test_a_row_and_a_client_are_at_one_site_whatever_is_said_of_people() -> None:
+    for event in (
+        PerRecord(record=SHARE, client=CLEAR),
+        SHARE,
+        PerRecord(record=BITS, client=BITS),
+    ):
+        for adversary in ("server", "summing-server"):
+            for unit in ("weight", "record", "client-round", "client-run"):
+                assert lines_of(event, adversary, 1, unit) == lines_of(event, adversary, 7, unit)
+            assert not lines_of(event, adversary, 7)
+
+
+def test_a_claim_for_a_person_has_a_line_that_counts_the_sites() -> None:
+    claim = Claim(epsilon=1.0, delta=DELTA, unit="person", source="a test")
+    for sites in (1, 2):
+        pure, _ = lines_of(BITS, "server", sites, claim=claim)
+        assert pure["epsilon"] == 1.5 * ROUNDS * sites
+        assert "what one person has is a part of what the client has" in pure["method"]
+        assert pure["neighbours"] == "replace-person"
+
+
+def test_what_is_sent_in_clear_stays_so_at_any_number_of_sites() -> None:
+    for adversary in ("server", "downlink"):
+        (line,) = lines_of(of_people(InClear(what="weights")), adversary, 3)
+        assert line["kind"] == "none"
+
+
+def test_a_search_is_told_what_the_statement_says() -> None:
+    releases = released({1: dict.fromkeys(range(SITES), of_people(SHARE))})
+    for sites in (1, 4):
+        whole = statement(releases, claim=None, shuffler=None, delta=DELTA, persons_at_sites=sites)
+        people = [g for g in whole["guarantees"] if g["unit"] == "person"]
+        assert server_lines(releases, "person", DELTA, sites) == people
+    assert server_lines(released({1: {0: SHARE}}), "person", DELTA) is None
+
+
+def test_a_sum_of_bits_says_nothing_of_several_clients_at_once() -> None:
+    with pytest.raises(ConfigError, match="a sum of bits"):
+        summing_guarantees(Counter({BITS: 1}), summands=9, untrusted=1, delta=DELTA, shift=2)
