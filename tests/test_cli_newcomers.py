@@ -52,7 +52,7 @@ SETTINGS = {
     "shuffle=maybe": "shuffle = maybe: give true or false",
     "model=3": "model = 3: give a text",
     "ranges=private": "ranges = private: choose fixed or adaptive",
-    "system=fedavg": "system = fedavg: this recipe's is ldp_fl, .* see `fedldp list recipes`",
+    "system=fedavg": "system = fedavg: this recipe's is ldp_fl, .* with system = fedavg",
 }
 
 

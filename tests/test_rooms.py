@@ -85,6 +85,21 @@ def test_a_room_lists_what_is_there_and_uses_what_it_says(room: str) -> None:
     assert used == may_use(room)
 
 
+def test_a_part_that_the_guide_offers_is_public() -> None:
+    guide = (ROOT / "docs" / "adding_a_system.md").read_text(encoding="utf-8")
+    table = guide[guide.index("| slot of `Composition`") : guide.index("They are in `src")]
+    offered = set(re.findall(r"`([A-Z]\w+)(?:\([^`]*\))?`", table)) - {"Composition"}
+    room = SOURCE / "algorithms"
+    public = {
+        name
+        for module in exported(parsed(room / "__init__.py"))
+        if (file := room / f"{module}.py").exists()
+        for name in public_names(parsed(file))
+    }
+    assert len(offered) > 20
+    assert offered <= public, offered - public
+
+
 def test_the_rules_see_what_is_not_public() -> None:
     assert refused(("mechanisms", "_bits", "count")) == "an underscore"
     assert refused(("accounting", "numerics", "gaussian", "_ROUNDING")) == "an underscore"

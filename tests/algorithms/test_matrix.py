@@ -69,6 +69,18 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
             {"epsilon": 1.0, "channel": "shuffle", "mechanism": "laplace", "bound": "norm"},
             "channel = shuffle and mechanism = laplace: .* or set channel = named",
         ),
+        # What is a system elsewhere is a setting here.
+        (
+            "composed",
+            {"epsilon": 1.0, "channel": "sum", "mechanism": "gaussian", "bound": "norm"},
+            "channel = sum and mechanism = gaussian: .* take mechanism = gaussian_share with "
+            "bound = norm, or set channel = named",
+        ),
+        (
+            "composed",
+            {"channel": "sum", "mechanism": "none"},
+            "channel = sum and mechanism = none: .* take mechanism = codes, or",
+        ),
         # Each of the categories could be hidden, all of them together are a fingerprint.
         (
             "composed",

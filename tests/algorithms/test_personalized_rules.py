@@ -337,7 +337,8 @@ def test_a_server_needs_the_choices_of_all() -> None:
         ),
         (
             {"perturbation": "none", "epsilon": None, "client_delta": 0.1},
-            r"^client_delta = 0.1: perturbation = none has no noise; leave it out, or .* to None$",
+            r"^client_delta = 0.1: perturbation = none has no noise; leave it out, on the command "
+            r"line by `--set client_delta=`$",
         ),
         (
             {"empty_selection": "keep"},

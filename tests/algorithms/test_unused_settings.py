@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import resolve
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset == "digits"}
@@ -58,5 +60,25 @@ def test_what_only_a_shuffler_or_adaptive_ranges_use_is_refused_without_them(
     name: str, value: Any, beside: dict[str, Any]
 ) -> None:
     config = CONFIGS["quickstart"].changed(**beside)
-    with pytest.raises(ConfigError, match=rf"^{name} = {value}: .*; leave it out"):
+    with pytest.raises(ConfigError, match=rf"^{name} = {str(value).lower()}: .*; leave it out"):
         config.changed(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "name"),
+    [
+        ("composed-digits", ["local_update=solution", "ridge=1", "epsilon=4", "channel=named",
+                             "mechanism=k_closest", "bound=direction", "untrusted_clients=0",
+                             "local_epochs=1", "batch_size=10"], "learning_rate"),
+        ("quickstart", ["mechanism=gaussian", "shuffle=false", "record_arrivals=true"],
+         "record_arrivals"),
+    ],
+)  # fmt: skip
+def test_a_refused_setting_is_taken_back_on_the_command_line_as_its_line_says(
+    recipe: str, given: list[str], name: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name} = ") as refused:
+        resolve(recipe, given)
+    remedy = re.search(rf"`--set ({name}=)`$|set it to (\w+)$", str(refused.value))
+    assert remedy is not None, refused.value
+    resolve(recipe, [*given, remedy[1] or f"{name}={remedy[2]}"])

@@ -18,6 +18,7 @@ from fedldp.algorithms.participation import Once
 from fedldp.algorithms.per_client import of_client
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.run_settings import RunSettings
+from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
@@ -46,9 +47,7 @@ class RunConfig(RunSettings):
         for name, reason in unused.items():
             value, default = getattr(self, name), type(self).model_fields[name].default
             if value != default:
-                raise ConfigError(
-                    f"{name} = {value}: {reason}; leave it out, or set it to {default}"
-                )
+                raise ConfigError(f"{name} = {shown(value)}: {reason}; {_undone(name, default)}")
         return self
 
     def unused_settings(self) -> Mapping[str, str]:
@@ -137,8 +136,8 @@ class RunConfig(RunSettings):
         if is_address(self.name()):  # whose word it is that anything is proven
             meaning = replace(meaning, standing="claimed")
         values = value if isinstance(value, list) else [of_client(value, 0)]
-        shown = " to ".join(map(number, sorted({min(values), max(values)})))
-        return f"epsilon {shown} {meaning}"
+        least_to_most = " to ".join(map(number, sorted({min(values), max(values)})))
+        return f"epsilon {least_to_most} {meaning}"
 
     @property
     def longer_begins_with_shorter(self) -> bool:
@@ -171,3 +170,13 @@ class RunConfig(RunSettings):
             )
         drawn = dict.fromkeys(self.composition.participation.told)  # it is to be drawn again
         return self.changed(**{self.calibrated: budget, **drawn})
+
+
+def _undone(name: str, default: Any) -> str:
+    """Return how to take a setting back, in a file and on the command line.
+
+    What has no value by default cannot be given one, so it is unset.
+    """
+    if default is None:
+        return f"leave it out, on the command line by `--set {name}=`"
+    return f"leave it out, or set it to {shown(default)}"

@@ -175,8 +175,11 @@ def _no_sum(kind: type[Mechanism]) -> str:
 
 def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
     """Return what to take for a sum in place of a mechanism, as the beginning of a remedy."""
+    free = settings.name() == "composed"  # which has by settings what these systems are made of
     if issubclass(kind, Plain):
-        return "take system = secure_aggregation, or "
+        return f"take {'mechanism = codes' if free else 'system = secure_aggregation'}, or "
+    if issubclass(kind, Gaussian) and free:
+        return f"take mechanism = {SharedGaussian.name} with bound = norm, or "
     if issubclass(kind, Gaussian):
         return "take system = distributed_gaussian, or "
     return _other_mechanism(settings, kind)

@@ -66,7 +66,8 @@ def describe(
     if name == "system" and first["type"] == "literal_error":
         return (
             f"system = {shown(first['input'])}: this recipe's is {system}, and settings differ "
-            "from system to system; choose another recipe, see `fedldp list recipes`"
+            "from system to system; choose another recipe, see `fedldp list recipes`, or write a "
+            f".toml file with system = {shown(first['input'])}"
         )
     message = first["msg"][0].lower() + first["msg"][1:]
     if own:
@@ -91,9 +92,9 @@ def describe(
 
 
 def shown(value: Any) -> str:
-    """Return a value for a line, cut short where it is long."""
+    """Return a value for a line, cut short where it is long; true and false as TOML has them."""
     try:
-        text = " ".join(str(value).split())
+        text = str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())
     except (RecursionError, ValueError):  # nested too deep, or a number of thousands of digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

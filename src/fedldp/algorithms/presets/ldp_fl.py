@@ -32,6 +32,7 @@ from fedldp.algorithms.per_client import ClientValue, check_one_each, of_client
 from fedldp.algorithms.per_report import INTEGER_BITS, MECHANISM, PerReport
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, MOMENTUM, Offer, Positive
+from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import sends_category
 
@@ -78,8 +79,8 @@ def ldp_fl(settings: Settings) -> Composition:
     auto = settings.shuffle == "auto"
     if settings.channel is not None and not auto:
         raise ConfigError(
-            f"channel = {settings.channel} and shuffle = {settings.shuffle}: both say how reports "
-            "travel; leave shuffle out"
+            f"channel = {settings.channel} and shuffle = {shown(settings.shuffle)}: both say how "
+            "reports travel; leave shuffle out"
         )
     by_itself = calibration.sends_bits and settings.channel != "named"  # another word for false
     shuffles = by_itself if auto else settings.shuffle
