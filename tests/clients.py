@@ -75,7 +75,7 @@ def clients_of(
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
     def alone(place: int) -> Client:
-        own = Examples(examples.features[rows[place]], examples.labels[rows[place]])
+        own = examples.taken(rows[place])
         return client_of(own, place, seed=seed, round=round, folder=folder / str(place))
 
     keys = [SimulationKeys(seed, index) for index in range(len(sizes))]

@@ -252,7 +252,7 @@ class Case:
     @classmethod
     def of(cls, config: RunConfig) -> Case:
         train = load_dataset("digits", standardise=config.standardise).train
-        few = Examples(train.features[: 5 * COUNT], train.labels[: 5 * COUNT])
+        few = train.taken(slice(5 * COUNT))
         problem = problem_of(config, None)
         if (
             config.algorithm(problem).most_examples() is not None
@@ -266,7 +266,7 @@ class Case:
 
     def own(self, client: int) -> Examples:
         places = self.places(client)
-        return Examples(self.examples.features[places], self.examples.labels[places])
+        return self.examples.taken(places)
 
     def side(self, client: int) -> ClientRole:
         return self.config.algorithm(self.problem).client(client, CPU)

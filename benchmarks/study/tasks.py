@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.comparing import Task
-from fedldp.data import Dataset, Examples, load_dataset
+from fedldp.data import Dataset, load_dataset
 from fedldp.data.oriented_gradients import OrientedGradients
 from fedldp.data.random_convolutions import RandomConvolutions
 
@@ -90,8 +90,8 @@ def _transformed(
     loaded = load_dataset(dataset, standardise=standardise)
     return Dataset(
         f"{name} of {loaded.name}",
-        train=Examples(features(loaded.train.features), loaded.train.labels),
-        test=Examples(features(loaded.test.features), loaded.test.labels),
+        train=replace(loaded.train, features=features(loaded.train.features)),
+        test=replace(loaded.test, features=features(loaded.test.features)),
         num_classes=loaded.num_classes,
     )
 

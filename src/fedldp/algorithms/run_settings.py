@@ -50,6 +50,7 @@ _OF_TABLES = (
     "categories",
     "classes",
     "centre_columns",
+    "person_column",
 )
 _OF_PARTITIONS = ("partition", "num_examples")
 _EQUAL = ("iid", "drawn")
@@ -155,6 +156,19 @@ class RunSettings(FrozenConfig):
         {},
         description="public centre of a column, in its own unit, or of a category, such as "
         '"sex=f", as a share: it becomes 0; never measured on the data',
+    )
+    person_column: Annotated[str | None, LEFT_OUT] = Field(
+        None,
+        description="the column that says which person a row is of: rows with the same value are "
+        "one person's; every row is a person of its own where it is not set",
+    )
+    rows_per_person: Annotated[Count | None, LEFT_OUT] = Field(
+        None,
+        description="rows of one person at a client that are used, at most: of a person with more, "
+        "so many are drawn once",
+    )
+    persons_at_sites: Annotated[Count, LEFT_OUT] = Field(
+        1, description="clients that one person may have rows at, at most"
     )
     server_optimizer: Annotated[Optimizer, LEFT_OUT] = Field(
         "none", description="what the server does with the mean: takes it, momentum, or Adam"
@@ -271,6 +285,8 @@ class RunSettings(FrozenConfig):
             categories={name: tuple(values) for name, values in self.categories.items()},
             classes=None if self.classes is None else tuple(self.classes),
             centres=self.centre_columns,
+            person=self.person_column,
+            persons_at_sites=self.persons_at_sites,
         )
 
     @property

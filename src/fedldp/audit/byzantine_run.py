@@ -162,7 +162,7 @@ class _ByzantineRun:
 
     def _shifted(self, examples: Examples) -> Examples:
         classes = self.population.problem.num_classes
-        return Examples(examples.features, (examples.labels + 1) % classes)
+        return replace(examples, labels=(examples.labels + 1) % classes)
 
     def found(self, broadcast: Broadcast, client: Client) -> Update:
         """Return the update of the pooled examples, which is trained for once in a round."""
@@ -170,7 +170,7 @@ class _ByzantineRun:
         if round not in self.pooled:
             train, members = self.population.dataset.train, self.population.members
             rows = np.concatenate([members[index] for index in sorted(self.liars)])
-            own = replace(client, examples=Examples(train.features[rows], train.labels[rows]))
+            own = replace(client, examples=train.taken(rows))
             self.pooled[round] = self.population.local_update(broadcast, Batch.of_one(own)).open()
         return self.pooled[round]
 

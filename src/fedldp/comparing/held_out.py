@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
-from fedldp.data import Dataset, Examples, Shares
+from fedldp.data import Dataset, Shares
 
 HELD_OUT = 6
 """One in so many examples, or clients, is held out."""
@@ -49,12 +48,8 @@ def held_out(data: Dataset, seed: int) -> Dataset:
     return replace(
         data,
         name=name,
-        train=_rows(data.train, train),
-        test=_rows(data.train, test),
+        train=data.train.taken(train),
+        test=data.train.taken(test),
         clients=clients,
         held_out=True,
     )
-
-
-def _rows(examples: Examples, rows: NDArray[np.int64]) -> Examples:
-    return Examples(examples.features[rows], examples.labels[rows])

@@ -18,7 +18,8 @@ class Columns:
 
     Attributes:
         label: the column of the labels.
-        client: the column that says whose a row is, or None.
+        client: the column that says at which client a row is, or None.
+        person: the column that says which person a row is of, or None; it is no feature.
         ignored: columns that are left out.
         scaled: public range (low, high) by column: low becomes 0, high 1, and what is beyond
             becomes that bound. Ranges that were measured would be a release of the data's extremes.
@@ -27,6 +28,7 @@ class Columns:
             integers from 0, or texts that are numbered in sorted order.
         centres: public centre by column, in its own unit, or by category ("column=text"), as a
             share from 0 to 1: what becomes 0.
+        persons_at_sites: the clients that one person may have rows at.
 
     Raises:
         ConfigError: they contradict each other, or a range or a list is none.
@@ -39,11 +41,15 @@ class Columns:
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None
     centres: Mapping[str, float] = field(default_factory=dict)
+    person: str | None = None
+    persons_at_sites: int = 1
 
     def __post_init__(self) -> None:
         taken = {self.label: "label_column"}
         if self.client is not None:
             _take(taken, [self.client], "client_column")
+        if self.person is not None:
+            _take(taken, [self.person], "person_column")
         _take(taken, self.ignored, "ignore_columns")
         _take(taken, self.scaled, "scale_columns")
         _take(taken, self.categories, "categories")
@@ -80,6 +86,8 @@ class Columns:
     def named(self) -> dict[str, str]:
         """The setting that names a column, by column; the label's apart."""
         found: dict[str, str] = {} if self.client is None else {self.client: "client_column"}
+        if self.person is not None:
+            _take(found, [self.person], "person_column")
         _take(found, self.ignored, "ignore_columns")
         _take(found, self.scaled, "scale_columns")
         _take(found, self.categories, "categories")

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from fedldp.core.errors import DataError, DataMissing
 from fedldp.data.columns import Columns
 from fedldp.data.encoding import Encoded, encode, labels_of, numbered
-from fedldp.data.examples import Dataset, Examples, checked, with_owners
+from fedldp.data.examples import Dataset, Examples, checked, of_examples, with_owners
+from fedldp.data.people import as_numbers, check_sites
 from fedldp.data.tables import SUFFIXES as TABLES
 from fedldp.data.tables import Table, one_line, read_table
 
 SUFFIXES = (".npz", *TABLES)
 _WITH_TEST_SET = ("x_train", "y_train", "x_test", "y_test")
 _WITHOUT_TEST_SET = ("features", "labels")
+_PEOPLE = "groups"
 
 
 def is_table(name: str) -> bool:
@@ -31,21 +33,28 @@ def load_file(path: Path, *, columns: Columns, seed: int, test_file: Path | None
     """Load a data set of the user's own.
 
     A .npz file holds either x_train, y_train, x_test and y_test, or features and labels, of which
-    a fifth is split off for testing; labels are integers from 0. A .csv file has a header row; of
-    it and of a .parquet file, ``columns`` says which column is what. Where neither its labels are
-    integers from 0 nor ``columns`` has the classes, texts become 0 to K - 1 in sorted order. A
-    fifth is split off, of each client's rows where there is a client column, unless there is a
-    test file. Values are scaled only by ranges that ``columns`` declares.
+    a fifth is split off for testing; labels are integers from 0. Beside features it may hold
+    groups, which say whose each row is: groups_train beside x_train, and groups_test beside x_test.
+
+    A .csv file has a header row; of it and of a .parquet file, ``columns`` says which column is
+    what. Where neither its labels are integers from 0 nor ``columns`` has the classes, texts become
+    0 to K - 1 in sorted order. A fifth is split off, of each client's rows where there is a client
+    column, unless there is a test file. Values are scaled only by ranges that ``columns`` declares.
+
+    Where it is said whose the rows are, a fifth of the persons is split off in place of the rows.
 
     Args:
         path: ends in .npz, .csv or .parquet.
         columns: of a table.
         seed: of the split.
-        test_file: a table with the same columns, to test on; it needs no client column.
+        test_file: a table with the same columns, to test on; it needs no client column and no
+            person column. Where it has one, nobody may be in both tables.
 
     Raises:
         DataMissing: there is no such file.
-        DataError: the file or what it holds is malformed; the line says where.
+        DataError: the file or what it holds is malformed; the line says where. Or a person has
+            rows at more clients than ``columns`` says, or in both tables: the line says how many
+            have.
         ConfigError: a column that is named is not there, or pyarrow is not, for a .parquet file.
     """
     for setting, each in (("dataset", path), ("test_file", test_file)):
@@ -68,7 +77,7 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
 
     Args:
         path: ends in .npz, .csv or .parquet.
-        columns: of a table; its client column may be missing.
+        columns: of a table; its client column and its person column may be missing.
         names: of a table's features, in the order that they are wanted in; None: the file's own.
 
     Raises:
@@ -86,12 +95,18 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
                 f"{' and '.join(_WITHOUT_TEST_SET)}"
             )
         features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
-        return checked(features, labels, f"{path}:")
-    return encode_examples(read_table(path), columns, names=names)
+        return checked(features, labels, f"{path}:", arrays.get(_PEOPLE))
+    table = read_table(path)
+    return encode_examples(table, columns, people=columns.person in table.names, names=names)
 
 
 def encode_examples(
-    table: Table, columns: Columns, *, leave_out: bool = False, names: Sequence[str] | None = None
+    table: Table,
+    columns: Columns,
+    *,
+    leave_out: bool = False,
+    people: bool = True,
+    names: Sequence[str] | None = None,
 ) -> Examples:
     """Return the examples of one party's table; see ``load_examples``.
 
@@ -99,18 +114,22 @@ def encode_examples(
         table: as read.
         columns: what its columns are.
         leave_out: rows that hold what they may not are left out, instead of refused.
+        people: whether a person column that ``columns`` names must be there and is read.
         names: of the features, in the order that they are wanted in; None: the file's own.
     """
     path = table.path
-    found = encode(table, columns, leave_out=leave_out, clients=False, features=names)
+    found = encode(
+        table, columns, leave_out=leave_out, clients=False, people=people, features=names
+    )
     if columns.classes is None and not all(_is_integer(text) for text in found.labels):
         raise DataError(
             f"{path}: some labels are no integers; give integers from 0, the same at all "
             "parties, or the public list of classes"
         )
     if leave_out and not found.labels:
-        return Examples(found.features, np.zeros(0, np.int64))
-    return checked(found.features, labels_of(found, columns), f"{path}:")
+        nobody = None if found.people is None else np.zeros(0, np.int64)
+        return Examples(found.features, np.zeros(0, np.int64), nobody)
+    return checked(found.features, labels_of(found, columns), f"{path}:", found.people)
 
 
 def load_features(
@@ -120,7 +139,7 @@ def load_features(
 
     Args:
         path: ends in .npz (features), .csv or .parquet.
-        columns: of a table; its label and client columns may be missing.
+        columns: of a table; its label, client and person columns may be missing.
         names: of a table's features, in the order that they are wanted in; None: the file's own.
 
     Raises:
@@ -137,7 +156,7 @@ def load_features(
         features = arrays["features"]
     else:
         table = read_table(path)
-        found = encode(table, columns, clients=False, labels=False, features=names)
+        found = encode(table, columns, clients=False, people=False, labels=False, features=names)
         features = found.features
     nothing = np.zeros(len(features), np.int64)
     return checked(features, nothing, f"{path}:").features
@@ -145,33 +164,44 @@ def load_features(
 
 def _load_table(path: Path, columns: Columns, seed: int, test_file: Path | None) -> Dataset:
     found = encode(read_table(path), columns)
-    test = None
+    parts: list[Encoded] = [found]
     if test_file is not None:
-        test = encode(read_table(test_file), columns, clients=False)
+        table = read_table(test_file)
+        test = encode(table, columns, clients=False, people=columns.person in table.names)
         if test.names != found.names:
             other = sorted(set(found.names) ^ set(test.names))
             raise DataError(
                 f"test_file {test_file}: its columns are not those of {path}; they differ in "
                 f"{', '.join(other) or 'their order'}"
             )
-    parts: list[Encoded] = [found] if test is None else [found, test]
+        parts.append(test)
     classes, labels = numbered(parts, columns)
-    held = None if test is None else (test.features, labels[1])
+    contexts = (f"data set {path.name!r}:", f"data set {path.name!r}: test")
+    train, *others = (
+        replace(checked(part.features, own, context), people=people)
+        for part, own, context, people in zip(parts, labels, contexts, _people(parts), strict=False)
+    )
+    held = others[0] if others else None
     if found.clients is None:
-        dataset = Dataset.from_arrays(
-            found.features,
-            labels[0],
-            test_features=None if held is None else held[0],
-            test_labels=None if held is None else held[1],
-            seed=seed,
-            name=path.name,
-        )
+        dataset = of_examples(train, test=held, seed=seed, name=path.name)
     else:
-        examples = checked(found.features, labels[0], f"data set {path.name!r}:")
-        owners = np.unique(found.clients, return_inverse=True)[1].astype(np.int64)
-        dataset = with_owners(examples, owners, test=held, seed=seed, name=path.name)
+        owners = as_numbers(found.clients)
+        if train.people is not None:
+            check_sites(train.people, owners, columns.persons_at_sites, f"{path}:")
+        dataset = with_owners(train, owners, test=held, seed=seed, name=path.name)
     count = dataset.num_classes if classes is None else len(classes)
     return replace(dataset, classes=classes, features=found.names, num_classes=count)
+
+
+def _people(parts: Sequence[Encoded]) -> list[NDArray[np.int64] | None]:
+    """Return whose rows are those of each part; one person has one number in all of them."""
+    texts = [text for part in parts for text in part.people or ()]
+    numbers, found = as_numbers(texts), list[NDArray[np.int64] | None]()
+    for part in parts:
+        size = 0 if part.people is None else len(part.people)
+        found.append(None if part.people is None else numbers[:size])
+        numbers = numbers[size:]
+    return found
 
 
 def _is_integer(text: str) -> bool:
@@ -184,14 +214,28 @@ def _is_integer(text: str) -> bool:
 
 def _load_npz(path: Path, seed: int) -> Dataset:
     arrays = _read_npz(path)
-    if arrays.keys() >= set(_WITH_TEST_SET):
+    divided = arrays.keys() >= set(_WITH_TEST_SET)
+    wrong = [_PEOPLE] if divided else [f"{_PEOPLE}_train", f"{_PEOPLE}_test"]
+    if unread := [name for name in wrong if name in arrays]:
+        raise DataError(
+            f"{path} holds {unread[0]}, which is not read; beside features the persons are "
+            f"{_PEOPLE}, beside x_train {_PEOPLE}_train, and beside x_test {_PEOPLE}_test"
+        )
+    if divided:
         x_train, y_train, x_test, y_test = (arrays[key] for key in _WITH_TEST_SET)
         return Dataset.from_arrays(
-            x_train, y_train, test_features=x_test, test_labels=y_test, name=path.name
+            x_train,
+            y_train,
+            test_features=x_test,
+            test_labels=y_test,
+            groups=arrays.get(f"{_PEOPLE}_train"),
+            test_groups=arrays.get(f"{_PEOPLE}_test"),
+            name=path.name,
         )
     if arrays.keys() >= set(_WITHOUT_TEST_SET):
         features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
-        return Dataset.from_arrays(features, labels, seed=seed, name=path.name)
+        groups = arrays.get(_PEOPLE)
+        return Dataset.from_arrays(features, labels, groups=groups, seed=seed, name=path.name)
     raise DataError(
         f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; it needs "
         f"{', '.join(_WITH_TEST_SET)}, or {' and '.join(_WITHOUT_TEST_SET)}"

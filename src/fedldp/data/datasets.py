@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -140,7 +140,7 @@ def standardised(examples: Examples, name: str) -> Examples:
         )
     images = examples.features.copy()
     _standardise(images, source)
-    return Examples(images, examples.labels)
+    return replace(examples, features=images)
 
 
 def check_standardise(source: Source) -> None:
@@ -261,9 +261,10 @@ def _split_once(
     source: Source, features: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> Dataset:
     train, test = split(labels, test_share=_TEST_SHARE, seed=_FIXED_SPLIT_SEED)
+    whole = Examples(features, labels)
     return Dataset(
         source.name,
-        train=Examples(features[train], labels[train]),
-        test=Examples(features[test], labels[test]),
+        train=whole.taken(train),
+        test=whole.taken(test),
         num_classes=source.num_classes,
     )

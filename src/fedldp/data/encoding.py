@@ -13,6 +13,8 @@ from fedldp.data.columns import Columns
 from fedldp.data.tables import Table, is_missing
 
 _LARGEST = float(np.finfo(np.float32).max)
+_EXACT = 2.0**53
+"""From here on float64 does not tell all integers apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,7 @@ class Encoded:
         names: of the d features; of a category, "column=text".
         labels: n texts; none where labels were not asked for.
         clients: n texts, or None.
+        people: n texts, or None.
     """
 
     table: Table
@@ -32,6 +35,7 @@ class Encoded:
     names: tuple[str, ...]
     labels: list[str]
     clients: list[str] | None
+    people: list[str] | None
 
 
 def encode(
@@ -40,10 +44,11 @@ def encode(
     *,
     leave_out: bool = False,
     clients: bool = True,
+    people: bool = True,
     labels: bool = True,
     features: Sequence[str] | None = None,
 ) -> Encoded:
-    """Return the features, labels and clients of a table.
+    """Return the features, labels, clients and people of a table.
 
     Args:
         table: as read.
@@ -51,6 +56,7 @@ def encode(
         leave_out: rows with a missing value, or another that is not declared, are left out; else
             the first of them is refused.
         clients: whether the client column, where one is declared, must be there and is read.
+        people: whether the person column, where one is declared, must be there and is read.
         labels: whether the label column must be there and is read.
         features: the names of the features, in the order that they are wanted in: those of the
             table that the model is, or was, trained on. None: the file's own.
@@ -59,8 +65,8 @@ def encode(
         ConfigError: a column is not there, or there twice, or makes a feature that is not wanted.
         DataError: a cell holds what it may not.
     """
-    _check_columns(table, columns, clients=clients, labels=labels)
-    aside = {columns.label, columns.client, *columns.ignored}
+    _check_columns(table, columns, clients=clients, people=people, labels=labels)
+    aside = {columns.label, columns.client, columns.person, *columns.ignored}
     if features is not None:
         _check_features(table, columns, aside, features)
     blocks: list[NDArray[np.float32]] = []
@@ -80,7 +86,8 @@ def encode(
     owners = None
     if clients and columns.client is not None:
         owners = table.texts(columns.client)
-        _refuse_missing(table, columns.client, owners)
+        _refuse_missing(table, columns.client, owners, "its client")
+    persons = _people(table, columns.person, kept, leave_out) if people else None
     rows = np.flatnonzero(kept)
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
     _centre(found, names, table, columns)
@@ -93,6 +100,7 @@ def encode(
         names=tuple(names),
         labels=[] if classes is None else [classes[row] for row in rows],
         clients=None if owners is None else [owners[row] for row in rows],
+        people=None if persons is None else [persons[row] for row in rows],
     )
 
 
@@ -204,15 +212,33 @@ def _kept_labels(
     return found
 
 
-def _refuse_missing(table: Table, name: str, texts: Sequence[str]) -> None:
+def _people(
+    table: Table, name: str | None, kept: NDArray[np.bool_], leave_out: bool
+) -> list[str] | None:
+    """Return whose rows they are, and take rows out of ``kept`` that do not say it."""
+    if name is None:
+        return None
+    cells, found = table.columns[name], table.texts(name)
+    if not leave_out:
+        _refuse_missing(table, name, found, "its person")
+        if not isinstance(cells, list) and (np.abs(cells) >= _EXACT).any():
+            raise DataError(
+                f"{table.path}: column {name!r} has numbers of {_EXACT:.0f} and more, of which not "
+                "every digit is read: two persons could become one; save it as text"
+            )
+    kept &= [not is_missing(text) for text in found]
+    return found
+
+
+def _refuse_missing(table: Table, name: str, texts: Sequence[str], what: str) -> None:
     for row, text in enumerate(texts):
         if is_missing(text):
-            raise DataError(
-                f"{table.where(row, name)}, a missing value; every row needs its client"
-            )
+            raise DataError(f"{table.where(row, name)}, a missing value; every row needs {what}")
 
 
-def _check_columns(table: Table, columns: Columns, *, clients: bool, labels: bool) -> None:
+def _check_columns(
+    table: Table, columns: Columns, *, clients: bool, people: bool, labels: bool
+) -> None:
     header = f"its columns are {', '.join(table.names)}"
     if labels and table.names.count(columns.label) != 1:
         raise ConfigError(
@@ -220,8 +246,8 @@ def _check_columns(table: Table, columns: Columns, *, clients: bool, labels: boo
             f"{table.names.count(columns.label)} times; {header}"
         )
     for name, setting in columns.named.items():
-        optional = setting == "ignore_columns" or (setting == "client_column" and not clients)
-        if name not in table.names and not optional:
+        wanted = {"ignore_columns": False, "client_column": clients, "person_column": people}
+        if name not in table.names and wanted.get(setting, True):
             raise ConfigError(
                 f"{setting} names {name!r}, which {table.path} does not have; {header}"
             )

@@ -14,7 +14,11 @@ from fedldp.core.errors import ConfigError, DataError
 from fedldp.core.formatting import rounded_count
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.partition import Shares
+from fedldp.data.people import as_numbers, count_of, held_of_each, numbers_of, usual_labels
 from fedldp.data.sources import SOURCES
+
+Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike]
+"""Features and labels, and whose the rows are where that is said."""
 
 MAX_SEED = 2**32 - 1  # scikit-learn's splitter takes no larger one
 
@@ -26,13 +30,25 @@ class Examples:
     Attributes:
         features: float32 of shape (N, *input_shape); images are (N, C, H, W) in [0, 1].
         labels: int64 of shape (N,), each from 0 to num_classes - 1.
+        people: int64 of shape (N,), each from 0: whose a row is; rows of a client with the same
+            number are one person's. None where every row is a person of its own.
     """
 
     features: NDArray[np.float32]
     labels: NDArray[np.int64]
+    people: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def taken(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Examples:
+        """Return some of the rows, each with its person, in the order that they are named in.
+
+        Args:
+            rows: as numpy takes the index of an array's first axis.
+        """
+        people = None if self.people is None else self.people[rows]
+        return Examples(self.features[rows], self.labels[rows], people)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +91,12 @@ class Dataset:
         if self.is_public:
             return None
         train, test = rounded_count(len(self.train)), rounded_count(len(self.test))
+        people, whose = self.num_people, ""
+        if people is not None:
+            whose = f" of up to {rounded_count(people):,} persons"
         return (
-            f"{self.name}: up to {train:,} rows for training and {test:,} for testing, of shape "
-            f"{self.input_shape}"
+            f"{self.name}: up to {train:,} rows{whose} for training and {test:,} for testing, of "
+            f"shape {self.input_shape}"
         )
 
     @property
@@ -88,7 +107,13 @@ class Dataset:
         """
         if self.is_public:
             return None
-        return f"{self.name}: {self.train.features.shape}, {self.test.features.shape}"
+        whose = "" if self.num_people is None else f", {self.num_people} persons"
+        return f"{self.name}: {self.train.features.shape}, {self.test.features.shape}{whose}"
+
+    @property
+    def num_people(self) -> int | None:
+        """How many persons the training examples are of, where they say it."""
+        return None if self.train.people is None else count_of(self.train.people)
 
     @property
     def scores_are_private(self) -> bool:
@@ -108,6 +133,8 @@ class Dataset:
         *,
         test_features: ArrayLike | None = None,
         test_labels: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        test_groups: ArrayLike | None = None,
         test_share: float = 0.2,
         seed: int = 0,
         name: str = "custom",
@@ -124,8 +151,13 @@ class Dataset:
             test_features: a test set of shape (M, *input_shape), given together with its labels;
                 without it, a part of the examples is split off.
             test_labels: integers of shape (M,).
+            groups: whose each row is, integers from 0 or texts, shape (N,): rows with the same
+                value are one person's, and fall into one part. Without them every row is a person
+                of its own.
+            test_groups: likewise of the test set, shape (M,); nobody may be in both sets.
             test_share: the share of the examples to split off, between 0 and 1; stratified by
-                label where every label has at least two examples and a place in both parts.
+                label where every label has at least two examples and a place in both parts. With
+                groups it is the share of the persons, of whom each has the label of most rows.
             seed: of the split, from 0 to 2**32 - 1.
             name: what the data set is called in messages and records.
 
@@ -145,42 +177,24 @@ class Dataset:
             raise ConfigError(
                 f"data set {name!r}: test_features and test_labels go together; give both or none"
             )
-        train = checked(features, labels, f"data set {name!r}:")
-        held_out = test_features is None
-        if test_features is None or test_labels is None:
-            if len(train) < 2:
-                raise DataError(
-                    f"data set {name!r}: one example cannot be split; add some or a test set"
-                )
-            parts = split(train.labels, test_share, seed)
-            train, test = (Examples(train.features[rows], train.labels[rows]) for rows in parts)
-        else:
-            test = checked(test_features, test_labels, f"data set {name!r}: test")
-            if test.features.shape[1:] != train.features.shape[1:]:
-                raise DataError(
-                    f"data set {name!r}: an example has shape {train.features.shape[1:]} in the "
-                    f"training set and {test.features.shape[1:]} in the test set"
-                )
-        all_labels = np.concatenate([train.labels, test.labels])
-        if len(np.unique(all_labels)) < 2:
-            raise DataError(
-                f"data set {name!r}: every label is {all_labels[0]}; classification needs at "
-                "least two classes"
-            )
-        return cls(
-            name=name,
-            train=train,
-            test=test,
-            num_classes=int(all_labels.max()) + 1,
-            held_out=held_out,
-        )
+        if test_features is None and test_groups is not None:
+            raise ConfigError(f"data set {name!r}: test_groups are of a test set; give it, too")
+        context = f"data set {name!r}:"
+        train, test = checked(features, labels, context, groups), None
+        if test_features is not None and test_labels is not None:
+            test = checked(test_features, test_labels, f"{context} test", test_groups)
+            if groups is not None and test_groups is not None:
+                both = as_numbers(np.concatenate([np.asarray(groups), np.asarray(test_groups)]))
+                train = replace(train, people=both[: len(train)])
+                test = replace(test, people=both[len(train) :])
+        return of_examples(train, test=test, test_share=test_share, seed=seed, name=name)
 
     @classmethod
     def from_clients(
         cls,
-        clients: Sequence[tuple[ArrayLike, ArrayLike]],
+        clients: Sequence[Rows],
         *,
-        test: tuple[ArrayLike, ArrayLike] | None = None,
+        test: Rows | None = None,
         test_share: float = 0.2,
         seed: int = 0,
         name: str = "custom",
@@ -190,11 +204,15 @@ class Dataset:
         A run on it has these clients, whatever its settings ``num_clients`` and ``partition`` say.
 
         Args:
-            clients: features and labels of each, as for ``from_arrays``.
-            test: features and labels of a test set; without it, a part of every client's examples
-                is split off.
+            clients: features and labels of each, and groups as a third where rows are not all of
+                different persons, as for ``from_arrays``. Groups are each client's own: the same
+                value at two clients is taken for two persons, and that nobody has rows at both is
+                what a guarantee for a person assumes.
+            test: features and labels of a test set, and groups as a third, where it has some;
+                without it, a part of every client's examples is split off.
             test_share: the share of a client's examples to split off, between 0 and 1, rounded
-                down: who has few gives none.
+                down: who has few gives none. With groups about that share of all persons, of each
+                client rounded up or down, and never the last one.
             seed: of the split, from 0 to 2**32 - 1.
             name: what the data set is called in messages and records.
 
@@ -209,7 +227,7 @@ class Dataset:
         if not clients:
             raise DataError(f"data set {name!r}: there is no client; give at least one")
         parts = [
-            checked(x, y, f"data set {name!r}: client {i}:") for i, (x, y) in enumerate(clients)
+            _checked_rows(each, f"data set {name!r}: client {i}:") for i, each in enumerate(clients)
         ]
         for i, part in enumerate(parts):
             if part.features.shape[1:] != parts[0].features.shape[1:]:
@@ -221,48 +239,155 @@ class Dataset:
         whole = Examples(
             np.concatenate([part.features for part in parts]),
             np.concatenate([part.labels for part in parts]),
+            _people_of_all(parts, name),
         )
-        return with_owners(whole, owners, test=test, test_share=test_share, seed=seed, name=name)
+        held = None if test is None else _checked_rows(test, f"data set {name!r}: test")
+        if held is not None and held.people is not None and whole.people is not None:
+            held = replace(held, people=held.people + whole.people.max() + 1)
+        return with_owners(whole, owners, test=held, test_share=test_share, seed=seed, name=name)
+
+
+def of_examples(
+    train: Examples,
+    *,
+    test: Examples | None,
+    test_share: float = 0.2,
+    seed: int = 0,
+    name: str = "custom",
+) -> Dataset:
+    """Return the data set of examples that are nobody's yet; see ``Dataset.from_arrays``.
+
+    Args:
+        train: the examples.
+        test: a test set, whose persons have the numbers that they have in ``train``; else a part
+            is split off.
+        test_share: to split off.
+        seed: of the split.
+        name: of the data set.
+
+    Raises:
+        DataError: they do not go together, or have too few classes, examples or persons.
+    """
+    held_out = test is None
+    if test is None:
+        train, test = _parted(train, test_share, seed, name)
+    elif test.features.shape[1:] != train.features.shape[1:]:
+        raise DataError(
+            f"data set {name!r}: an example has shape {train.features.shape[1:]} in the "
+            f"training set and {test.features.shape[1:]} in the test set"
+        )
+    if train.people is not None and test.people is not None:
+        both = len(np.intersect1d(train.people, test.people))
+        if both:
+            raise DataError(
+                f"data set {name!r}: {both} {'person is' if both == 1 else 'persons are'} in the "
+                "training and in the test set; take their rows out of one"
+            )
+    all_labels = np.concatenate([train.labels, test.labels])
+    if len(np.unique(all_labels)) < 2:
+        raise DataError(
+            f"data set {name!r}: every label is {all_labels[0]}; classification needs at "
+            "least two classes"
+        )
+    return Dataset(
+        name=name,
+        train=train,
+        test=test,
+        num_classes=int(all_labels.max()) + 1,
+        held_out=held_out,
+    )
 
 
 def with_owners(
     examples: Examples,
     owners: NDArray[np.int64],
     *,
-    test: tuple[ArrayLike, ArrayLike] | None,
+    test: Examples | None,
     test_share: float = 0.2,
     seed: int = 0,
     name: str = "custom",
 ) -> Dataset:
     """Return the data set of examples that are known clients'; see ``Dataset.from_clients``.
 
+    Persons have numbers of their own: who has the same at two clients has rows at both.
+
     Args:
         examples: of all clients.
         owners: whose each example is, shape (N,): 0 to the number of clients - 1, all of them.
-        test: features and labels of a test set; else a part of each client's examples.
-        test_share: of a client's examples.
+        test: a test set; else a part of each client's examples.
+        test_share: of a client's examples, or persons.
         seed: of the split.
         name: of the data set.
     """
     held = test
     if held is None:
-        rows = _split_of_each(owners, test_share, seed, name)
-        held = examples.features[rows], examples.labels[rows]
+        rows = _split_of_each(owners, examples.people, test_share, seed, name)
+        held = examples.taken(rows)
         kept = np.setdiff1d(np.arange(len(owners)), rows)
-        examples, owners = Examples(examples.features[kept], examples.labels[kept]), owners[kept]
-    found = Dataset.from_arrays(
-        examples.features, examples.labels, test_features=held[0], test_labels=held[1], name=name
-    )
+        examples, owners = examples.taken(kept), owners[kept]
+    found = of_examples(examples, test=held, name=name)
     shares = Shares(np.argsort(owners, kind="stable"), np.bincount(owners))
     return replace(found, clients=shares, held_out=test is None)
 
 
+def _people_of_all(parts: Sequence[Examples], name: str) -> NDArray[np.int64] | None:
+    """Return the persons of all clients, none of whom has the number of another client's."""
+    known = [part.people for part in parts if part.people is not None]
+    if not known:
+        return None
+    if len(known) < len(parts):
+        lacking = next(i for i, part in enumerate(parts) if part.people is None)
+        raise DataError(
+            f"data set {name!r}: client {lacking} has no groups, and others have; give them of all "
+            "or of none"
+        )
+    sizes = [int(people.max()) + 1 for people in known]
+    return np.concatenate(known) + np.repeat(
+        np.cumsum(sizes) - sizes, [len(each) for each in known]
+    )
+
+
+def _parted(
+    examples: Examples, test_share: float, seed: int, name: str
+) -> tuple[Examples, Examples]:
+    """Return a training and a test part; each person's rows are in one of them."""
+    if len(examples) < 2:
+        raise DataError(f"data set {name!r}: one example cannot be split; add some or a test set")
+    if examples.people is None:
+        train, test = split(examples.labels, test_share, seed)
+        return examples.taken(train), examples.taken(test)
+    number = as_numbers(examples.people)
+    labels = usual_labels(examples.labels, number)
+    if len(labels) < 2:
+        raise DataError(
+            f"data set {name!r}: all rows are one person's, and are not split; add some or a test "
+            "set"
+        )
+    held = np.isin(number, split(labels, test_share, seed)[1])
+    return examples.taken(~held), examples.taken(held)
+
+
 def _split_of_each(
-    owners: NDArray[np.int64], test_share: float, seed: int, name: str
+    owners: NDArray[np.int64],
+    people: NDArray[np.int64] | None,
+    test_share: float,
+    seed: int,
+    name: str,
 ) -> NDArray[np.int64]:
-    """Return the rows of the test part, ascending: of each client a share, rounded down."""
+    """Return the rows of the test part, ascending: of each client a share, rounded down.
+
+    Where people are known, of the persons: see ``held_of_each``.
+    """
     _check_split(test_share, seed)
     generator = numbered_generator(seed, 0)
+    if people is not None:
+        found = np.flatnonzero(held_of_each(people, owners, test_share, generator))
+        if not found.size:
+            raise DataError(
+                f"data set {name!r}: every client has one person only, who cannot be held out; "
+                "give a test set of its own (test_file)"
+            )
+        return found
     taken = [
         generator.permutation(rows)[: int(test_share * len(rows))]
         for rows in np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
@@ -316,8 +441,10 @@ def split(
     return train, test
 
 
-def checked(features: ArrayLike, labels: ArrayLike, context: str) -> Examples:
-    """Turn one user-given pair of arrays into Examples, or say in one line why not."""
+def checked(
+    features: ArrayLike, labels: ArrayLike, context: str, groups: ArrayLike | None = None
+) -> Examples:
+    """Turn user-given arrays into Examples, or say in one line why not."""
     try:
         x, y = np.asarray(features), np.asarray(labels)
     except ValueError as error:
@@ -346,7 +473,12 @@ def checked(features: ArrayLike, labels: ArrayLike, context: str) -> Examples:
     y = y.astype(np.int64)
     if y.min() < 0:
         raise DataError(f"{context} the smallest label is {y.min()}; give integers from 0")
-    return Examples(x, y)
+    return Examples(x, y, None if groups is None else numbers_of(groups, len(y), context))
+
+
+def _checked_rows(rows: Rows, context: str) -> Examples:
+    features, labels, *groups = rows
+    return checked(features, labels, context, *groups)
 
 
 def as_dataset(given: Any) -> Dataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -58,7 +58,7 @@ class MapOnce:
         if self.map is None:
             return examples
         if self._last is None or self._last[0] is not examples:
-            self._last = examples, Examples(self.map(examples.features), examples.labels)
+            self._last = examples, replace(examples, features=self.map(examples.features))
         return self._last[1]
 
     def __getstate__(self) -> dict[str, object]:

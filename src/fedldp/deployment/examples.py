@@ -59,7 +59,7 @@ def examples_for(agreement: Agreement, source: Source, place: Path, most: int | 
             ", and columns as it declares them" if len(found) < len(source) else "",
             "" if most is None else f", and takes {most} examples of a site",
         )
-    found = Examples(found.features[fitting], found.labels[fitting])
+    found = found.taken(fitting)
     if most is not None and len(found) < most and agreement.test_seed is None:
         log.warning(
             "%d examples of zeros are added in run %s, which takes %d of every site: else its "
@@ -117,19 +117,29 @@ def begin_with(examples: Examples, store: FolderStore) -> None:
 
 
 def _filled(examples: Examples, count: int, num_classes: int) -> Examples:
-    """Return ``count`` examples: what is missing is zeros, of each label in turn."""
+    """Return ``count`` examples: what is missing is zeros, of each label in turn.
+
+    Each is of a person of its own.
+    """
     missing = count - len(examples)
     zeros = np.zeros((missing, *examples.features.shape[1:]), examples.features.dtype)
     labels = np.arange(missing, dtype=examples.labels.dtype) % num_classes
+    people = examples.people
+    if people is not None:
+        more = np.arange(missing, dtype=people.dtype) + people.max(initial=-1) + 1
+        people = np.concatenate([people, more])
     return Examples(
-        np.concatenate([examples.features, zeros]), np.concatenate([examples.labels, labels])
+        np.concatenate([examples.features, zeros]),
+        np.concatenate([examples.labels, labels]),
+        people,
     )
 
 
 def _digest(examples: Examples) -> NDArray[np.uint8]:
     """Return a digest of examples in their order, shape (32,)."""
     found = hashlib.sha256()
-    for array in (examples.features, examples.labels):
+    people = () if examples.people is None else (examples.people,)
+    for array in (examples.features, examples.labels, *people):
         found.update(str((array.shape, array.dtype)).encode())
         found.update(np.ascontiguousarray(array).data)
     return np.frombuffer(found.digest(), np.uint8)

@@ -20,6 +20,7 @@ import tomli_w
 from fedldp.accounting.accountants import Kind
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
+from fedldp.data import Examples
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.identity import make_identity, read_public
@@ -89,14 +90,20 @@ class DemoEnvironment:
         )
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
         test = raw.dataset.test
-        np.savez(folder / "test.npz", features=test.features, labels=test.labels)
+        _write_examples(folder / "test.npz", test)
         sites = []
         for index, place in enumerate(places):
-            own, train = raw.members[index], raw.dataset.train
-            np.savez(place / "data.npz", features=train.features[own], labels=train.labels[own])
+            _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
             sites.append(_policy(place, agreement, data_dir))
             write_accepted(sites[-1], agreement)
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir)
+
+
+def _write_examples(path: Path, examples: Examples) -> None:
+    arrays: dict[str, Any] = {"features": examples.features, "labels": examples.labels}
+    if examples.people is not None:
+        arrays["groups"] = examples.people
+    np.savez(path, **arrays)
 
 
 def _policy(place: Path, agreement: Agreement, data_dir: Path | None) -> SitePolicy:

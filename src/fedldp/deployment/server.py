@@ -360,7 +360,7 @@ def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
         with one_thread():
             for start in range(0, len(test), PIECE):
                 part = slice(start, start + PIECE)
-                score = evaluate(model, Examples(test.features[part], test.labels[part]), device)
+                score = evaluate(model, test.taken(part), device)
                 right, loss = right + score.right, loss + score.loss
         return Evaluation(right / len(test), loss / len(test))
 

@@ -210,7 +210,7 @@ def _as_csv(
 
 def _labelled(trained: Trained, data: Path) -> Examples:
     found = load_examples(data, columns=trained.columns, names=trained.schema.features)
-    return Examples(_prepared(trained, found.features), found.labels)
+    return replace(found, features=_prepared(trained, found.features))
 
 
 def _prepared(trained: Trained, features: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -289,15 +289,14 @@ def _share(dataset: Dataset, folder: Path) -> None:
     for part, examples in (("train", dataset.train), ("test", dataset.test)):
         np.save(folder / f"{part}-features.npy", examples.features)
         np.save(folder / f"{part}-labels.npy", examples.labels)
+        if examples.people is not None:
+            np.save(folder / f"{part}-people.npy", examples.people)
 
 
 def _mapped(name: str, num_classes: int, folder: Path) -> Dataset:
     # Mapped copy-on-write: all workers read the same pages, and torch sees writable memory.
     def examples(part: str) -> Examples:
-        features, labels = (
-            np.load(folder / f"{part}-{field}.npy", mmap_mode="c")
-            for field in ("features", "labels")
-        )
-        return Examples(features, labels)
+        files = [folder / f"{part}-{field}.npy" for field in ("features", "labels", "people")]
+        return Examples(*(np.load(each, mmap_mode="c") for each in files if each.exists()))
 
     return Dataset(name, examples("train"), examples("test"), num_classes)

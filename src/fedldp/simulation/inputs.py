@@ -16,7 +16,6 @@ from fedldp.data import (
     SUFFIXES,
     Dataset,
     DrawnShares,
-    Examples,
     Shares,
     load_dataset,
     partition,
@@ -202,5 +201,5 @@ def _sampled(dataset: Dataset, config: RunConfig) -> Dataset:
         return dataset
     stream = draws_of_seed(config.seed)(0)("examples")
     indices = np.sort(stream.generator().choice(total, taken, replace=False))
-    train = Examples(dataset.train.features[indices], dataset.train.labels[indices])
+    train = dataset.train.taken(indices)
     return replace(dataset, train=train)

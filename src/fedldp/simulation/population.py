@@ -15,7 +15,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
-from fedldp.data import Dataset, DrawnShares, Examples, Shares
+from fedldp.data import Dataset, DrawnShares, Shares
 from fedldp.data.image_features import MapOnce
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.client_keys import SimulationKeys
@@ -200,7 +200,7 @@ class Population:
         test = self._prepared(test)
         load_weights(self._model, self.layout, broadcast.weights)
         part = slice(piece * PIECE, (piece + 1) * PIECE)
-        return evaluate(self._model, Examples(test.features[part], test.labels[part]), self.device)
+        return evaluate(self._model, test.taken(part), self.device)
 
     def client(self, index: int, round: int) -> Client:
         """Return one client, as what is done for one after the other sees it."""
@@ -211,7 +211,7 @@ class Population:
         )
         return Client(
             index=index,
-            examples=Examples(train.features[own], train.labels[own]),
+            examples=train.taken(own),
             fresh=partial(keys.fresh, round, 0),
             kept=keys.kept,
             store=self.store(index),

@@ -77,7 +77,7 @@ class Codes:
         """Return "bits", packed, shape (n, ceil(num_bits/8)), and "labels", shape (n,)."""
 
         def make() -> Arrays:
-            own = _take(client.examples, self._indices(client)[0])
+            own = client.examples.taken(self._indices(client)[0])
             labels = own.labels
             if self.labels is not None:
                 stream = client.kept("labels").bound_to(partial(_digest, labels, self.labels))
@@ -92,9 +92,9 @@ class Codes:
 
         def make() -> Arrays:
             if self.num_clients is None:
-                chosen = _take(client.examples, self._indices(client)[1])
+                chosen = client.examples.taken(self._indices(client)[1])
             else:
-                chosen = _take(test, slice(client.index, None, self.num_clients))
+                chosen = test.taken(slice(client.index, None, self.num_clients))
             net = self._encoder(broadcast, client)
             stream = client.kept("test bits") if self.randomise_tests else None
             return {"bits": self._bits(net, chosen, stream), "labels": chosen.labels}
@@ -138,7 +138,7 @@ class Codes:
 
         def make() -> Arrays:
             net = build(self.architecture, client.kept("encoder weights"))
-            training, held_out = (_take(client.examples, part) for part in self._indices(client))
+            training, held_out = (client.examples.taken(part) for part in self._indices(client))
             if not train(net, training, epochs=epochs, draw=client.kept, device=self.device):
                 net.blank()  # a refusal would tell that training on these examples diverged
             kept = state_of(net)
@@ -173,7 +173,3 @@ def _digest(true: NDArray[np.integer], mechanism: RandomisedBits | KRR) -> bytes
     found = hashlib.sha256(f"{mechanism!r} {true.shape} {true.dtype}\n".encode())
     found.update(np.ascontiguousarray(true).data)
     return found.digest()
-
-
-def _take(examples: Examples, indices: NDArray[np.int64] | slice) -> Examples:
-    return Examples(examples.features[indices], examples.labels[indices])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedldp.data.examples import Examples
 from fedldp.data.image_features import MapOnce
 from fedldp.protocol.roles import Batch, Client, LocalUpdate, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
@@ -31,8 +30,6 @@ class OnFeatures:
         mapped = self.once(batch.examples)
 
         def alone(place: int) -> Client:
-            own = batch.rows[place]
-            examples = Examples(mapped.features[own], mapped.labels[own])
-            return replace(batch.alone(place), examples=examples)
+            return replace(batch.alone(place), examples=mapped.taken(batch.rows[place]))
 
         return self.update(broadcast, replace(batch, examples=mapped, alone=alone), group)

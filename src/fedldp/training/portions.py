@@ -124,7 +124,7 @@ class PortionSgd:
     def sample(self, client: Client, round: int) -> Examples:
         """Return the examples that ``client`` trains on in ``round``, if any."""
         (kept,) = self.sampled(Batch.of_one(client), round)
-        return Examples(client.examples.features[kept], client.examples.labels[kept])
+        return client.examples.taken(kept)
 
     def sampled(self, batch: Batch, round: int) -> list[NDArray[np.int64]]:
         """Return for each client the rows of the examples that it trains on in ``round``."""

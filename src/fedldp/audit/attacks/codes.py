@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
-from fedldp.audit.attacks.scenario import AttackScenario, take
+from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.results import Result
 from fedldp.data import Examples
 from fedldp.training.bit_training import TrainOnBits
@@ -36,15 +36,15 @@ def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]
     step = scenario.side.local_update
     if not isinstance(step, TrainOnBits):
         return []
-    own = take(scenario.public, np.arange(min(len(scenario.public), public)))
+    own = scenario.public.taken(np.arange(min(len(scenario.public), public)))
     known, seen = _coded(scenario, step, own, 4 * 10**8)
     bits, hidden = _coded(
         scenario, step, scenario.some(scenario.private, 2 * images, 10), 5 * 10**8
     )
-    bits, hidden = bits[:images], take(hidden, np.arange(min(images, len(hidden))))
+    bits, hidden = bits[:images], hidden.taken(np.arange(min(images, len(hidden))))
     fitted = int(_SHARE * len(known))
     flat = seen.features.reshape(len(seen), -1).astype(np.float64)
-    prior = Prior.of(take(seen, np.arange(fitted)), scenario.problem.num_classes)
+    prior = Prior.of(seen.taken(np.arange(fitted)), scenario.problem.num_classes)
     model = Ridge(alpha=known.shape[1] / 4).fit(known[:fitted], flat[:fitted])
     rest = model.predict(known[fitted:])
     nothing = np.zeros(len(rest), np.int64)  # classes, which this one does not guess
@@ -74,12 +74,12 @@ def _coded(
     bits, features, labels = [], [], []
     broadcast = scenario.server.publish(scenario.states[0])
     for number, start in enumerate(range(0, len(examples), scenario.size)):
-        own = take(examples, np.arange(start, min(start + scenario.size, len(examples))))
+        own = examples.taken(np.arange(start, min(start + scenario.size, len(examples))))
         (client,) = scenario.runtime(own, first + number).members.batch([scenario.client], 1)
         with one_thread():
             kept = step.codes.for_training(broadcast, client)
         order = client.kept("split").generator().permutation(len(own))
-        trained = take(own, np.sort(order[: len(kept["labels"])]))
+        trained = own.taken(np.sort(order[: len(kept["labels"])]))
         bits.append(step.codes.inputs(kept["bits"]))
         features.append(trained.features)
         labels.append(trained.labels)

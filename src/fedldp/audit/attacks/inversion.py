@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedldp.audit.attacks.intervals import judged
 from fedldp.audit.attacks.matching import matching
 from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
-from fedldp.audit.attacks.scenario import AttackScenario, Floats, take
+from fedldp.audit.attacks.scenario import AttackScenario, Floats
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.efforts import Effort
 from fedldp.audit.results import Result
@@ -190,7 +190,7 @@ def _best(
 def input_scale(scoring: Scoring, names: tuple[str, str]) -> float:
     """Return what the model multiplies examples by before its first layer, from a probe."""
     scenario = scoring.scenario
-    probe = take(scenario.public, np.arange(1))
+    probe = scenario.public.taken(np.arange(1))
     scoring.load(scenario.states[0].weights)
     loss = scoring.loss(torch.from_numpy(probe.features), torch.from_numpy(probe.labels))
     of = dict(scoring.module.named_parameters())
@@ -207,7 +207,7 @@ def _updates(scenario: AttackScenario, examples: Examples, first: int) -> Floats
     copies = _copies(scenario)
     return np.array(
         [
-            scenario.report_updates(take(examples, np.full(copies, at)), first + at)
+            scenario.report_updates(examples.taken(np.full(copies, at)), first + at)
             for at in range(len(examples))
         ]
     )
@@ -222,7 +222,7 @@ def _copies(scenario: AttackScenario) -> int:
 
 
 def _public(scenario: AttackScenario) -> Examples:
-    return take(scenario.public, np.arange(min(len(scenario.public), _MOST_PUBLIC)))
+    return scenario.public.taken(np.arange(min(len(scenario.public), _MOST_PUBLIC)))
 
 
 def _impossible(scenario: AttackScenario, note: str) -> Result:

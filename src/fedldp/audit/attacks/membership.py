@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedldp.audit.attacks.intervals import curve, judged
-from fedldp.audit.attacks.scenario import AttackScenario, Floats, published, take
+from fedldp.audit.attacks.scenario import AttackScenario, Floats, published
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.efforts import Effort
 from fedldp.audit.results import Result
@@ -59,7 +59,7 @@ def play(scenario: AttackScenario, count: int, first: int = 0) -> Played:
     for number, row in enumerate(members, first):
         generator = np.random.default_rng([scenario.seed, 6, number])
         row[generator.choice(len(row), scenario.size, replace=False)] = True
-        updates.append(scenario.report_updates(take(scenario.pool, np.flatnonzero(row)), number))
+        updates.append(scenario.report_updates(scenario.pool.taken(np.flatnonzero(row)), number))
     return Played(members=members, updates=np.array(updates))
 
 
@@ -113,7 +113,7 @@ def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]
     asked = np.unique(np.concatenate(shares))
     if len(asked) > effort.member_candidates:
         asked = np.sort(generator.choice(asked, effort.member_candidates, replace=False))
-    examples = take(scenario.inputs.dataset.train, asked)
+    examples = scenario.inputs.dataset.train.taken(asked)
     members, confidences = [], []
     for number in range(2 * effort.member_runs):
         inside = generator.random(len(scenario.inputs.dataset.train)) < 0.5

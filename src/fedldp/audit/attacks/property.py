@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedldp.audit.attacks.intervals import curve, judged, mean_estimate, ratio_estimate
-from fedldp.audit.attacks.scenario import AttackScenario, Floats, take
+from fedldp.audit.attacks.scenario import AttackScenario, Floats
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.results import Result
 from fedldp.data import Examples
@@ -97,14 +97,14 @@ def _client(
             generator.choice(others, scenario.size - with_it, replace=scenario.size > len(others)),
         ]
     )
-    examples = take(scenario.private, generator.permutation(chosen))
+    examples = scenario.private.taken(generator.permutation(chosen))
     return with_it / scenario.size, examples
 
 
 def _told(scenario: AttackScenario, updates: Floats) -> Floats:
     """Return what updates, shape (n, rounds, d), tell of classes, shape (n, numbers)."""
     scoring, classes = Scoring(scenario), scenario.problem.num_classes
-    public = take(scenario.public, np.arange(min(len(scenario.public), _MOST_EXAMPLES)))
+    public = scenario.public.taken(np.arange(min(len(scenario.public), _MOST_EXAMPLES)))
     found = []
     for at, state in enumerate(scenario.states):
         inputs = scoring.inputs(public.features, state)

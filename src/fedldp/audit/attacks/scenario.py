@@ -123,7 +123,7 @@ class AttackScenario:
         order = np.random.default_rng([seed, 1]).permutation(len(train))
         half = 2 * size + (len(train) - 2 * size) // 2
         pool, public, private = (
-            take(train, order[part])
+            train.taken(order[part])
             for part in (slice(2 * size), slice(2 * size, half), slice(half, None))
         )
         return cls(
@@ -193,7 +193,7 @@ class AttackScenario:
         rows = np.random.default_rng([self.seed, 1]).permutation(len(train))
         stand_in = np.arange(len(train))
         stand_in[rows[: len(self.pool)]] = rows[-len(self.pool) :]
-        dataset = replace(self.inputs.dataset, train=take(train, stand_in))
+        dataset = replace(self.inputs.dataset, train=train.taken(stand_in))
         inputs = replace(self.inputs, dataset=dataset, members=Shares.of(self.shares(1)))
         return published(self.config, inputs, rounds=self.rounds - 1)
 
@@ -254,7 +254,7 @@ class AttackScenario:
     def some(self, examples: Examples, count: int, *labels: int) -> Examples:
         """Return ``count`` random examples of some; other labels, other examples."""
         generator = np.random.default_rng([self.seed, *labels])
-        return take(examples, generator.choice(len(examples), count, count > len(examples)))
+        return examples.taken(generator.choice(len(examples), count, count > len(examples)))
 
     def _read(self, state: State, report: Report) -> Floats:
         """Return the server's estimate of one client's update from its report alone."""
@@ -348,11 +348,6 @@ def weakest(config: RunConfig) -> int:
         return 0
     budgets = [of_client(config.epsilon, client) for client in range(config.num_clients)]  # type: ignore[attr-defined]
     return int(np.argmax(budgets))
-
-
-def take(examples: Examples, rows: NDArray[np.integer]) -> Examples:
-    """Return some examples."""
-    return Examples(examples.features[rows], examples.labels[rows])
 
 
 def _is_plain(encoder: object) -> bool:

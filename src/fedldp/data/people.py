@@ -1,0 +1,149 @@
+"""Whose rows are: numbers of persons, splits and bounds by person, and persons at several clients.
+
+Nothing here is a release, nor private by itself: it prepares rows where their owner has them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedldp.core.errors import DataError
+
+_NEARLY_ONE = 1 - 1e-9
+"""With it a running total of shares is rounded up, and a rounding error is not."""
+
+
+def numbers_of(groups: ArrayLike, count: int, context: str) -> NDArray[np.int64]:
+    """Return for each row the number of its person, from what its owner calls them.
+
+    Args:
+        groups: integers from 0, or texts, shape (count,).
+        count: rows.
+        context: begins the line of an error.
+
+    Raises:
+        DataError: there is not one for each row, or one is missing; the line says which.
+    """
+    found = np.asarray(groups)
+    if found.shape != (count,):
+        raise DataError(
+            f"{context} groups have shape {found.shape}; give one for each of the {count} rows"
+        )
+    if found.dtype.kind in "iu":
+        bad = found < 0
+    elif found.dtype.kind in "UO":  # of objects, as pandas has texts
+        bad = np.array([not isinstance(each, str) or not each.strip() for each in found.tolist()])
+    else:
+        raise DataError(f"{context} groups are of type {found.dtype}; give integers or texts")
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"{context} the group of row {row} is {found.tolist()[row]!r}; every row needs its "
+            "person: give integers from 0, or texts that are not empty"
+        )
+    return as_numbers(found if found.dtype.kind in "iu" else found.astype(np.str_))
+
+
+def as_numbers(whose: Any) -> NDArray[np.int64]:
+    """Return for each row the number of its person: the place of its value in sorted order."""
+    return np.unique(whose, return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+
+def count_of(people: NDArray[np.int64]) -> int:
+    """Return how many persons there are."""
+    return len(np.unique(people))
+
+
+def usual_labels(labels: NDArray[np.int64], people: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the most frequent label of each person, the smallest of several, by their numbers."""
+    pairs, counts = np.unique(np.stack([people, labels], 1), axis=0, return_counts=True)
+    order = np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))
+    first = np.unique(pairs[order, 0], return_index=True)[1]
+    found: NDArray[np.int64] = pairs[order[first], 1]
+    return found
+
+
+def held_of_each(
+    people: NDArray[np.int64],
+    owners: NDArray[np.int64],
+    test_share: float,
+    generator: np.random.Generator,
+) -> NDArray[np.bool_]:
+    """Return which rows are held out: all rows of about a share of the persons of each client.
+
+    Of all persons together that is ``test_share``, rounded up, where clients have enough: of each
+    client its own share, rounded up or down at random, and never all that it has. A person at
+    several clients counts at the first of them, and is held out at all of them or at none.
+
+    Args:
+        people: whose each row is, shape (N,).
+        owners: at which client it is, shape (N,).
+        test_share: between 0 and 1.
+        generator: the only source of randomness.
+    """
+    _, first, number = np.unique(people, return_index=True, return_inverse=True)
+    home = owners[first]
+    drawn = generator.permutation(len(first))
+    drawn = drawn[np.argsort(home[drawn], kind="stable")]
+    sizes = np.bincount(home, minlength=int(owners.max()) + 1)
+    begins = np.cumsum(sizes) - sizes
+    held = np.zeros(len(first), np.bool_)
+    due = _NEARLY_ONE
+    for client in generator.permutation(len(sizes)):
+        own = test_share * sizes[client]
+        due += own
+        taken = max(0, min(int(due), int(sizes[client]) - 1, math.ceil(own)))
+        due -= taken
+        held[drawn[begins[client] : begins[client] + taken]] = True
+    # A client all of whose persons are tested elsewhere gets one back.
+    for client in np.setdiff1d(owners, owners[~held[number]]):
+        held[number[int((owners == client).argmax())]] = False
+    rows: NDArray[np.bool_] = held[number]
+    return rows
+
+
+def some_of_each(
+    people: NDArray[np.int64], most: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the rows that are kept, ascending: all of a person's, or ``most`` drawn of them.
+
+    Args:
+        people: whose each row is, shape (N,).
+        most: from 1.
+        generator: the only source of randomness.
+    """
+    order = generator.permutation(len(people))
+    order = order[np.argsort(people[order], kind="stable")]
+    counts = np.unique(people, return_counts=True)[1]
+    place = np.arange(len(people)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[place < most])
+
+
+def check_sites(
+    people: NDArray[np.int64], owners: NDArray[np.int64], most: int, context: str
+) -> None:
+    """Refuse persons who have rows at more clients than a guarantee takes into account.
+
+    Args:
+        people: whose each row is, shape (N,).
+        owners: at which client it is, shape (N,).
+        most: clients of one person.
+        context: begins the line of the error, which only the owner of the whole table may see.
+
+    Raises:
+        DataError: there are some; the line says how many.
+    """
+    clients = np.unique(np.unique(np.stack([people, owners], 1), axis=0)[:, 0], return_counts=True)
+    many = int(np.count_nonzero(clients[1] > most))
+    if many:
+        has = "1 person has" if many == 1 else f"{many} persons have"
+        raise DataError(
+            f"{context} {has} rows at more than persons_at_sites = {most} "
+            f"{'client' if most == 1 else 'clients'}; set persons_at_sites = "
+            f"{int(clients[1].max())}, which weakens the guarantee for a person, or keep the rows "
+            "of one client only"
+        )
