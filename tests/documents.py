@@ -26,7 +26,9 @@ def run_folders(where: Path) -> list[Path]:
 
 RUN_KEYS = ["recipe", "system", "seed", "config", "rounds", "final", "privacy", "seconds",
             "run_dir", "tested_on", "confusion"]  # fmt: skip
-ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds"]
+FIGURES = ["auc", "average_precision", "balanced_accuracy", "brier"]
+ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds",
+              *FIGURES]  # fmt: skip
 GUARANTEE_KEYS = ["unit", "adversary", "neighbours", "kind", "epsilon", "delta", "lower",
                   "assumptions", "method", "stated_by"]  # fmt: skip
 UNITS = {"weight", "record", "client-round", "client-run"}
@@ -60,6 +62,7 @@ def check_run(found: Any, rounds: int) -> None:
     for record in found["rounds"]:
         assert list(record) == ROUND_KEYS
         assert 0 <= record["accuracy"] <= 1
-    assert found["final"] == {key: found["rounds"][-1][key] for key in ("accuracy", "loss")}
+    final = {key: found["rounds"][-1][key] for key in ("accuracy", "loss", *FIGURES)}
+    assert found["final"] == final | {"most_frequent": found["final"]["most_frequent"]}
     assert found["seconds"] == pytest.approx(sum(r["seconds"] for r in found["rounds"]))
     check_statement(found["privacy"])

@@ -90,7 +90,9 @@ def test_from_a_table_to_predictions_with_names(fedldp_command: Any, folder: Pat
 
     found = json.loads(fedldp_command("evaluate", "run", "--json").out)
     assert found["examples"] == 40
-    assert found["accuracy"] == pytest.approx(summary["final"]["accuracy"])
+    for name in ("accuracy", "auc", "average_precision", "balanced_accuracy", "brier"):
+        assert found[name] == pytest.approx(summary["final"][name], abs=1e-6), name
+    assert found["most_frequent"] == summary["final"]["most_frequent"]
     assert [row["class"] for row in found["classes"]] == ["well", "ill"]
     assert np.sum(found["confusion"]) == 40
     assert found["auc"] == found["classes"][1]["auc"]

@@ -44,6 +44,9 @@ def test_the_model_of_a_deployed_run_can_be_used(tmp_path: Path) -> None:
     np.savez(path, features=test.features, labels=test.labels)
     found = evaluate(tmp_path / "server", path)
     assert found["accuracy"] == pytest.approx(served.rounds[-1].accuracy)
+    final = served.summary()["final"]
+    for name in ("auc", "average_precision", "balanced_accuracy", "brier", "most_frequent"):
+        assert found[name] == pytest.approx(final[name], abs=1e-6), name
     assert found["examples"] == len(test)
     rows = predict(tmp_path / "server", path)
     right = [row["class"] == str(label) for row, label in zip(rows, test.labels, strict=True)]

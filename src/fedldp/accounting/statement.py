@@ -73,11 +73,17 @@ Statements that were written before there was such a number have neither it nor 
 
 SIMULATED = "simulated with a fixed seed: this run itself protects nothing"
 
-HELD_OUT = (
-    "accuracy, loss and confusion matrix are measured on rows of the clients' own, held out "
-    "because no test set was given: they are exact functions of private rows, which no line "
-    "covers, and so is whatever is chosen by them"
+_OF_PRIVATE_ROWS = (
+    "measured on rows of the clients' own, held out because no test set was given: they are exact "
+    "functions of private rows, which no line covers, and so is whatever is chosen by them"
 )
+HELD_OUT = f"accuracy, AUC, all other scores and the confusion matrix are {_OF_PRIVATE_ROWS}"
+_EARLIER_HELD_OUT = f"accuracy, loss and confusion matrix are {_OF_PRIVATE_ROWS}"
+
+
+def scores_are_private(warnings: Sequence[str]) -> bool:
+    """Return whether a statement says that scores are of private rows, also an earlier one's."""
+    return HELD_OUT in warnings or _EARLIER_HELD_OUT in warnings
 
 
 @dataclass(frozen=True, kw_only=True)

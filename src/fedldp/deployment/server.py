@@ -51,10 +51,11 @@ from fedldp.reporting.record import RunFolder, check_new, replace_file
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
 from fedldp.reporting.schema import Schema
+from fedldp.reporting.scores import evaluation, final_of, most_frequent
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
-from fedldp.simulation.result import config_document
+from fedldp.simulation.result import COLUMNS, config_document
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights, one_thread
 
@@ -73,6 +74,8 @@ class Served:
         weights: the final weights by parameter name, float32.
         privacy: the statement, of what was really released.
         run_dir: the server's folder.
+        most_frequent: the share of the most frequent class of the server's own test examples, 0 to
+            1; None where it has none.
     """
 
     agreement: Agreement
@@ -80,18 +83,18 @@ class Served:
     weights: dict[str, NDArray[np.float32]]
     privacy: dict[str, Any]
     run_dir: Path
+    most_frequent: float | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp deploy server --json`` prints."""
-        config, final = self.agreement.config, self.rounds[-1]
-        keys = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds")
+        config = self.agreement.config
         return {
             "recipe": None,
             "system": config.system,
             "seed": self.agreement.test_seed,
             "config": config.model_dump(),
-            "rounds": [{key: getattr(r, key) for key in keys} for r in self.rounds],
-            "final": {"accuracy": final.accuracy, "loss": final.loss},
+            "rounds": [{key: getattr(r, key) for key in COLUMNS} for r in self.rounds],
+            "final": final_of(self.rounds[-1], self.most_frequent),
             "privacy": self.privacy,
             "seconds": sum(record.seconds for record in self.rounds),
             "run_dir": str(self.run_dir),
@@ -124,6 +127,7 @@ class Server:
         self._in_sum = _read_sums(folder / _SUMS)
         self._side = server_side(self.agreement, self._heard)
         self._evaluate = _evaluator(self.agreement, test)
+        self._most_frequent = most_frequent(np.bincount(test.labels)) if test else None
         self._journal = Journal(folder / "journal")
         self._receipts = _Receipts(folder / "receipts.json")
         saved = self.folder.read_checkpoint()
@@ -241,6 +245,7 @@ class Server:
             weights={name: w.copy() for name, w in layout.split(weights).items()},
             privacy=self.privacy,
             run_dir=self.folder.path,
+            most_frequent=self._most_frequent,
         )
         summary = served.summary()
         self.folder.write_json(SCHEMA, _schema(self.agreement).to_document())
@@ -356,12 +361,9 @@ def _evaluator(agreement: Agreement, test: Examples | None) -> Evaluator:
 
     def test_it(broadcast: Broadcast) -> Evaluation:
         load_weights(model, agreement.layout, broadcast.weights)
-        right, loss = 0, 0.0
+        parts = [slice(start, start + PIECE) for start in range(0, len(test), PIECE)]
         with one_thread():
-            for start in range(0, len(test), PIECE):
-                part = slice(start, start + PIECE)
-                score = evaluate(model, test.taken(part), device)
-                right, loss = right + score.right, loss + score.loss
-        return Evaluation(right / len(test), loss / len(test))
+            found, _ = evaluation(evaluate(model, test.taken(part), device) for part in parts)
+        return found
 
     return test_it

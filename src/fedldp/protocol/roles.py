@@ -390,6 +390,9 @@ class Score:
             (classes, classes); None where the test or its classes are not for a record.
         own_right: how many of them a model of the client's own classified rightly, if it has one
             that this test may show.
+        labels: of the examples, shape (total,); None where ``confusion`` is, and for the same
+            reasons.
+        probabilities: of each class, as the model has them, shape (total, classes); or None.
     """
 
     right: int
@@ -397,6 +400,8 @@ class Score:
     total: int
     confusion: NDArray[np.int64] | None = field(default=None, compare=False)
     own_right: int | None = None
+    labels: NDArray[np.int64] | None = field(default=None, compare=False)
+    probabilities: NDArray[np.float64] | None = field(default=None, compare=False)
 
 
 class Tester(Protocol):

@@ -54,6 +54,10 @@ class Round:
         refused: how many clients refused, by reason.
         radii: of the ranges that clients were told, the smallest and the largest of all tensors;
             None where there were none.
+        auc: area under the ROC curve; see ``Evaluation``.
+        average_precision: see ``Evaluation``.
+        balanced_accuracy: see ``Evaluation``.
+        brier: see ``Evaluation``.
     """
 
     round: int
@@ -66,6 +70,10 @@ class Round:
     metrics: dict[str, float] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     radii: list[float] | None = None
+    auc: float | None = None
+    average_precision: float | None = None
+    balanced_accuracy: float | None = None
+    brier: float | None = None
 
 
 class Evaluation(NamedTuple):
@@ -74,12 +82,23 @@ class Evaluation(NamedTuple):
     Attributes:
         accuracy: 0 to 1.
         loss: mean cross-entropy, in nats.
-        figures: what else it measured, by name.
+        figures: what a system has it measure besides, by name.
+        auc: area under the ROC curve, 0 to 1: of two classes that of class 1; of more the mean of
+            each class against all others. None where a class has no example in the test; and where
+            the test gives accuracy and loss alone, as the other figures are then.
+        average_precision: area under the steps of precision over recall; as ``auc``.
+        balanced_accuracy: mean recall of the classes that are in the test, 0 to 1.
+        brier: mean squared error of the probabilities: of two classes that of class 1, 0 to 1; of
+            more the sum over the classes, 0 to 2.
     """
 
     accuracy: float
     loss: float
     figures: Metrics = MappingProxyType({})
+    auc: float | None = None
+    average_precision: float | None = None
+    balanced_accuracy: float | None = None
+    brier: float | None = None
 
 
 Evaluator = Callable[[Broadcast], Evaluation | None]
@@ -157,6 +176,10 @@ class Loop:
             metrics={**metrics, **(tested.figures if tested else {})},
             refused=tally.refused(),
             radii=tally.radii,
+            auc=tested.auc if tested else None,
+            average_precision=tested.average_precision if tested else None,
+            balanced_accuracy=tested.balanced_accuracy if tested else None,
+            brier=tested.brier if tested else None,
         )
 
     def _aggregated(self, state: State, tally: _Tally) -> tuple[State, Metrics]:

@@ -15,6 +15,7 @@ from typing import Any
 from fedldp.core.errors import ConfigError, RunError, first_line
 from fedldp.core.registry import import_extra
 from fedldp.reporting.runs import FinishedRun
+from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.text import explain
 
 EXPERIMENT = "fedldp"
@@ -98,7 +99,7 @@ def _send(client: Any, experiment: str, run: FinishedRun) -> None:
 def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
     """Yield name, value and round of what was measured."""
     for record in run.summary["rounds"]:
-        for name in ("accuracy", "loss", "uplink_bits_per_client", "seconds", "clients"):
+        for name in ("accuracy", "loss", *FIGURES, "uplink_bits_per_client", "seconds", "clients"):
             if record[name] is not None:
                 yield name, float(record[name]), record["round"]
     for name, mean in run.means.items():

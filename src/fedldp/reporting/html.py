@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import IDEALISED
-from fedldp.accounting.statement import HELD_OUT
+from fedldp.accounting.statement import scores_are_private
 from fedldp.core.errors import RunError
 from fedldp.core.formatting import number
 from fedldp.reporting import charts
@@ -105,7 +105,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "claim_text": claim_text,
         "explain": explain,
-        "held_out": HELD_OUT,
+        "scores_are_private": scores_are_private,
         "own_words": own_words,
         "is_idealised": lambda line: IDEALISED in line["assumptions"],
     }

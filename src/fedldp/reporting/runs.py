@@ -19,7 +19,7 @@ from fedldp.core.errors import RunError
 from fedldp.reporting.text import best_lines, run_in_words, run_title
 
 LARGEST_FILE = 64 * 2**20
-"""Bytes of a file of a run folder that a report reads; 100,000 rounds take about 30 million."""
+"""Bytes of a file of a run folder that a report reads; 100,000 rounds take about 55 million."""
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Size = Annotated[FiniteFloat, Field(ge=0)]
@@ -64,11 +64,20 @@ class _Statement(_Document):
     warnings: list[str]
 
 
-class _Round(_Document):
-    round: Count
-    clients: Count
+class _Tested(_Document):
+    """What a test gave; an earlier version has accuracy and loss alone."""
+
     accuracy: Share | None
     loss: FiniteFloat | None
+    auc: Share | None = None
+    average_precision: Share | None = None
+    balanced_accuracy: Share | None = None
+    brier: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
+
+
+class _Round(_Tested):
+    round: Count
+    clients: Count
     uplink_bits_per_client: Size
     seconds: Size
 
@@ -82,9 +91,8 @@ class _Measured(_Document):
     radii: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
 
 
-class _Final(_Document):
-    accuracy: Share | None
-    loss: FiniteFloat | None
+class _Final(_Tested):
+    most_frequent: Share | None = None
 
 
 class _Summary(_Document):

@@ -32,6 +32,7 @@ from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, replace_file
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
+from fedldp.reporting.scores import evaluation
 from fedldp.reporting.statement import Statement
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
@@ -333,19 +334,9 @@ class _Test:
 
     def __call__(self, broadcast: Broadcast) -> Evaluation:
         """Return how the broadcast's weights do, and beside it how clients' own models do."""
-        right, loss, total = 0, 0.0, 0
-        own: int | None = 0
-        confusion: Any = 0
-        for score in self._executor.scores(broadcast):
-            right += score.right
-            loss += score.loss
-            total += score.total
-            own = None if own is None or score.own_right is None else own + score.own_right
-            known = confusion is not None and score.confusion is not None
-            confusion = confusion + score.confusion if known else None
+        found, confusion = evaluation(self._executor.scores(broadcast))
         self._round, self._confusion = broadcast.round, confusion
-        figures = {} if own is None else {"local_accuracy": own / total}
-        return Evaluation(right / total, loss / total, figures)
+        return found
 
     def confusion(self, broadcast: Broadcast) -> NDArray[np.int64] | None:
         """Return the confusion matrix; measured anew where a resumed run had no round left."""

@@ -99,7 +99,7 @@ class Inputs:
     def doubts(self, accuracy: float | None) -> tuple[str, ...]:
         """Return what makes an accuracy on the test set doubtful; None: it was not tested so."""
         labels, schema = self.dataset.test.labels, self.schema
-        often = most_frequent(labels)
+        often = most_frequent(np.bincount(labels))
         return tuple(doubts(accuracy, often, len(labels), schema.few, is_rounded=schema.rounded))
 
     @classmethod

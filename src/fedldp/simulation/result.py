@@ -20,10 +20,11 @@ from fedldp.core.registry import import_extra
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
 from fedldp.reporting.record import RunFolder, how_to_resume
+from fedldp.reporting.scores import FIGURES, final_of, most_frequent
 from fedldp.reporting.statement import Statement, html_table
 from fedldp.reporting.text import percent, run_title
 
-COLUMNS = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds")
+COLUMNS = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds", *FIGURES)
 """Of the table of rounds."""
 
 
@@ -67,20 +68,24 @@ class Result:
         return accuracy
 
     @property
+    def most_frequent(self) -> float | None:
+        """The share of the test's most frequent class, 0 to 1; None where ``confusion`` is."""
+        return None if self.confusion is None else most_frequent(self.confusion.sum(1))
+
+    @property
     def metrics(self) -> dict[str, float]:
         """The means over the rounds of the system's own figures, by name."""
         return dict(mean_metrics(self.rounds))
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp run --json`` prints."""
-        final = self.rounds[-1]
         return {
             "recipe": self.recipe,
             "system": self.config.system,
             "seed": self.config.seed,
             "config": self.config.model_dump(),
             "rounds": self.rounds_table(),
-            "final": {"accuracy": final.accuracy, "loss": final.loss},
+            "final": final_of(self.rounds[-1], self.most_frequent),
             "privacy": self.privacy,
             "seconds": self.seconds,
             "run_dir": None if self.run_dir is None else str(self.run_dir),

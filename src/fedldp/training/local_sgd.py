@@ -185,11 +185,15 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
         loss = functional.cross_entropy(logits, labels, reduction="sum")
         found = logits.argmax(1)
         right = (found == labels).sum()
+        tabled = logits.shape[1] <= MOST_CLASSES
+        shares = torch.softmax(logits.double(), 1).cpu().numpy() if tabled else None
     return Score(
         right=int(right),
         loss=float(loss),
         total=len(examples),
         confusion=_confusion(examples.labels, found.cpu().numpy(), logits.shape[1]),
+        labels=examples.labels if tabled else None,
+        probabilities=shares,
     )
 
 

@@ -19,7 +19,8 @@ from fedldp.simulation.sweeps import sweep_executor
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "stated_by", "idealised",
-            "seconds", "run_dir"]  # fmt: skip
+            "seconds", "run_dir", "metrics"]  # fmt: skip
+METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "most_frequent"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,8 @@ def test_json_is_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
     assert len(found["runs"]) == 6
     for run in found["runs"]:
         assert list(run) == RUN_KEYS
+        assert list(run["metrics"]) == METRICS
+        assert all(0 < value < 2 for value in run["metrics"].values())
         config = document((tmp_path / run["run_dir"] / "config.json").read_text())
         assert config["recipe"] == run["settings"]["recipe"]
         assert config["config"]["seed"] == run["seed"]

@@ -17,9 +17,13 @@ from fedldp.accounting.statement import HELD_OUT
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.reporting.record import replace_file
+from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.text import percent
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.chart import draw
+
+METRICS = (*FIGURES, "most_frequent")
+"""What a sweep says of a run's test, beside its accuracy and loss."""
 
 CSV_BEGINS = b"recipe,"
 """With what every table of runs begins, so that no other file is taken for one."""
@@ -44,6 +48,10 @@ class Sweep:
     @property
     def runs(self) -> list[dict[str, Any]]:
         """A mapping for each run: settings, seed, accuracy, loss, epsilon, seconds, run_dir.
+
+        In its "metrics" are "auc", "average_precision", "balanced_accuracy" and "brier" (see
+        ``Evaluation``), and "most_frequent", the share of the test's most frequent class; each
+        None where it is not defined.
 
         The epsilon is of all that a client sends in the run, against the server, at the statement's
         delta; None is infinity: no guarantee. It is proven where "stated_by" is "fedldp"; else that
@@ -141,6 +149,7 @@ class Sweep:
                 "idealised": stated.idealised,
                 "seconds": run["seconds"],
                 "run_dir": run["run_dir"],
+                **run.get("metrics", {}),
             }
             for cell in self.cells
             for run, stated in cell.runs
@@ -263,13 +272,16 @@ def run_of(
         "idealised": stated.idealised,
         "seconds": summary["seconds"],
         "run_dir": None if place is None else str(place),
+        # A run of an earlier version, which a sweep takes as it is, has none of these.
+        "metrics": {name: summary["final"].get(name) for name in METRICS},
     }
 
 
 def _column(key: str) -> str:
     """Return a setting's column, which none of what came of a run may have too."""
-    taken = ("seed", "accuracy", "loss", "proven_epsilon", "proven_delta", "stated_epsilon",
-             "stated_delta", "stated_by", "idealised", "seconds", "run_dir")  # fmt: skip
+    taken = ("seed", "accuracy", "loss", *METRICS, "proven_epsilon", "proven_delta",
+             "stated_epsilon", "stated_delta", "stated_by", "idealised", "seconds",
+             "run_dir")  # fmt: skip
     return f"setting {key}" if key in taken else key
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedldp.accounting.statement import HELD_OUT
+from fedldp.accounting.statement import scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
@@ -227,7 +227,7 @@ def _result(
         if summary is not None:
             run = run_of(job.settings, job.seed, summary, None if out is None else place)
             runs.append((run, Stated.of(summary["privacy"])))
-            private_scores |= HELD_OUT in summary["privacy"]["warnings"]
+            private_scores |= scores_are_private(summary["privacy"]["warnings"])
             continue
         reason = job.refused if place is None else reasons[place]
         assert reason is not None
