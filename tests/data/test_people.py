@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedldp.core.errors import ConfigError, DataError, FedldpError
 from fedldp.data import Columns, Dataset, Examples, load_dataset, load_examples, load_features
 from fedldp.data.custom import encode_examples
-from fedldp.data.people import held_of_each, some_of_each, usual_labels
+from fedldp.data.people import few_of_each, held_of_each, usual_labels
 from fedldp.data.tables import read_table
 
 HEADER = "visit,patient,hospital,age,outcome\n"
@@ -194,6 +194,7 @@ def test_persons_of_arrays_and_of_npz_files(tmp_path: Path) -> None:
         load_dataset(str(path))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("groups", "says"),
     [
@@ -274,6 +275,7 @@ def test_the_fifth_of_few_persons_is_not_nothing() -> None:
         assert len(np.unique(people[held])) == 30
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(20))
 def test_no_person_is_in_both_parts_whatever_the_seed(seed: int) -> None:
     draw = np.random.default_rng(seed)
@@ -307,10 +309,12 @@ def test_a_persons_label_is_that_of_most_rows() -> None:
 def test_so_many_rows_of_each_person_are_kept(counts: Sequence[int], most: int) -> None:
     draw = np.random.default_rng(most)
     people = draw.permutation(np.repeat(np.arange(len(counts)) * 7, counts))
-    kept = some_of_each(people, most, draw)
+    found = few_of_each(people, most, draw)
+    assert (found is None) == (max(counts) <= most)
+    kept = np.arange(len(people)) if found is None else found
     assert (np.diff(kept) > 0).all()
-    found = np.bincount(people[kept] // 7, minlength=len(counts))
-    assert found.tolist() == np.minimum(counts, most).tolist()
+    left = np.bincount(people[kept] // 7, minlength=len(counts))
+    assert left.tolist() == np.minimum(counts, most).tolist()
 
 
 def test_persons_at_more_clients_than_declared_are_refused(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class NbaflCalibration(Calibration):
                 partition=settings.partition,
                 num_examples=problem.num_examples,
                 num_clients=settings.num_clients,
+                num_people=problem.people,
             ),
         )
 

@@ -16,7 +16,12 @@ from fedldp.mechanisms.gaussian import Gaussian, check_noise
 
 
 def smallest_share(
-    setting: int | None, *, partition: str, num_examples: int, num_clients: int
+    setting: int | None,
+    *,
+    partition: str,
+    num_examples: int,
+    num_clients: int,
+    num_people: int | None = None,
 ) -> int:
     """Return m, the examples of the client that has least, from public facts.
 
@@ -37,6 +42,11 @@ def smallest_share(
         raise ConfigError(
             f"min_client_examples is not set: with partition = {partition} the smallest local data "
             "set is no public fact; set a bound"
+        )
+    if num_people is not None:
+        raise ConfigError(
+            "min_client_examples is not set: clients get whole persons, who have different numbers "
+            "of rows, and the smallest local data set is no public fact; set a bound"
         )
     if share == 0:
         raise ConfigError(

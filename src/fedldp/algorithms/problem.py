@@ -20,6 +20,8 @@ class Problem:
         data_dir: the data folder, for systems that read a public data set.
         num_clients: where the data say whose they are, of how many clients; else None.
         features: the names of a table's features, in their order; else None.
+        people: where the data say whose rows are, of how many people; None: every row is a person
+            of its own, as far as is known.
         private_scores: whether a run's model is measured on rows held out of the clients' own.
     """
 
@@ -29,6 +31,7 @@ class Problem:
     data_dir: Path | None = None
     num_clients: int | None = None
     features: tuple[str, ...] | None = None
+    people: int | None = None
     private_scores: bool = False
 
 

@@ -272,6 +272,10 @@ class RunSettings(FrozenConfig):
         """
         if problem.num_clients is not None or parse_scheme(self.partition)[0] not in _EQUAL:
             return None
+        if (
+            problem.people is not None
+        ):  # who are divided equally, and have rows of different numbers
+            return None
         return -(-problem.num_examples // num_clients)
 
     @property

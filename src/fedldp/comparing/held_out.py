@@ -9,6 +9,8 @@ import numpy as np
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, Shares
+from fedldp.data.partition import shares_of
+from fedldp.data.people import held_of_each
 
 HELD_OUT = 6
 """One in so many examples, or clients, is held out."""
@@ -17,17 +19,35 @@ HELD_OUT = 6
 def held_out(data: Dataset, seed: int) -> Dataset:
     """Return data for trying: a sixth of the training set is the test set, the rest is trained on.
 
-    Whole clients are held out where the data say whose the examples are; else examples, drawn
-    uniformly. The test set of ``data`` is in neither part.
+    Whole clients are held out where the data say at which client an example is, and whole people of
+    all clients where they say whose it is; else examples, drawn uniformly. The test set of ``data``
+    is in neither part.
 
     Args:
         data: all data.
         seed: of the draw.
 
     Raises:
-        ConfigError: there are fewer than two clients, or examples, to divide.
+        ConfigError: there are fewer than two clients, or examples, to divide; or no client has two
+            people.
     """
-    name = f"{data.name}, less a held-out part"
+    name, people = f"{data.name}, less a held-out part", data.train.people
+    if people is not None:
+        owners = data.owners
+        held = held_of_each(people, owners, 1 / HELD_OUT, numbered_generator(seed, 1))
+        if not held.any():
+            raise ConfigError(
+                f"data {data.name}: some people are held out for choosing hyperparameters, and no "
+                "client has two; give more"
+            )
+        return replace(
+            data,
+            name=name,
+            train=data.train.taken(~held),
+            test=data.train.taken(held),
+            clients=None if data.clients is None else shares_of(owners[~held], len(data.clients)),
+            held_out=True,
+        )
     count = len(data.train) if data.clients is None else len(data.clients)
     if count < 2:
         what = "training examples" if data.clients is None else "clients"

@@ -59,6 +59,7 @@ __all__ = [
     "oriented_gradients",
     "parse_scheme",
     "partition",
+    "people",
     "public_axes",
     "public_files",
     "random_convolutions",

@@ -13,8 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from fedldp.core.errors import ConfigError, DataError
 from fedldp.core.formatting import rounded_count
 from fedldp.core.randomness import numbered_generator
-from fedldp.data.partition import Shares
-from fedldp.data.people import as_numbers, count_of, held_of_each, numbers_of, usual_labels
+from fedldp.data.partition import Shares, shares_of
+from fedldp.data.people import (
+    as_numbers,
+    count_of,
+    few_of_each,
+    held_of_each,
+    numbers_of,
+    usual_labels,
+)
 from fedldp.data.sources import SOURCES
 
 Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike]
@@ -111,9 +118,36 @@ class Dataset:
         return f"{self.name}: {self.train.features.shape}, {self.test.features.shape}{whose}"
 
     @property
+    def owners(self) -> NDArray[np.int64]:
+        """At which client each training row is, shape (N,); 0 where the data do not say it."""
+        found = np.zeros(len(self.train), np.int64)
+        for client, rows in enumerate(self.clients or ()):
+            found[rows] = client
+        return found
+
+    @property
     def num_people(self) -> int | None:
         """How many persons the training examples are of, where they say it."""
         return None if self.train.people is None else count_of(self.train.people)
+
+    def with_rows_per_person(self, most: int, generator: np.random.Generator) -> Dataset:
+        """Return the data with no more than ``most`` rows of a person at a client, drawn once.
+
+        Args:
+            most: from 1.
+            generator: decides which rows; not used where nobody has more.
+        """
+        owners = self.owners
+        kept = few_of_each(self.train.people, most, generator, owners)
+        tested = few_of_each(self.test.people, most, generator)
+        if kept is None and tested is None:
+            return self
+        train = self.train if kept is None else self.train.taken(kept)
+        test = self.test if tested is None else self.test.taken(tested)
+        clients = self.clients
+        if clients is not None and kept is not None:
+            clients = shares_of(owners[kept], len(clients))
+        return replace(self, train=train, test=test, clients=clients)
 
     @property
     def scores_are_private(self) -> bool:
@@ -326,7 +360,7 @@ def with_owners(
         kept = np.setdiff1d(np.arange(len(owners)), rows)
         examples, owners = examples.taken(kept), owners[kept]
     found = of_examples(examples, test=held, name=name)
-    shares = Shares(np.argsort(owners, kind="stable"), np.bincount(owners))
+    shares = shares_of(owners, int(owners.max()) + 1)
     return replace(found, clients=shares, held_out=test is None)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
+from fedldp.data.people import as_numbers, usual_labels
 
 # Scheme: what its parameter is, and an example of it.
 _SCHEMES: dict[str, tuple[str, str] | None] = {
@@ -23,6 +24,7 @@ _SCHEMES: dict[str, tuple[str, str] | None] = {
     "drawn": ("number of examples per client", "drawn:6"),
 }
 _WHOLE = ("shards", "drawn")
+_OF_ROWS = ("shards", "drawn")
 _MAX_PARAMETER = 1e6  # far beyond any effect, and short of overflow in the Dirichlet sampler
 
 
@@ -67,15 +69,33 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
     return name, value
 
 
-def check_partition(num_examples: int, num_clients: int, scheme: str) -> tuple[str, float | None]:
+def check_partition(
+    num_examples: int, num_clients: int, scheme: str, num_people: int | None = None
+) -> tuple[str, float | None]:
     """Read a partition scheme as ``parse_scheme`` does, and refuse it for too few examples.
 
+    Args:
+        num_examples: of all clients.
+        num_clients: among whom they are divided.
+        scheme: see ``parse_scheme``.
+        num_people: whose the examples are, where that is known: then people are divided.
+
     Raises:
-        ConfigError: the scheme is malformed, or there are too few examples for it.
+        ConfigError: the scheme is malformed, or there are too few examples, or people, for it.
     """
     name, parameter = parse_scheme(scheme)
     if num_clients < 1:
         raise ConfigError(f"num_clients is {num_clients}; give an integer from 1")
+    if num_people is not None and name in _OF_ROWS:
+        raise ConfigError(
+            f"partition is {scheme!r}, which divides rows, and all rows of a person go to one "
+            "client; give iid, or another scheme that divides people: dirichlet or power-law"
+        )
+    if num_people is not None and num_clients > num_people:
+        raise ConfigError(
+            f"num_clients is {num_clients}, more than the {num_people} persons of the training "
+            "set; give fewer clients"
+        )
     if name == "drawn" and parameter is not None:
         if parameter > num_examples:
             raise ConfigError(
@@ -199,7 +219,11 @@ def _drawn(shares: DrawnShares, block: int) -> NDArray[np.int64]:
 
 
 def partition(
-    labels: NDArray[np.int64], num_clients: int, scheme: str, generator: np.random.Generator
+    labels: NDArray[np.int64],
+    num_clients: int,
+    scheme: str,
+    generator: np.random.Generator,
+    people: NDArray[np.int64] | None = None,
 ) -> Shares | DrawnShares:
     """Assign every example to exactly one client, and to every client at least one.
 
@@ -221,22 +245,34 @@ def partition(
     - drawn:N: no partition: each client draws N different examples from all. For more clients than
       there are examples; an example then stands for a similar one of each client that has it.
 
+    Where ``people`` says whose the examples are, people are assigned in their place, each with all
+    examples: sizes are numbers of people, and a person's label is that of most of its examples.
+
     Args:
         labels: shape (N,), of the examples to assign.
-        num_clients: from 1, to N unless they are drawn.
+        num_clients: from 1, to N, or the number of people, unless they are drawn.
         scheme: see parse_scheme.
         generator: the only source of randomness; its state decides the partition.
+        people: whose each example is, shape (N,); not for shards, and not where they are drawn.
 
     Returns:
         One ascending array of row numbers per client.
 
     Raises:
-        ConfigError: the scheme is malformed, or there are too few examples for it.
+        ConfigError: the scheme is malformed, or there are too few examples or people for it.
 
     >>> generator = np.random.default_rng(0)
     >>> [len(rows) for rows in partition(np.arange(10) % 2, 3, "iid", generator)]
     [4, 3, 3]
     """
+    if people is not None:
+        whose = as_numbers(people)
+        of_people = usual_labels(labels, whose)
+        check_partition(len(labels), num_clients, scheme, len(of_people))
+        homes = np.zeros(len(of_people), np.int64)
+        for client, own in enumerate(partition(of_people, num_clients, scheme, generator)):
+            homes[own] = client
+        return shares_of(homes[whose], num_clients)
     name, parameter = check_partition(len(labels), num_clients, scheme)
     if name == "drawn" and parameter is not None:
         key = int(generator.integers(1 << 63))
@@ -249,6 +285,11 @@ def partition(
         owners = _power_law(len(labels), num_clients, parameter, generator)
     else:
         owners = _owners(generator.permutation(len(labels)), _even(len(labels), num_clients))
+    return shares_of(owners, num_clients)
+
+
+def shares_of(owners: NDArray[np.integer], num_clients: int) -> Shares:
+    """Return the rows of each client, where ``owners`` says at which one each row is."""
     return Shares(np.argsort(owners, kind="stable"), np.bincount(owners, minlength=num_clients))
 
 

@@ -106,19 +106,32 @@ def held_of_each(
     return rows
 
 
-def some_of_each(
-    people: NDArray[np.int64], most: int, generator: np.random.Generator
-) -> NDArray[np.int64]:
+def few_of_each(
+    people: NDArray[np.int64] | None,
+    most: int,
+    generator: np.random.Generator,
+    owners: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64] | None:
     """Return the rows that are kept, ascending: all of a person's, or ``most`` drawn of them.
 
     Args:
-        people: whose each row is, shape (N,).
-        most: from 1.
-        generator: the only source of randomness.
+        people: whose each row is, shape (N,); None: every row is a person of its own.
+        most: rows of a person at a client, from 1.
+        generator: the only source of randomness; not used where nobody has more.
+        owners: at which client each row is, shape (N,), where there are several.
+
+    Returns:
+        None where that is all of them.
     """
+    if people is None:
+        return None
+    if owners is not None:
+        people = np.unique(np.stack([people, owners]), axis=1, return_inverse=True)[1].reshape(-1)
+    counts = np.unique(people, return_counts=True)[1]
+    if counts.max(initial=0) <= most:
+        return None
     order = generator.permutation(len(people))
     order = order[np.argsort(people[order], kind="stable")]
-    counts = np.unique(people, return_counts=True)[1]
     place = np.arange(len(people)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(order[place < most])
 

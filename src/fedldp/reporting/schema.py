@@ -27,7 +27,9 @@ class Schema:
         classes: their names, where they have some.
         features: their names, where they have some.
         few: simulated clients with fewer than ``FEW`` examples; None where that is not known.
-        rounded: whether both counts are rounded up, as those of a user's own rows are.
+        rounded: whether all counts are rounded up, as those of a user's own rows are.
+        people: whose the training examples are, where the data say it, and a person may have
+            several; else None.
     """
 
     input_shape: tuple[int, ...]
@@ -37,10 +39,14 @@ class Schema:
     features: tuple[str, ...] | None = None
     few: int | None = None
     rounded: bool = False
+    people: int | None = None
 
     def to_document(self) -> dict[str, Any]:
         """Return it for a JSON file."""
-        return asdict(self)
+        found = asdict(self)
+        if self.people is None:  # as before there were any
+            del found["people"]
+        return found
 
     def class_name(self, label: int) -> str:
         """Return what a class is called: its number, where it has no name."""
@@ -60,13 +66,14 @@ def read_schema(folder: Path) -> Schema:
             key: None if found[key] is None else tuple(map(str, found[key]))
             for key in ("classes", "features")
         }
-        few = found["few"]
+        few, people = found["few"], found.get("people")
         return Schema(
             input_shape=tuple(map(int, found["input_shape"])),
             num_classes=int(found["num_classes"]),
             num_examples=int(found["num_examples"]),
             few=None if few is None else int(few),
             rounded=bool(found.get("rounded", False)),  # earlier ones are exact
+            people=None if people is None else int(people),
             **names,
         )
     except OSError as error:

@@ -24,7 +24,7 @@ from fedldp.data.sources import SOURCES, find_source
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.reporting.schema import FEW, Schema
 from fedldp.reporting.scores import doubts, most_frequent
-from fedldp.simulation.plan import check_examples, problem_with
+from fedldp.simulation.plan import check_examples, problem_with, with_few_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,11 @@ class Inputs:
         dataset = _sampled(whole, config)
         stream = draws_of_seed(config.seed)(0)("partition")
         members = partition(
-            dataset.train.labels, config.num_clients, config.partition, stream.generator()
+            dataset.train.labels,
+            config.num_clients,
+            config.partition,
+            stream.generator(),
+            dataset.train.people,
         )
         config.composition.calibration.check_shares(members.sizes.tolist())
         problem = problem_with(config, whole, data_dir)
@@ -84,7 +88,7 @@ class Inputs:
     @property
     def schema(self) -> Schema:
         """What is kept beside a model of these data; of the user's own, counts are rounded."""
-        own = not self.dataset.is_public
+        own, people = not self.dataset.is_public, self.dataset.num_people
         total, few = self.problem.num_examples, int(np.count_nonzero(self.members.sizes < FEW))
         return Schema(
             input_shape=self.dataset.input_shape,
@@ -93,6 +97,7 @@ class Inputs:
             classes=self.dataset.classes,
             features=self.dataset.features,
             few=rounded_count(few) if own else few,
+            people=rounded_count(people) if own and people is not None else people,
             rounded=own,
         )
 
@@ -142,6 +147,8 @@ def load(
 ) -> Dataset:
     """Return all data of a configuration: loaded, unless they are given.
 
+    Of each person no more rows than the configuration uses.
+
     Args:
         config: the configuration.
         dataset: the data, where they are given.
@@ -153,7 +160,7 @@ def load(
         FedldpError: they cannot be had, or are not those that the configuration names.
     """
     if dataset is None:
-        return _loaded(config, data_dir, started_in)
+        return with_few_rows(config, _loaded(config, data_dir, started_in))
     if config.standardise:
         raise ConfigError("standardise = true: it is for data sets loaded by name; set it to false")
     if dataset.name in SOURCES and not _is_named(dataset, config.dataset):
@@ -161,7 +168,7 @@ def load(
             f"dataset = {config.dataset}: the run was given the data set {dataset.name}; set "
             "dataset to that: what is public, and what a resumed run loads, follow from it"
         )
-    return dataset
+    return with_few_rows(config, dataset)
 
 
 def _loaded(config: RunConfig, data_dir: Path | None, started_in: Path | None) -> Dataset:

@@ -95,7 +95,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
     """
     selftest()
     if problem.num_clients is None:
-        check_partition(problem.num_examples, config.num_clients, config.partition)
+        check_partition(problem.num_examples, config.num_clients, config.partition, problem.people)
     elif problem.num_clients != config.num_clients:
         config = config.changed(num_clients=problem.num_clients)
     if config.target is not None:
@@ -172,6 +172,11 @@ def state(
         found["warnings"].append(SHARED)
     if problem.private_scores:
         found["warnings"].append(HELD_OUT)
+    if config.rows_per_person is not None:
+        found["warnings"].append(
+            f"rows_per_person = {config.rows_per_person}: of a person with more rows at a client, "
+            "so many are drawn once, and the others are not used"
+        )
     return found
 
 
@@ -219,6 +224,7 @@ def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
             standardise=config.standardise,
         )
         return problem_with(config, dataset, data_dir)
+    check_rows_per_person(config, None)
     source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
     if config.standardise:
         check_standardise(source)
@@ -227,12 +233,53 @@ def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
 
 def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> Problem:
     """Return the shape of data that were loaded, or that the user has given."""
+    dataset = with_few_rows(config, dataset)
     shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
     if dataset.clients is None:
         problem = _problem(config, shape, classes, found, data_dir)
     else:
         problem = Problem(shape, classes, found, data_dir, len(dataset.clients))
-    return replace(problem, features=dataset.features, private_scores=dataset.scores_are_private)
+    return replace(
+        problem,
+        features=dataset.features,
+        people=dataset.num_people,
+        private_scores=dataset.scores_are_private,
+    )
+
+
+def with_few_rows(config: RunConfig, dataset: Dataset) -> Dataset:
+    """Return data with no more rows of a person at a client than ``config`` uses.
+
+    Raises:
+        ConfigError: it bounds them, and the data do not say whose rows are.
+    """
+    check_rows_per_person(config, dataset)
+    if config.rows_per_person is None:
+        return dataset
+    draw = draws_of_seed(config.seed)(0)
+    return dataset.with_rows_per_person(
+        config.rows_per_person, draw("rows of a person").generator()
+    )
+
+
+def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
+    """Refuse a bound on a person's rows for data that do not say whose rows are.
+
+    Args:
+        config: of the run.
+        dataset: its data; None: published ones.
+
+    Raises:
+        ConfigError: there is such a bound, and they do not.
+    """
+    if config.rows_per_person is None:
+        return
+    if dataset is None or dataset.train.people is None:
+        name = config.dataset if dataset is None else dataset.name
+        raise ConfigError(
+            f"rows_per_person = {config.rows_per_person}: {name} does not say which rows are one "
+            "person's; give person_column (of a table) or groups, or leave it out"
+        )
 
 
 def _problem(

@@ -152,11 +152,12 @@ class RayTasks:
 
     def _dataset(self, config: RunConfig) -> Any:
         given, data_dir = self._context.dataset, self._context.data_dir
-        key = (config.dataset, repr(config.columns), config.test_file, config.standardise)
+        drawn = None if config.rows_per_person is None else (config.rows_per_person, config.seed)
+        key = (config.dataset, repr(config.columns), config.test_file, config.standardise, drawn)
         if given is None:
             return self._once(key, lambda: load(config, None, data_dir))
-        load(config, given, data_dir)  # which refuses what does not fit
-        return self._once("given", lambda: given)
+        fitting = load(config, given, data_dir)  # which refuses what does not fit
+        return self._once(("given", drawn), lambda: fitting)
 
     def _public(self, config: RunConfig) -> Any:
         """Return the files of the public data set that a server trains on, where it does."""

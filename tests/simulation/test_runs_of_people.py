@@ -1,0 +1,247 @@
+"""Runs on tables of persons with several rows: as their owner types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.comparing.held_out import held_out
+from fedldp.core.errors import ConfigError
+from fedldp.data import Dataset
+from fedldp.reporting.schema import read_schema
+from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.plan import problem_of
+
+SETTINGS = """
+system = "fedavg"
+dataset = "visits.csv"
+label_column = "outcome"
+client_column = "hospital"
+person_column = "patient"
+ignore_columns = ["visit"]
+num_clients = 2
+rounds = 2
+model = "logistic"
+learning_rate = 0.5
+[scale_columns]
+age = [0, 100]
+"""
+HOSPITALS = ("north", "south")
+PERSONS = 40
+
+
+def row(visit: int, who: int | str, hospital: str, age: int) -> str:
+    return f"{visit},{who},{hospital},{age},{'ill' if age % 3 == 0 else 'well'}\n"
+
+
+def visits() -> str:
+    """Return a row for each visit, one to five of each person; a person's age is its number."""
+    return "".join(
+        row(visit, f"p{who}", HOSPITALS[who % 2], who)
+        for who in range(PERSONS)
+        for visit in range(1 + who % 5)
+    )
+
+
+def write(rows: str) -> None:
+    Path("visits.csv").write_text(f"visit,patient,hospital,age,outcome\n{rows}")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(SETTINGS)
+    write(visits())
+    return tmp_path
+
+
+def ages(inputs: Inputs, client: int) -> set[int]:
+    train = inputs.dataset.train
+    return {round(100 * float(age)) for age in train.features[inputs.members[client], 0]}
+
+
+def config(**settings: Any) -> fedldp.algorithms.config.RunConfig:
+    return fedldp.recipe("mine.toml", **settings)
+
+
+def of_no_client(**settings: Any) -> Inputs:
+    """Return the same rows, divided among clients by the run."""
+    own = config(client_column=None, ignore_columns=["visit", "hospital"], **settings)
+    return Inputs.of(own, None, None)
+
+
+def test_a_run_tells_of_persons_in_rounded_counts(fedldp_command: Any, place: Path) -> None:
+    result = fedldp_command("run", "mine.toml", "--out", "mine")
+    assert result.status == 0, result.err
+    schema = json.loads(Path("mine/schema.json").read_text())
+    assert (schema["people"], schema["rounded"]) == (50, True)
+    assert read_schema(Path("mine")).people == 50
+    assert "up to 100 rows of up to 50 persons" in Path("mine/config.json").read_text()
+    assert problem_of(config(), None).people == 32
+    # Another number of persons among as many rows is other data, for a resume.
+    data = Inputs.of(config(), None, None)
+    assert "32 persons" in str(data.exact_data)
+    # New tables say nothing of persons.
+    Path("later.csv").write_text("age,outcome\n3,ill\n4,well\n")
+    assert fedldp_command("evaluate", "mine", "--data", "later.csv").status == 0
+    assert (
+        fedldp_command("predict", "mine", "--data", "later.csv", "--out", "found.csv").status == 0
+    )
+
+
+def test_what_is_told_of_rows_is_as_ever_where_no_person_has_several(place: Path) -> None:
+    data = Dataset.from_arrays(np.eye(8), np.arange(8) % 2)
+    assert data.num_people is None
+    result = fedldp.run("fedavg-quickstart", dataset=data, model="logistic", rounds=1,
+                        num_clients=2, out="plain")  # fmt: skip
+    assert result.config.person_column is None
+    assert "people" not in json.loads(Path("plain/schema.json").read_text())
+    assert "person" not in Path("plain/config.json").read_text()
+
+
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize(
+    ("rows", "options", "says"),
+    [
+        ("6,,north,3,ill\n", [], "column 'patient' holds '', a missing value; every row needs its"),
+        ("6,p1,north,1,well\n", [], "1 person has rows at more than persons_at_sites = 1 client;"),
+        ("", ["person_column=who"], "person_column names 'who', which visits.csv does not have"),
+        ("", ["client_column="], "a text"),
+        ("", ["rows_per_person=0"], "rows_per_person = 0"),
+        ("", ["persons_at_sites=0"], "persons_at_sites = 0"),
+        ("", ["person_column=hospital"], "person_column: the column 'hospital' is there and in"),
+        ("", ["dataset=digits", "client_column=", "ignore_columns=[]", "scale_columns={}"],
+         "person_column: it is for a .csv or .parquet file, and dataset = digits"),
+        ("", ["person_column=", "ignore_columns=['visit', 'patient']", "rows_per_person=2"],
+         "rows_per_person = 2: visits.csv does not say which rows are one person's"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_no_run(
+    fedldp_command: Any, rows: str, options: list[str], says: str
+) -> None:
+    write(visits() + rows)
+    if says == "a text":  # the column of the hospitals is a feature then, and none is declared
+        says = "column 'hospital' holds 'north', which is not a number"
+    for command in ("run", "account"):
+        given = [part for each in options for part in ("--set", each)]
+        assert says in fedldp_command(command, "mine.toml", *given).assert_refused()
+    assert not Path("runs").exists()
+
+
+def test_who_is_at_two_clients_needs_to_be_declared(fedldp_command: Any) -> None:
+    write(visits() + row(6, "p1", "north", 1))
+    assert fedldp_command("account", "mine.toml", "--set", "persons_at_sites=2").status == 0
+
+
+@pytest.mark.parametrize("scheme", ["iid", "dirichlet:0.5", "power-law:1.5"])
+def test_a_persons_rows_go_to_one_client(scheme: str) -> None:
+    for seed in range(5):
+        inputs = of_no_client(partition=scheme, num_clients=5, seed=seed)
+        of_each = [ages(inputs, client) for client in range(5)]
+        assert sum(map(len, of_each)) == len(set.union(*of_each)) == inputs.problem.people == 32
+        assert sorted(np.concatenate(list(inputs.members)).tolist()) == list(
+            range(len(inputs.dataset.train))
+        )
+        if scheme == "iid":
+            assert {len(each) for each in of_each} == {6, 7}
+
+
+@pytest.mark.parametrize("scheme", ["shards:2", "drawn:6"])
+def test_schemes_that_divide_rows_are_refused(scheme: str) -> None:
+    with pytest.raises(ConfigError, match="all rows of a person go to one client; give iid"):
+        of_no_client(partition=scheme, num_clients=5)
+
+
+def test_there_are_no_more_clients_than_persons() -> None:
+    with pytest.raises(ConfigError, match="num_clients is 33, more than the 32 persons"):
+        of_no_client(num_clients=33)
+
+
+def test_equal_shares_of_persons_are_not_equal_shares_of_rows() -> None:
+    """What is charged for a number of rows would be charged for too few."""
+    inputs = of_no_client(num_clients=5)
+    assert config().equal_share(inputs.problem, 5) is None
+    assert len(set(inputs.members.sizes.tolist())) > 1
+    with pytest.raises(ConfigError, match="clients get whole persons"):
+        fedldp.account("nbafl-digits", dataset=inputs.dataset, model="logistic", num_clients=5)
+
+
+def test_of_a_person_with_many_rows_some_are_kept() -> None:
+    whole = Inputs.of(config(), None, None)
+    few = [Inputs.of(config(rows_per_person=2, seed=seed), None, None) for seed in (0, 0, 1)]
+    for inputs in few:
+        for examples in (inputs.dataset.train, inputs.dataset.test):
+            assert examples.people is not None
+            assert np.bincount(examples.people).max() == 2
+        assert inputs.problem.people == whole.problem.people
+        assert [ages(inputs, client) for client in (0, 1)] == [
+            ages(whole, client) for client in (0, 1)
+        ]
+        assert inputs.members.sizes.sum() == len(inputs.dataset.train)
+        again = problem_of(config(rows_per_person=2), None)
+        assert again.num_examples == len(inputs.dataset.train)
+
+
+def test_which_rows_are_kept_is_drawn_from_the_seed_once() -> None:
+    whose = np.repeat(np.arange(20), 9)
+    features = np.arange(180.0, dtype=np.float32)[:, None] / 180
+    data = Dataset.from_arrays(features, whose % 2, groups=whose)
+
+    def kept(seed: int) -> list[float]:
+        own = fedldp.recipe(
+            "fedavg-quickstart", dataset="custom.npz", model="logistic", standardise=False,
+            num_clients=2, rows_per_person=3, seed=seed,
+        )  # fmt: skip
+        found = Inputs.of(own, data, None).dataset.train
+        return sorted(found.features[:, 0].tolist())
+
+    assert len(kept(0)) == 48
+    assert kept(0) == kept(0) != kept(1)
+    # Where nobody has more, nothing is drawn, and the data are the same.
+    assert data.with_rows_per_person(9, np.random.default_rng(0)) is data
+
+
+def test_a_bound_on_rows_is_said_and_counts_nobody(fedldp_command: Any) -> None:
+    said = [
+        json.loads(fedldp_command("account", "mine.toml", "--json", "--set", each).out)["warnings"]
+        for each in ("rows_per_person=2", "rows_per_person=500")
+    ]
+    of_each = [[text for text in each if "rows_per_person" in text] for each in said]
+    assert [len(each) for each in of_each] == [1, 1]
+    assert of_each[0][0].replace("= 2", "= 500") == of_each[1][0]
+
+
+def test_workers_have_the_persons_too() -> None:
+    from fedldp.simulation.executors import _mapped, _share
+
+    dataset = Inputs.of(config(), None, None).dataset
+    folder = Path("shared")
+    folder.mkdir()
+    _share(dataset, folder)
+    found = _mapped("mine", 2, folder)
+    for part in ("train", "test"):
+        one, other = getattr(dataset, part), getattr(found, part)
+        for field in ("features", "labels", "people"):
+            np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
+
+
+def test_settings_are_tried_on_other_persons_of_all_clients() -> None:
+    whole = Inputs.of(config(), None, None).dataset
+    for data in (whole, of_no_client().dataset):
+        tried = held_out(data, 100)
+        assert tried.train.people is not None
+        assert tried.test.people is not None
+        assert not np.isin(tried.test.people, tried.train.people).any()
+        assert len(tried.train) + len(tried.test) == len(data.train)
+        assert tried.num_people == 32 - 6
+    tried = held_out(whole, 100)
+    assert tried.clients is not None
+    assert len(tried.clients) == 2
+    lonely = Dataset.from_clients([([[0.0]], [0], [0]), ([[1.0]], [1], [0])], test=([[0.0]], [0]))
+    with pytest.raises(ConfigError, match="no client has two"):
+        held_out(lonely, 100)
