@@ -108,6 +108,11 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
         ),
         (
             "personalized_sound",
+            {"epsilon": 1.0, "clip": 1.0, "report": "sign", "channel": "shuffle"},
+            "channel = shuffle and mechanism = gaussian_sign: its bits are of a vector",
+        ),
+        (
+            "personalized_sound",
             {"epsilon": 1.0, "clip": 1.0, "selects_first": True, "participation": "drawn"},
             "participation = drawn and selects_first = true",
         ),

@@ -16,6 +16,7 @@ from fedldp.mechanisms.categories import CategoryMechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.gaussian_sign import GaussianSign
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.piecewise import Piecewise
 from fedldp.mechanisms.two_point import TwoPoint
@@ -77,9 +78,11 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         )
     carried = sends_category(kind) if whole else issubclass(kind, BitMechanism)
     if channel == "shuffle" and not carried:
+        why = "reports are not one bit a weight, and cannot travel as messages of single weights"
+        if issubclass(kind, GaussianSign):
+            why = "bits are of a vector that is clipped as a whole, and none stands for itself"
         raise ConfigError(
-            f"channel = shuffle and {named}: its reports are not one bit a weight, and cannot "
-            f"travel as messages of single weights; {_other_shuffled(settings, kind)}set "
+            f"channel = shuffle and {named}: its {why}; {_other_shuffled(settings, kind)}set "
             f"channel = {home}"
         )
     if channel == "sum" and not issubclass(kind, SUMMABLE):

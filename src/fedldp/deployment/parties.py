@@ -179,10 +179,6 @@ class Running:
         """Whether the server has ended."""
         return self._own["server"].poll() is not None
 
-    def app_is_gone(self) -> bool:
-        """Return whether no ServerApp runs."""
-        return "serverapp" not in self.flower.processes()
-
     def rounds(self) -> int:
         """Return how many rounds are complete."""
         metrics = self.world.run / "metrics.jsonl"
