@@ -17,6 +17,7 @@ __all__ = [
     "local_sgd",
     "mapped_examples",
     "noisy_sums",
+    "person_gradients",
     "portions",
     "private_sgd",
     "public_encoder",

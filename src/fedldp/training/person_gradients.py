@@ -1,0 +1,439 @@
+"""Sums of people's clipped gradients, in exact integers: what a site adds noise to.
+
+Every person gives one vector of integers: the mean gradient of its rows, scaled down to the norm
+``clip``, on a public grid of which ``NORM`` steps are ``clip``. A site adds these vectors up. Two
+things must hold of them, and not only nearly:
+
+- A person's vector is, to the bit, a function of the broadcast and of that person's rows alone.
+  Else the rounding of others would change when a person comes or goes, by an amount that no noise
+  is sized for. Floats depend on the batch that they are computed in; so, of dense layers, all that
+  passes through a matrix product of several people is on a grid that is coarse enough for every
+  product and sum to be exact in float64, in whatever order they are made. All else is done for
+  each number or person by itself. Other models are differentiated one person after the other.
+- Its norm is at most ``NORM``, whatever rounding did: that is checked, and a vector that is too
+  long is rounded towards zero, or counts as zeros.
+
+So replacing one person moves the sum by at most 2 ``NORM``. A person whose gradient is NaN or
+infinite counts as zeros. The loss is the cross-entropy.
+
+Source: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, for clipped gradients;
+the grid and its bounds are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.data.examples import Examples
+from fedldp.models import Dense, Flatten, Layer, Relu
+from fedldp.protocol.roles import Batch, Update
+from fedldp.protocol.wire import Broadcast, Layout, Sensitive
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Floats = NDArray[np.float64]
+
+NORM = 1 << 30
+"""The largest L2 norm of one person's vector, in grid steps."""
+
+SUMS = "sums of people"
+"""What an update calls them, beside its weights."""
+
+MOST_PEOPLE = 1 << 22
+"""Of a client: the sum of so many vectors is exact in float64."""
+
+SMALLEST_CLIP, LARGEST_CLIP = 1e-4, 1e4
+
+_MARGIN = 1 - 2.0**-8
+"""What is aimed at of a bound, so that rounding hardly ever makes a vector too long for it."""
+
+_HOLDS = float(NORM) ** 2 * (1 - 2.0**-20)
+"""What a squared norm must be as float64 computes it, for the exact one to be ``NORM``^2 at most.
+
+A sum of d squares, none of them negative, is off by less than a relative d 2^-52.
+"""
+
+_INPUT_BITS, _WEIGHT_BITS, _ERROR_BITS = 12, 22, 20
+"""Inputs of a layer, its weights, and derivatives by its output are multiples of 2^-bits."""
+
+_LONGEST_INPUT, _LONGEST_WEIGHTS = 2.0**8, 2.0**10
+"""The largest norms of a layer's input, and of all of its weights as one vector.
+
+By Cauchy an output, and every part of the sum that it is, is below 2^18 and a multiple of 2^-34;
+a derivative by an input below 2^11 and a multiple of 2^-42: both exact in the 53 bits of float64.
+"""
+
+_EXACT = 2.0**50
+"""Whole numbers up to it, and their sums in part, are exact in float64."""
+
+_MOST_INPUTS = 1 << 13
+"""Squares of so many input numbers of any size that is let through add up exactly."""
+
+_BLOCK = 1 << 12
+"""Rows that are computed at a time, which bounds the memory."""
+
+_ENTRIES = 1 << 22
+"""Numbers of single people's gradients that are held at a time, likewise."""
+
+
+class Summed(Protocol):
+    """Sums the vectors of people at given weights."""
+
+    def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
+        """Return the sum over all people, whole numbers, shape (d,).
+
+        Up to 2^22 people it is exact in float64.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonGradients:
+    """The local update: the sum over a client's people, beside the weights of the broadcast.
+
+    Attributes:
+        summed: sums the vectors of people.
+    """
+
+    summed: Summed
+
+    def group(self, most_examples: int) -> int:
+        """Return that clients compute one after the other."""
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the weights as they are, and sums of shape (n, d)."""
+        sums = [self.summed(broadcast.weights, client.examples) for client in batch]
+        rows = np.repeat(broadcast.weights[None], len(batch), axis=0)
+        return Sensitive(Update(rows=rows, aux={SUMS: np.stack(sums)}))
+
+
+class _Layer(NamedTuple):
+    """A dense layer: whether it has a bias, and whether a ReLU follows."""
+
+    bias: bool
+    relu: bool = False
+
+
+class _Passed(NamedTuple):
+    """Rows in one layer: its inputs, shape (n, p), and derivatives by its outputs, (n, k)."""
+
+    given: Floats
+    error: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseGradients:
+    """Sums for a model of dense layers, with ReLU between them: in closed form.
+
+    With the input a of a layer and the derivative e of the loss by its output, the gradient of a
+    row is e a', whose norm is |e| |a|, and the sum over rows is a matrix product. A layer's input
+    longer than 256 is scaled down to that, and so are weights that have a norm above 1,024.
+
+    Attributes:
+        layers: the dense ones, in their order.
+        layout: of the model's parameters.
+        clip: the largest norm of a person's gradient; from 1e-4 to 1e4.
+        class_weights: public factors on the loss of a row, by its label; at most 1. None of them
+            where it is empty.
+    """
+
+    layers: tuple[_Layer, ...]
+    layout: Layout
+    clip: float
+    class_weights: tuple[float, ...] = ()
+
+    def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
+        """Return the sum over all people; see ``Summed``."""
+        parameters = self._parameters(weights)
+        total = np.zeros(self.layout.size)
+        for count, rows in rows_of_people(examples):
+            most = _BLOCK if count == 1 else max(1, _ENTRIES // total.size)
+            for start in range(0, len(rows), most):
+                own = rows[start : start + most].ravel()
+                passed = self._passed(parameters, examples.features[own], examples.labels[own])
+                total += self._one_row(passed) if count == 1 else self._rows(passed, count)
+        return total
+
+    def _parameters(self, weights: NDArray[np.float32]) -> list[Floats]:
+        """Return the matrix of each layer, with its bias as the last column, on the grid."""
+        found, start, shapes = [], 0, iter(self.layout.shapes)
+        for layer in self.layers:
+            units, inputs = next(shapes)
+            stop = start + units * inputs
+            matrix = weights[start:stop].reshape(units, inputs).astype(np.float64)
+            if layer.bias:
+                next(shapes)
+                bias = weights[stop : stop + units, None].astype(np.float64)
+                matrix, stop = np.hstack([matrix, bias]), stop + units
+            norm = float(np.linalg.norm(matrix))  # of what is public
+            if norm > _MARGIN * _LONGEST_WEIGHTS:
+                matrix *= _MARGIN * _LONGEST_WEIGHTS / norm
+            found.append(_on_grid(matrix, _WEIGHT_BITS))
+            start = stop
+        return found
+
+    def _passed(
+        self, parameters: list[Floats], features: NDArray[np.float32], labels: NDArray[np.int64]
+    ) -> list[_Passed]:
+        """Return some rows in each layer."""
+        values = features.reshape(len(features), -1).astype(np.float64)
+        lost = ~np.isfinite(values).all(axis=1)
+        values[lost] = 0
+        inputs = []
+        for layer, matrix in zip(self.layers, parameters, strict=True):
+            inputs.append(_bounded(values, layer.bias))
+            values = inputs[-1] @ matrix.T
+            if layer.relu:
+                values = np.maximum(values, 0)
+        error = _softmax(values)
+        error[np.arange(len(labels)), labels] -= 1
+        if self.class_weights:
+            error *= np.array(self.class_weights)[labels, None]
+        error[lost] = 0
+        errors = [_on_grid(error, _ERROR_BITS)]
+        for at in range(len(self.layers) - 1, 0, -1):
+            width = parameters[at].shape[1] - self.layers[at].bias
+            back = errors[0] @ parameters[at][:, :width]
+            if self.layers[at - 1].relu:
+                back[inputs[at][:, :width] <= 0] = 0
+            errors.insert(0, _on_grid(back, _ERROR_BITS))
+        return [_Passed(*both) for both in zip(inputs, errors, strict=True)]
+
+    def _one_row(self, passed: list[_Passed]) -> Floats:
+        """Return the sum over people of one row each."""
+        lengths = [np.einsum("ij,ij->i", each.given, each.given) for each in passed]  # exact
+
+        def norms(errors: list[Floats]) -> Floats:
+            found = np.zeros(len(lengths[0]))
+            for error, length in zip(errors, lengths, strict=True):
+                found += _squares(error) * length
+            return found
+
+        factors = self._factors(norms([each.error for each in passed]))
+        # An input has 2^12 steps to one, so that an error has what is missing to those of ``clip``.
+        errors = _rounded(
+            [each.error * (factors * 2.0**-_INPUT_BITS)[:, None] for each in passed],
+            lambda found: norms(found) * 4.0**_INPUT_BITS,
+        )
+        return self._joined(
+            [
+                error.T @ (each.given * 2.0**_INPUT_BITS)
+                for error, each in zip(errors, passed, strict=True)
+            ]
+        )
+
+    def _rows(self, passed: list[_Passed], count: int) -> Floats:
+        """Return the sum over people of ``count`` rows each."""
+        given = [each.given.reshape(-1, count, each.given.shape[1]) for each in passed]
+        error = [each.error.reshape(-1, count, each.error.shape[1]) for each in passed]
+
+        def norms(errors: list[Floats]) -> Floats:
+            # One product for each person, of one shape for all.
+            found = np.zeros(len(errors[0]))
+            for e, x in zip(errors, given, strict=True):
+                vectors = (e.swapaxes(1, 2) @ x).reshape(len(e), -1)
+                found += np.square(vectors).sum(axis=1)
+            return found
+
+        alone = np.zeros(len(passed[0].given))
+        for one in passed:
+            alone += _squares(one.error) * np.einsum("ij,ij->i", one.given, one.given)
+        # Rows may cancel each other: so far that all parts of their sum stay exact, and no further.
+        together = np.zeros(len(error[0]))
+        for column in np.sqrt(alone).reshape(-1, count).T:
+            together += column
+        factors = self._factors(norms(error) / count**2)
+        factors = np.minimum(factors, _EXACT / np.maximum(together, 1e-200))
+        errors = _rounded(
+            [each * (factors * (2.0**-_INPUT_BITS / count))[:, None, None] for each in error],
+            lambda found: norms(found) * 4.0**_INPUT_BITS,
+        )
+        return self._joined(
+            [
+                np.tensordot(e, x * 2.0**_INPUT_BITS, ((0, 1), (0, 1)))
+                for e, x in zip(errors, given, strict=True)
+            ]
+        )
+
+    def _factors(self, squared_norms: Floats) -> Floats:
+        """Return what scales gradients to grid steps, and longer ones down to the clip."""
+        longer = np.sqrt(squared_norms) / (_MARGIN * self.clip)
+        return (NORM / self.clip) / np.maximum(longer, 1)
+
+    def _joined(self, matrices: list[Floats]) -> Floats:
+        """Return gradients of each layer's matrix as one vector, shape (d,)."""
+        found = []
+        for layer, matrix in zip(self.layers, matrices, strict=True):
+            width = matrix.shape[1] - layer.bias
+            found += [matrix[:, :width].ravel(), matrix[:, width:].ravel()]
+        return np.concatenate(found)
+
+
+def dense_layers(layers: Sequence[Layer]) -> tuple[_Layer, ...] | None:
+    """Return the dense layers of a model; None where it has others that matter."""
+    found: list[_Layer] = []
+    for layer in layers:
+        if type(layer) is Dense:
+            found.append(_Layer(bias=layer.bias))
+        elif type(layer) is Relu and found and not found[-1].relu:
+            found[-1] = _Layer(bias=found[-1].bias, relu=True)
+        elif type(layer) is not Flatten or found:
+            return None
+    return tuple(found) if found and not found[-1].relu else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelGradients:
+    """Sums for any torch model, which sees one person's rows at a time.
+
+    Layers that draw random numbers, as dropout, do not do so: who comes next would draw others.
+
+    Attributes:
+        model: at whose parameters gradients are taken; on the processor.
+        layout: of its parameters.
+        clip: see ``DenseGradients``.
+        class_weights: likewise.
+    """
+
+    model: nn.Module
+    layout: Layout
+    clip: float
+    class_weights: tuple[float, ...] = ()
+
+    def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
+        """Return the sum over all people; see ``Summed``."""
+        import torch  # a statement needs no torch
+        from torch.nn import functional
+
+        from fedldp.training.tensors import load_weights
+
+        self.model.eval()
+        load_weights(self.model, self.layout, weights)
+        factors = torch.tensor(self.class_weights)
+        total = np.zeros(self.layout.size)
+        for _, people in rows_of_people(examples):
+            for rows in people:
+                inputs = torch.from_numpy(examples.features[rows])
+                answers = torch.from_numpy(examples.labels[rows])
+                losses = functional.cross_entropy(self.model(inputs), answers, reduction="none")
+                if len(factors):
+                    losses = losses * factors[answers]
+                parts = torch.autograd.grad(losses.mean(), list(self.model.parameters()))
+                gradient = torch.cat([each.flatten() for each in parts]).numpy()
+                total += on_grid_of_clip(gradient.astype(np.float64), self.clip)
+        return total
+
+
+def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
+    """Return a person's gradient, scaled down to ``clip``, in grid steps: of norm ``NORM`` at most.
+
+    Args:
+        gradient: shape (d,), with a d of at most 2^26; one that is not finite gives zeros.
+        clip: positive.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        peak = float(np.abs(gradient).max())
+        if not math.isfinite(peak):
+            return np.zeros_like(gradient)
+        longer = 1.0
+        if peak > 0:  # so that no square overflows
+            longer = max(peak * float(np.linalg.norm(gradient / peak)) / (_MARGIN * clip), 1.0)
+        exact = gradient[None] * ((NORM / clip) / longer)
+        (found,) = _rounded([exact], lambda parts: np.square(parts[0]).sum(axis=1, dtype=float))
+    return np.asarray(found[0], np.float64)
+
+
+def rows_of_people(examples: Examples) -> list[tuple[int, NDArray[np.int64]]]:
+    """Return for each number of rows the people who have so many, and which rows these are.
+
+    Returns:
+        (count, rows) with rows of shape (people, count); of one person in their order.
+    """
+    if examples.people is None:
+        return [(1, np.arange(len(examples))[:, None])]
+    order = np.argsort(examples.people, kind="stable")
+    _, starts, counts = np.unique(examples.people[order], return_index=True, return_counts=True)
+    return [
+        (int(count), order[starts[counts == count][:, None] + np.arange(count)])
+        for count in np.unique(counts)
+    ]
+
+
+def _rounded(exact: list[Floats], norms: Callable[[list[Floats]], Floats]) -> list[Floats]:
+    """Return vectors as integers whose norm is within ``NORM``.
+
+    Args:
+        exact: parts of them; row i of each belongs to person i.
+        norms: gives the squared norm of each person's vector, relatively exact to 2^-21.
+    """
+    found = [np.rint(each) for each in exact]
+    for shorter in (np.trunc, np.zeros_like):
+        long = ~(norms(found) <= _HOLDS)  # NaN is not
+        if not long.any():
+            break
+        for each, one in zip(found, exact, strict=True):
+            each[long] = shorter(one[long])
+    return found
+
+
+def _bounded(values: Floats, bias: bool) -> Floats:
+    """Return rows on the grid, with a norm of at most 256, and a 1 for the bias."""
+    most = _LONGEST_INPUT * min(1.0, math.sqrt(_MOST_INPUTS / values.shape[1]))
+    found = _on_grid(values.clip(-most, most), _INPUT_BITS)
+    norms = np.sqrt(np.einsum("ij,ij->i", found, found))  # of exact sums
+    long = norms > _MARGIN * _LONGEST_INPUT
+    if long.any():
+        shrunk = found[long] * (_MARGIN * _LONGEST_INPUT / norms[long])[:, None]
+        found[long] = _on_grid(shrunk, _INPUT_BITS)
+    return np.hstack([found, np.ones((len(found), 1))]) if bias else found
+
+
+def _on_grid(values: Floats, bits: int) -> Floats:
+    return np.rint(values * 2.0**bits) * 2.0**-bits
+
+
+def _squares(rows: Floats) -> Floats:
+    """Return squared norms, each column added after the one before it."""
+    found = np.zeros(len(rows))
+    for column in rows.T:
+        found += np.square(column)
+    return found
+
+
+def _softmax(logits: Floats) -> Floats:
+    """Return the probabilities of the classes; each row by itself, whatever others there are."""
+    powers = _exp(logits - logits.max(axis=1, keepdims=True))
+    total = np.zeros(len(logits))
+    for column in powers.T:
+        total += column
+    found: Floats = powers / total[:, None]
+    return found
+
+
+_TERMS = [1 / math.factorial(k) for k in range(14)]
+_LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
+_LN2_LOW = math.log(2) - _LN2_HIGH
+
+
+def _exp(values: Floats) -> Floats:
+    """Return exp of numbers up to 0, by additions and products of single numbers alone.
+
+    A library's exp may treat the last numbers of an array in another way than the others.
+    """
+    bounded = np.maximum(values, -700.0)
+    powers = np.rint(bounded / math.log(2))
+    rest = (bounded - powers * _LN2_HIGH) - powers * _LN2_LOW
+    found = np.full_like(rest, _TERMS[-1])
+    for term in reversed(_TERMS[:-1]):
+        found *= rest
+        found += term
+    raised: Floats = np.ldexp(found, powers.astype(np.int32))
+    return raised
