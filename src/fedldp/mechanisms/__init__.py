@@ -44,6 +44,7 @@ __all__ = [
     "gaussian_share",
     "gaussian_sign",
     "grids",
+    "integer_gaussian",
     "k_closest",
     "k_rr",
     "laplace",

@@ -1,0 +1,242 @@
+"""Discrete Gaussian noise on a vector of integers whose change is bounded by whoever computes it.
+
+Source: Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy", NeurIPS 2020;
+of sums of shares, Kairouz, Liu, Steinke, ICML 2021. The coarser grid is ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.accounting.events import GaussianShare
+from fedldp.core.bounding import check_releasable
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.numbers import strict_count
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
+from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS, discrete_gaussian
+from fedldp.mechanisms.summing import Summing, Words, signed
+from fedldp.protocol.wire import Report
+
+FEWEST_BITS = 3
+"""Of the noise's deviation in steps, which is a power of two: from 8 steps."""
+
+_LARGEST = 2.0**52
+
+
+@dataclass(frozen=True)
+class IntegerGaussian(Mechanism):
+    """Whole numbers on a coarser grid, plus discrete Gaussian noise, modulo 2^bits.
+
+    A vector S of d integers becomes floor((S + g/2)/g) for the step g, and gets noise of deviation
+    2^scale_bits in every coordinate.
+
+    Guarantee: two vectors that are at most ``distance`` apart, in L2, are at most
+    distance/g + sqrt(d) apart on the coarser grid, for each coordinate is moved by at most half a
+    step. The event is ``GaussianShare`` of that distance, in exact integers. That vectors are no
+    further apart is for whoever computes them to see to (``training.person_gradients``): nothing is
+    clipped here but numbers beyond 2^52, which moves no two vectors further apart.
+
+    Args:
+        distance: the largest L2 distance of neighbouring vectors, in fine steps.
+        step: fine steps in a coarse one, g, from 1.
+        scale_bits: the deviation is 2^scale_bits coarse steps; from 3 to 22.
+        bits: of the modulus: 8 to 64, in whole bytes.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+
+    name: ClassVar[str] = "integer_gaussian"
+    is_setting: ClassVar[bool] = False
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
+
+    distance: int
+    step: int
+    scale_bits: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        for name in ("distance", "step"):
+            if strict_count(name, getattr(self, name)) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: give an integer from 1")
+        if not FEWEST_BITS <= self.scale_bits <= LARGEST_SCALE_BITS:
+            raise ConfigError(
+                f"scale_bits = {self.scale_bits}: give {FEWEST_BITS} to {LARGEST_SCALE_BITS}"
+            )
+        if self.bits not in range(8, 65, 8):
+            raise ConfigError(f"bits = {self.bits}: give a multiple of 8, up to 64")
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> IntegerGaussian:
+        """Return the mechanism for vectors of whole numbers within ``clip``, of one client."""
+        from fedldp.mechanisms.gaussian_share import largest_mu
+
+        return integer_gaussian(
+            settings.size,
+            largest_mu(settings.epsilon, settings.delta),
+            distance=2 * math.ceil(settings.clip),
+            shares=1,
+            vectors=1,
+        )
+
+    def event(self, size: int) -> GaussianShare:
+        """Return the event of one report, in exact integers."""
+        return GaussianShare(
+            squared_distance=coarser(self.distance, self.step, size) ** 2,
+            variance=1 << 2 * self.scale_bits,
+        )
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return one word for each coordinate; see ``Mechanism.encode``."""
+        check_releasable(values)
+        steps = self._coarse(values.reshape(-1))
+        return self.pack(steps + self._noise(steps.size, stream))
+
+    def pack(self, values: NDArray[np.int64]) -> bytes:
+        """Return integers modulo 2^bits, little-endian, in words of whole bytes."""
+        words = np.ascontiguousarray(values, "<i8").view(np.uint8).reshape(-1, 8)
+        return words[:, : self.bits // 8].tobytes()
+
+    def unpack(self, payload: bytes) -> NDArray[np.uint64]:
+        """Return the words of a report, shape (d,)."""
+        given = np.frombuffer(payload, np.uint8).reshape(-1, self.bits // 8)
+        whole = np.zeros((len(given), 8), np.uint8)
+        whole[:, : self.bits // 8] = given
+        return whole.reshape(-1).view("<u8")
+
+    def payload_bits(self, size: int) -> int:
+        """Return ``bits`` for each coordinate."""
+        return self.bits * size
+
+    def aggregate(self, size: int) -> IntegerSum:
+        """Return an empty sum of reports of ``size`` coordinates."""
+        return IntegerSum(self, size)
+
+    def summing(self, size: int, most: int) -> Summing:
+        """Return how reports are added up; their modulus is the mechanism's."""
+        return Summing(
+            size=size,
+            bits=self.bits,
+            words=lambda report: self.unpack(report.payload),
+            total=partial(self._total_of, size),
+        )
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values``, rounded to the coarser grid."""
+        return self._coarse(values) * np.float64(self.step)
+
+    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return the variance of the noise, in squared fine steps."""
+        return np.full(values.shape, (float(self.step) * 2.0**self.scale_bits) ** 2)
+
+    @classmethod
+    def examples(cls) -> Sequence[IntegerGaussian]:
+        """Return instances for tests."""
+        return [cls(2_000, 1, 8, 24), cls(1 << 31, 1 << 12, 22, 40), cls(64, 3, 3, 64)]
+
+    def _total_of(self, size: int, round: int, words: Words, reports: int) -> Report:
+        payload = self.pack(words.astype(np.uint64).view(np.int64))
+        return Report(round=round, size=size, payload=payload, chunk=size, weight=float(reports))
+
+    def _coarse(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Return ``values`` in coarse steps."""
+        whole = np.rint(values.astype(np.float64)).clip(-_LARGEST, _LARGEST).astype(np.int64)
+        return (whole + self.step // 2) // self.step
+
+    def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
+        """Return noise in coarse steps: exact, but idealised in a simulation."""
+        if stream.simulated:
+            drawn = stream.generator().normal(scale=1 << self.scale_bits, size=size)
+            return np.rint(drawn).astype(np.int64)
+        return discrete_gaussian(size, self.scale_bits, stream)
+
+
+class IntegerSum(SumAggregate):
+    """The sum of words modulo 2^bits, which is all that a secure sum tells; exact, in any order."""
+
+    def __init__(self, mechanism: IntegerGaussian, size: int) -> None:
+        self._mechanism = mechanism
+        self._words = np.zeros(size, np.uint64)
+        self._clients = 0
+
+    def add(self, payload: bytes, clients: int = 1) -> None:
+        """Take in one report, or the sum of those of some clients.
+
+        Raises:
+            RunError: it has not the length of a report.
+        """
+        if 8 * len(payload) != self._words.size * self._mechanism.bits:
+            raise RunError(
+                f"a report of {len(payload)} bytes for {self._words.size} coordinates: client and "
+                "server run different models"
+            )
+        self._words += self._mechanism.unpack(payload)
+        self._clients += clients
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the mean of the reports' vectors, in fine steps, shape (d,)."""
+        if not self._clients:
+            raise RunError("no report came in: there is no mean to take")
+        total = signed(self._words, self._mechanism.bits).astype(np.float64)
+        return total * (self._mechanism.step / self._clients)
+
+
+def coarser(distance: int, step: int, size: int) -> int:
+    """Return the largest L2 distance on a grid of ``step`` fine steps, rounded up.
+
+    Args:
+        distance: on the fine grid.
+        step: of the coarse one.
+        size: coordinates.
+
+    >>> coarser(1000, 10, 90)
+    110
+    """
+    return -(-distance // step) + math.isqrt(size - 1) + 1
+
+
+def integer_gaussian(
+    size: int, mu: float, *, distance: int, shares: int, vectors: int
+) -> IntegerGaussian:
+    """Return the mechanism whose noise is enough, on the grid where that is the least.
+
+    Args:
+        size: coordinates, d.
+        mu: of one release, against who sees a sum that holds ``shares`` reports.
+        distance: the largest L2 distance of neighbouring vectors, in fine steps.
+        shares: honest ones in every sum, from 1.
+        vectors: how many vectors of half the distance are summed at most, in all reports together:
+            the modulus holds their sum and the noise, but for 2^-60.
+
+    Raises:
+        ConfigError: there is no such grid.
+    """
+    best: IntegerGaussian | None = None
+    reached = 0.0
+    for scale_bits in range(FEWEST_BITS, LARGEST_SCALE_BITS + 1):
+        variance = shares * 4**scale_bits
+        most = math.isqrt(max(0, math.floor(mu**2 * (variance - 16))))
+        room = most - coarser(0, 1, size)
+        if room < 1:
+            continue
+        step = -(-distance // room)
+        half = -(-distance // (2 * step)) + 1
+        widest = vectors * half + 128 * math.isqrt(variance)
+        bits = 8 * -(-(widest.bit_length() + 1) // 8)
+        signal = distance / step / math.sqrt(variance)  # over the noise; both grids cost some
+        if bits <= 64 and signal > reached:
+            best, reached = IntegerGaussian(distance, step, scale_bits, bits), signal
+    if best is not None:
+        return best
+    raise ConfigError(
+        f"epsilon: no grid is fine enough for sums of {size} coordinates with the noise that it "
+        "needs; give a larger epsilon, fewer rounds or a smaller model"
+    )
