@@ -124,6 +124,10 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "priority_public-weights": run(
         "priority-public-digits", MANY, "send=weights clip=2 clients_per_round=40"
     ),
+    "person_dp_sgd": run("person-dp-sgd-digits", SHORT, "server_optimizer=adam server_rate=0.1"),
+    "person_dp_sgd-sum": run(
+        "person-dp-sgd-digits", SHORT, "channel=sum untrusted_clients=1 model=mlp"
+    ),
     "personalized": run("personalized-digits", SHORT, "local_epochs=2"),
     "personalized-weighted": run(
         "personalized-digits",

@@ -14,6 +14,7 @@ __all__ = [
     "features",
     "own_importance",
     "participation",
+    "people",
     "per_client",
     "per_report",
     "portions",

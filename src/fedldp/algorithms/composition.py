@@ -335,14 +335,17 @@ class Algorithm:
         self.parts.features.prepare(model)
         return model
 
+    def untrained(self) -> nn.Module:
+        """Return the model, with some weights that those of a broadcast replace."""
+        return self.module(Stream(bytes(32), simulated=True))
+
     def sgd(self, device: torch.device, momentum: float = 0.0) -> LocalSgd:
         """Return SGD as a local update."""
         from fedldp.training.local_sgd import LocalSgd
         from fedldp.training.tensors import weights_of_classes
 
         config = self.config
-        # Whatever weights it has: those of a broadcast replace them.
-        model = self.module(Stream(bytes(32), simulated=True))
+        model = self.untrained()
         epochs, rate = config.local_epochs, config.learning_rate
         weights = weights_of_classes(config.class_weights, device)
         return LocalSgd(model, epochs, config.batch_size, rate, device, momentum, weights)

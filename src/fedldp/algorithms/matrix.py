@@ -17,6 +17,7 @@ from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.gaussian_sign import GaussianSign
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.piecewise import Piecewise
 from fedldp.mechanisms.two_point import TwoPoint
@@ -27,10 +28,21 @@ if TYPE_CHECKING:
 WITHIN_ONE: tuple[type[Mechanism], ...] = (TwoPoint, Piecewise, CategoryMechanism)
 """Mechanisms that bound each coordinate to [-1, 1], and no norm."""
 
-NOT_PURE: tuple[type[Mechanism], ...] = (Plain, ClippedCodes, Gaussian, SharedGaussian)
+NOT_PURE: tuple[type[Mechanism], ...] = (
+    Plain,
+    ClippedCodes,
+    Gaussian,
+    IntegerGaussian,
+    SharedGaussian,
+)
 """Mechanisms whose reports are not pure private: in clear, or with Gaussian noise."""
 
-SUMMABLE: tuple[type[Mechanism], ...] = (BitMechanism, ClippedCodes, SharedGaussian)
+SUMMABLE: tuple[type[Mechanism], ...] = (
+    BitMechanism,
+    ClippedCodes,
+    IntegerGaussian,
+    SharedGaussian,
+)
 """Mechanisms whose reports add up to something that a server can read."""
 
 
@@ -102,7 +114,7 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             "must have the same budget; give one epsilon, or set weighting = uniform"
         )
     drops = isinstance(parts.channel, MaskedSum) and parts.channel.dropout > 0
-    if drops and issubclass(kind, SharedGaussian | BitMechanism):
+    if drops and issubclass(kind, SharedGaussian | IntegerGaussian | BitMechanism):
         raise ConfigError(
             f"dropout and {named}: what is proven of a sum is of all its reports, and those of who "
             "leaves are missing in it; set dropout = 0"

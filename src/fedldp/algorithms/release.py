@@ -39,7 +39,8 @@ class Release:
         mechanism: what randomises.
         size: of the model, d.
         sends: which of the arrays beside the weights is sent in their place, in the coordinates of
-            the bound's chart; None: the weights. Where training failed these are zeros.
+            the bound's chart, if it has one; None: the weights. Where training failed these are
+            zeros.
     """
 
     bound: Bound
@@ -74,8 +75,8 @@ class Release:
         """
         streams = senders.fresh("mechanism")
         if self.sends is not None:
-            assert self.bound.chart is not None
-            nothing = np.zeros((len(update), self.bound.chart.size))
+            chart = self.bound.chart
+            nothing = np.zeros((len(update), self.size if chart is None else chart.size))
             update = replace(update, rows=update.aux.get(self.sends, nothing))
         if not isinstance(update.rows, np.ndarray):
             if self._on_device:

@@ -48,6 +48,7 @@ __all__ = [
     "check_travels",
     "find_model",
     "is_linear",
+    "layers_of",
     "layout_of",
     "layout_of_module",
     "models",
@@ -123,6 +124,19 @@ def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int
     return layout_of(name, input_shape, num_classes).size
 
 
+def layers_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Layer] | None:
+    """Return the layers of a model that is a list of them; None of one that is a torch module.
+
+    Raises:
+        ConfigError: the model cannot be built, or cannot be federated (see ``build_model``).
+    """
+    made = _call(name, input_shape, num_classes)
+    if not isinstance(made, list):
+        return None
+    _described(made, name, input_shape, num_classes)
+    return made
+
+
 def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool:
     """Return whether a model is one dense layer on its input, as far as its layers say.
 
@@ -132,10 +146,7 @@ def is_linear(name: str, input_shape: tuple[int, ...], num_classes: int) -> bool
     >>> is_linear("logistic", (1, 8, 8), 10), is_linear("mlp", (1, 8, 8), 10)
     (True, False)
     """
-    made = _call(name, input_shape, num_classes)
-    if not isinstance(made, list):
-        return False
-    _described(made, name, input_shape, num_classes)
+    made = layers_of(name, input_shape, num_classes) or []
     return [type(layer) for layer in made if type(layer) is not Flatten] == [Dense]
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "ldpfl",
     "ldpfl_sound",
     "nbafl",
+    "person_dp_sgd",
     "personalized",
     "personalized_sound",
     "priority",

@@ -1,0 +1,84 @@
+"""DP-SGD for people at a few sites, against any server: every site adds the noise to its own sum.
+
+    Broadcast: weights W
+        |
+        v
+    local_update  for each person one gradient at W, scaled down to the norm `clip`, as integers;
+        |         all people added up
+        |         Sensitive sum
+        v
+    encoder       the sum on a coarser grid, plus discrete Gaussian noise
+        |         Report: whole bytes for each weight
+        v
+    server_step   sum over sites / people, times -`learning_rate`
+                       -> step of `server_optimizer` -> weights of the next Broadcast
+
+With ``channel = named`` each site adds all the noise that a person of it needs against any server,
+and the other sites. With ``channel = sum`` a secure sum hides each report, and every site adds a
+share: together these are the noise of one. All people take part in every step.
+
+Source: inter-silo record-level privacy as A. Lowy, M. Razaviyayn, "Private Federated Learning
+Without a Trusted Server", ICLR 2023; the noise in a sum as P. Kairouz, Z. Liu, T. Steinke, "The
+Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation", ICML 2021;
+clipped gradients as M. Abadi et al., CCS 2016. The unit of a person, and exact integers from the
+gradients on, are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fedldp.algorithms.channel import Named, Sum
+from fedldp.algorithms.composition import Composition
+from fedldp.algorithms.participation import participation_of
+from fedldp.algorithms.people import (
+    PEOPLE,
+    OfPeople,
+    PerPersonRun,
+    PersonClip,
+    PersonSteps,
+    sums_of_people,
+)
+from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.settings import CLIP, LearningRate, Offer
+from fedldp.core.frozen_config import LEFT_OUT
+
+Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
+
+
+@preset(
+    Offer(
+        "epsilon",
+        Budget,
+        "budget, at delta, of all that is sent of one person in a run: against any server with "
+        "channel = named; with channel = sum against a server that sees sums only",
+    ),
+    CLIP.but(type=PersonClip, meaning="L2 norm bound of the gradient of one person", default=1.0),
+    Offer("learning_rate", LearningRate, "the server's step along the mean gradient"),
+    PEOPLE,
+    Offer(
+        "average",
+        Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
+        "share of the last rounds whose weights are averaged for the test and the model; 0: the "
+        "last weights alone. Where it is not set, a half",
+        None,
+    ),
+)
+def person_dp_sgd(settings: Settings) -> Composition:
+    """DP-SGD whose noise every site adds: a guarantee for a person, against any server."""
+    summed = settings.channel == "sum"
+    turns = participation_of(settings, default="balanced")
+    reason = "each person gives one gradient in a round"
+    return Composition(
+        local=PersonSteps(clip=settings.clip, class_weights=tuple(settings.class_weights or ())),
+        bound=OfPeople(rate=settings.learning_rate, clip=settings.clip),
+        shaped=lambda release, problem: sums_of_people(release, settings, problem),
+        calibration=PerPersonRun(settings=settings, participation=turns, summed=summed),
+        participation=turns,
+        channel=Sum() if summed else Named(),
+        averaged=0.5,
+        unused=dict.fromkeys(("local_epochs", "batch_size"), reason),
+        uses=frozenset({"untrusted_clients"} if summed else ()),
+    )
