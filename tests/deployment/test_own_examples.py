@@ -89,7 +89,7 @@ def test_a_report_does_not_tell_how_many_examples_its_site_has(
 def test_a_client_with_too_few_examples_for_its_charge_is_not_made(tmp_path: Path) -> None:
     world = sound_world(tmp_path)
     agreement, train = world.agreement, world.inputs.dataset.train
-    ledger = SqliteLedger(tmp_path / "ledger", world.policies[0].limit)
+    ledger = SqliteLedger(tmp_path / "ledger", world.policies[0].budgets)
     given: dict[str, Any] = {
         "index": 0,
         "side": agreement.config.algorithm(agreement.problem).client(0, torch.device("cpu")),

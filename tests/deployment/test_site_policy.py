@@ -6,23 +6,29 @@ import json
 import math
 import os
 import sys
+import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from worlds import World, make_world, write_policy
 
-from fedldp.accounting.events import InClear
+from fedldp.accounting.events import Event, GaussianShare, InClear, PerPerson, PerRecord
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.policy import (
     SitePolicy,
     accepted_agreement,
+    make_accepted,
     own_place,
     read_policy,
     write_accepted,
 )
+from fedldp.deployment.restored import open_ledger
+from fedldp.ledgers.budget import Budget
 
 COUNTS = {"kind": "zcdp", "limit": math.inf}
 
@@ -258,3 +264,102 @@ def test_code_of_others_is_refused_before_it_is_imported(
 def test_a_mechanism_that_the_policy_does_not_name_is_refused(world: World, tmp_path: Path) -> None:
     parts = ("mechanisms = laplace", "has two_point", "add it to mechanisms")
     refused(tmp_path, world.agreement, *parts, mechanisms=["laplace"])
+
+
+# For each person
+
+
+SHARE = GaussianShare(squared_distance=64, variance=320)  # rho 0.1
+PEOPLE = {"kind": "zcdp", "limit": 0.5}
+
+
+Releasing = Callable[[Event], Agreement]
+
+
+@pytest.fixture
+def releasing(world: World, monkeypatch: pytest.MonkeyPatch) -> Releasing:
+    """Return an agreement by which a site releases an event in each round."""
+
+    def with_event(event: Event) -> Agreement:
+        monkeypatch.setattr(Agreement, "events", property(lambda agreement: [event]))
+        monkeypatch.setattr("fedldp.deployment.policy.check_stated", lambda agreement: None)
+        return world.agreement
+
+    return with_event
+
+
+@pytest.fixture
+def of_people(releasing: Releasing) -> Agreement:
+    return releasing(PerPerson(person=SHARE, client=InClear(what="what many people add up to")))
+
+
+def without(place: Path, *tables: str, **terms: Any) -> SitePolicy:
+    """Return a policy that lacks tables which ``write_policy`` gives it."""
+    write_policy(place)
+    document = {**tomllib.loads((place / "site.toml").read_text()), **terms}
+    for table in tables:
+        document.pop(table)
+    (place / "site.toml").write_text(tomli_w.dumps(document))
+    return read_policy(place / "site.toml")
+
+
+def people_only(place: Path, **terms: Any) -> SitePolicy:
+    return without(place, "budget", **{"person_budget": PEOPLE, **terms})
+
+
+def test_a_budget_for_people_lets_leave_what_protects_them(
+    of_people: Agreement, tmp_path: Path
+) -> None:
+    policy = people_only(tmp_path)
+    policy.check(of_people)
+    assert policy.budgets == (Budget("zcdp", 0.5, "person"),)
+    rounds = of_people.max_participations
+    assert policy.costs(of_people) == pytest.approx((0.1, rounds * 0.1))
+    make_accepted(policy)
+    assert open_ledger(policy).budgets == policy.budgets
+    with pytest.raises(PrivacyError, match=r"largest.release = 0.05: .*0.1 \(zcdp for each person"):
+        people_only(tmp_path, largest={"release": 0.05}).check(of_people)
+
+
+def test_a_budget_for_the_whole_site_refuses_it_and_names_the_remedy(
+    of_people: Agreement, tmp_path: Path
+) -> None:
+    refused(
+        tmp_path, of_people, "allow_in_clear = false", "what many people add up to",
+        "as it protects single people, give a [person_budget] in the place of [budget]",
+    )  # fmt: skip
+    # Beside one for people it still speaks for the whole site.
+    refused(tmp_path, of_people, "allow_in_clear = false", person_budget=PEOPLE)
+    refused(tmp_path, of_people, "allow_in_clear = false", person_budget=PEOPLE, budget=COUNTS)
+    counting = write_policy(tmp_path, person_budget=PEOPLE, budget=COUNTS, allow_in_clear=True)
+    counting.check(of_people)
+    assert [counting.costs(of_people, budget)[0] for budget in counting.budgets] == [
+        math.inf,
+        pytest.approx(0.1),
+    ]
+
+
+def test_a_budget_for_people_does_not_cover_what_is_of_rows_or_in_clear(
+    releasing: Releasing, tmp_path: Path
+) -> None:
+    of_rows = releasing(PerRecord(record=SHARE, client=InClear(what="all rows")))
+    with pytest.raises(PrivacyError, match=r"single records, give a \[person_budget\] with unit"):
+        people_only(tmp_path).check(of_rows)
+    people_only(tmp_path, person_budget={**PEOPLE, "unit": "record"}).check(of_rows)
+    with pytest.raises(PrivacyError, match=r"sends weights unprotected; .* may know them$"):
+        people_only(tmp_path).check(releasing(InClear(what="weights")))
+    with pytest.raises(PrivacyError, match=r"person_budget.kind = pure: nothing finite is proven"):
+        people_only(tmp_path, person_budget={"kind": "pure", "limit": 1.0}).check(
+            releasing(PerPerson(person=SHARE, client=SHARE))
+        )
+
+
+def test_a_policy_has_a_budget_and_says_which(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="allow_in_clear = true: what leaves unprotected"):
+        people_only(tmp_path, allow_in_clear=True)
+    with pytest.raises(ConfigError, match=r"budget is not set; add a table \[budget\], or \[pe"):
+        without(tmp_path, "budget")
+    for table, said in (({"limit": -1.0}, "person_budget.limit"), ({}, "person_budget.limit"),
+                        ({**PEOPLE, "unit": "client"}, "person_budget.unit")):  # fmt: skip
+        with pytest.raises(ConfigError, match=said):
+            people_only(tmp_path, person_budget=table)

@@ -74,7 +74,7 @@ def test_a_release_beyond_the_limit_is_damage_whatever_was_lost(path: Path) -> N
     ledger.charge_lost("run lost 1", 1, 0, PureReport(epsilon=4.0))
     ledger.verify()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SqliteLedger, "_admit", lambda *_: 1.0)
+        patch.setattr(SqliteLedger, "_admit", lambda *_: (1.0,))
         release(ledger, "run", 1, PureReport(epsilon=1.0), fresh)
     with pytest.raises(LedgerUnusable, match="cost more than its pure budget"):
         ledger.verify()
@@ -109,6 +109,15 @@ def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> 
         "budget": {"kind": "pure", "limit": 1e6},
         "spent": 2.0,
         "remaining": 1e6 - 2,
+        "budgets": [
+            {
+                "unit": "client",
+                "kind": "pure",
+                "limit": 1e6,
+                "spent": 2.0,
+                "remaining": 1e6 - 2,
+            }
+        ],
         "num_releases": 2,
         "last_hash": entries[1].hash,
     }
@@ -122,6 +131,7 @@ def test_show_and_verify_as_json(path: Path, fedldp: Callable[..., Outcome]) -> 
         "question": asked("?").hex(),
         "event": {"event": "PureReport", "epsilon": 1.0, "idealised": False},
         "cost": 1.0,
+        "costs": [1.0],
         "payload_sha256": entries[1].payload_sha256,
         "hash": entries[1].hash,
     }

@@ -305,7 +305,7 @@ def rechained(path: Path, statement: str) -> None:
 
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(statement)
-        previous = module._genesis(PLENTY)
+        previous = module._genesis((PLENTY,))
         query = f"SELECT {module._ENTRY} FROM releases ORDER BY number"
         for row in db.execute(query).fetchall():
             previous = module._chain(previous, *row[:-1])

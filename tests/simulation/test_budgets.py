@@ -17,6 +17,7 @@ from workers import forked_workers
 import fedldp
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import FedldpError
 from fedldp.data import Examples
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate
@@ -264,3 +265,24 @@ def test_what_is_drawn_once_is_paid_for_once(tmp_path: Path, fedldp_command: Any
     )
     assert refused.status == 2
     assert "refused: over-budget" in refused.err.splitlines()[-1]
+
+
+# For each person, or each row
+
+
+def test_a_budget_for_each_row_ends_a_run_as_one_of_clients_does() -> None:
+    config = fedldp.recipe("quickstart", mechanism="laplace", epsilon=1.0, shuffle=False,
+                           num_clients=6, rounds=4, target=None)  # fmt: skip
+    for unit in ("person", "record"):
+        limited = config.changed(
+            client_budget={"limit": 3.5}, person_budget={"limit": 2.5, "unit": unit}
+        )
+        assert [str(budget) for budget in limited.budgets] == [
+            "pure budget of epsilon 3.5",
+            f"pure budget of epsilon 2.5 for each {unit}",
+        ]
+        planned = plan(limited, problem_of(limited, None))
+        assert [history.total() for history in planned.releases.histories()] == [2]
+        with pytest.raises(FedldpError, match=r"round 3: 0 of 6 clients took part"):
+            fedldp.run(limited)
+    assert "person_budget" not in config.model_dump()

@@ -56,21 +56,28 @@ def price(
     return 0.0 if any(of == side and (of, identity) in before for of, identity in now) else costs
 
 
-def price_of_run(history: Iterable[tuple[Event, int]], kind: Kind) -> Fraction:
+def price_of_run(
+    history: Iterable[tuple[Event, int]], kind: Kind, side: Side = "client"
+) -> Fraction:
     """Return the exact sum of the prices of one run's releases: of each event as often as given.
+
+    Args:
+        history: the events, and how often each.
+        kind: of the budget.
+        side: that the budget is of.
 
     Raises:
         OverBudget: no budget of ``kind`` covers one of them.
     """
     total, before = Fraction(0), list[Event]()
     for event, times in history:
-        first = price(event, kind, before)
+        first = price(event, kind, before, side)
         before.append(event)
         if math.isinf(first):
             raise OverBudget(
                 f"{type(event).__name__}: it was released, and no {kind} budget covers it"
             )
-        total += Fraction(first) + (times - 1) * Fraction(price(event, kind, before))
+        total += Fraction(first) + (times - 1) * Fraction(price(event, kind, before, side))
     return total
 
 

@@ -27,6 +27,7 @@ from fedldp.algorithms.settings import (
     LearningRate,
     ModelName,
     Momentum,
+    PersonBudget,
     PrivacyTarget,
     with_calibrated,
 )
@@ -35,6 +36,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
 from fedldp.data import Columns, is_table
 from fedldp.data.partition import parse_scheme
+from fedldp.ledgers.budget import Budget
 
 if TYPE_CHECKING:
     pass
@@ -67,7 +69,7 @@ class RunSettings(FrozenConfig):
     """The extra of fedldp without which its clients cannot train; see ``core.registry.EXTRAS``."""
 
     simulation_only: ClassVar[frozenset[str]] = frozenset(
-        {"seed", "client_budget", "target", "client_column", "test_file"}
+        {"seed", "client_budget", "person_budget", "target", "client_column", "test_file"}
     )
     """Settings that no client is told."""
 
@@ -179,6 +181,11 @@ class RunSettings(FrozenConfig):
     server_momentum: Annotated[Momentum, LEFT_OUT] = Field(
         0.9, description="what is left of the server's momentum after a round; of Adam its beta_1"
     )
+    person_budget: Annotated[PersonBudget | None, LEFT_OUT] = Field(
+        None,
+        description="limit of every client's ledger for each of its people, or rows, beside "
+        "client_budget or in its place: person_budget.limit, .kind, .unit (person or record)",
+    )
     average: Annotated[float, Field(ge=0, le=1), LEFT_OUT] = Field(
         0.0,
         description="share of the last rounds whose weights are averaged for the test and the "
@@ -200,6 +207,7 @@ class RunSettings(FrozenConfig):
             nested = {
                 "target": PrivacyTarget.model_fields,
                 "client_budget": ClientBudget.model_fields,
+                "person_budget": PersonBudget.model_fields,
             }
             raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None
 
@@ -262,6 +270,12 @@ class RunSettings(FrozenConfig):
                 f"participants; give at most {self.fewest_in_round - 1}, so that one can be trusted"
             )
         return self
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """What every simulated client's ledger covers; none where ledgers only count."""
+        given = (self.client_budget, self.person_budget)
+        return tuple(each.budget() for each in given if each is not None)
 
     def equal_share(self, problem: Problem, num_clients: int) -> int | None:
         """Return how many examples every client has at most, where all have as many; else None.

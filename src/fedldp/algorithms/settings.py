@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
-from fedldp.accounting.accountants import Kind
+from fedldp.accounting.accountants import Kind, Part
 from fedldp.accounting.guarantees import Adversary
 from fedldp.core.frozen_config import LEFT_OUT, FrozenConfig
 from fedldp.core.numbers import SMALLEST_DELTA
@@ -77,6 +77,18 @@ class ClientBudget(FrozenConfig):
     def budget(self) -> Budget:
         """Return the ledger's budget."""
         return Budget(self.kind, self.limit)
+
+
+class PersonBudget(ClientBudget):
+    """The limit that every simulated client's ledger has for each person, or each record."""
+
+    unit: Part = Field(
+        "person", description="person, or record: for systems whose records are told apart only"
+    )
+
+    def budget(self) -> Budget:
+        """Return the ledger's budget."""
+        return Budget(self.kind, self.limit, self.unit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,7 @@ def poisoning(
 
 
 def _shortened(config: RunConfig, rounds: int) -> RunConfig:
-    return config.changed(rounds=rounds, client_budget=None)
+    return config.changed(rounds=rounds, client_budget=None, person_budget=None)
 
 
 def _rows(

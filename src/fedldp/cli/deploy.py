@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -165,7 +165,8 @@ def accept(
     make_accepted(terms)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
-    left = open_ledger(terms).remaining()
+    ledger = open_ledger(terms)
+    left = ledger.all_remaining(ledger.releases())
     console = Console()
     _show(console, found, found.computed_statement())
     _show_cost(console, found, terms, left)
@@ -368,20 +369,21 @@ def _show(console: Console, agreement: Agreement, statement: Mapping[str, Any]) 
     print_statement(console, dict(statement), agreement.epsilon_in_words())
 
 
-def _show_cost(console: Console, agreement: Agreement, policy: SitePolicy, left: float) -> None:
-    from fedldp.accounting.accountants import UNITS
+def _show_cost(
+    console: Console, agreement: Agreement, policy: SitePolicy, left: Sequence[float]
+) -> None:
     from fedldp.core.formatting import number
 
-    release, run = policy.costs(agreement)
-    kind = policy.budget.kind
-    console.print(
-        f"cost here  {UNITS[kind]} {number(release)} a round, {number(run)} for "
-        f"the run at most; {number(left, up=False)} is left",
-        highlight=False,
-        soft_wrap=True,
-    )
-    if left < run < float("inf"):
-        typer.echo("warning    that is more than is left: the site refuses once it is used up")
+    for budget, rest in zip(policy.budgets, left, strict=True):
+        release, run = policy.costs(agreement, budget)
+        console.print(
+            f"cost here  {budget.amount(release)} a round, {number(run)} for "
+            f"the run at most; {number(rest, up=False)} is left",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if rest < run < float("inf"):
+            typer.echo("warning    that is more than is left: the site refuses once it is used up")
 
 
 def _report(found: list[Any]) -> None:

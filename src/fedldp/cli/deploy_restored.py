@@ -26,8 +26,6 @@ def restored(
     yes: Annotated[bool, typer.Option("--yes", help="charge without asking")] = False,
 ) -> None:
     """Say that the ledger came back from an older copy: charge all that may be lost."""
-    from fedldp.accounting.accountants import UNITS
-    from fedldp.core.formatting import number
     from fedldp.deployment.agreement import read_agreement
     from fedldp.deployment.listening import alone
     from fedldp.deployment.policy import read_policy
@@ -48,11 +46,12 @@ def restored(
         for lost in charge_lost(terms, later, restores=restores):
             typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost")
         ledger = open_ledger(terms)
-        left, unit = ledger.remaining(), UNITS[ledger.budget.kind]
-    if left < 0:
-        typer.echo(
-            f"they may have passed the limit, by {unit} {number(-left)}: nothing more is released "
-            "with this ledger. Whoever is responsible for the data must know"
-        )
-    else:
-        typer.echo(f"{unit} {number(left, up=False)} is left")
+        all_left = ledger.all_remaining(ledger.releases())
+    for budget, left in zip(ledger.budgets, all_left, strict=True):
+        if left < 0:
+            typer.echo(
+                f"they may have passed the limit, by {budget.amount(-left)}: nothing more is "
+                "released with this ledger. Whoever is responsible for the data must know"
+            )
+        else:
+            typer.echo(f"{budget.amount(left, up=False)} is left")

@@ -35,22 +35,26 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
     if as_json:
         print_json({**summary, "releases": [_row(entry) for entry in entries]})
         return
-    unit = UNITS[ledger.budget.kind]
-    costs = [entry.cost for entry in entries]
     console = Console()
-    for name, value in (
-        ("budget", f"{ledger.budget}"),
-        ("spent", f"{unit} {number(ledger.budget.spent(costs))}"),
-        ("remaining", f"{unit} {number(ledger.budget.remaining(costs), up=False)}"),
-        ("last hash", summary["last_hash"] or "none: nothing was released"),
-    ):
+    spent, left = ledger.all_spent(entries), ledger.all_remaining(entries)
+    lines = []
+    for budget, cost, rest in zip(ledger.budgets, spent, left, strict=True):
+        lines += [
+            ("budget", f"{budget}"),
+            ("spent", budget.amount(cost)),
+            ("remaining", budget.amount(rest, up=False)),
+        ]
+    lines.append(("last hash", summary["last_hash"] or "none: nothing was released"))
+    for name, value in lines:
         console.print(f"{name:<10} {value}", highlight=False, soft_wrap=True)
     if entries:
-        table = Table("release", "run", "round", "exchange", "event", unit)
+        heads = [f"{UNITS[budget.kind]}{budget.of_one}" for budget in ledger.budgets]
+        table = Table("release", "run", "round", "exchange", "event", *heads)
         for entry in entries:
             place = (entry.number, entry.run, entry.round, entry.exchange)
             table.add_row(
-                *(Text(str(cell)) for cell in (*place, _words(entry))), number(_finite(entry.cost))
+                *(Text(str(cell)) for cell in (*place, _words(entry))),
+                *(number(_finite(cost)) for cost in entry.costs),
             )
         console.print(table)
 
@@ -65,19 +69,32 @@ def verify(path: LedgerFile, as_json: Json = False) -> None:
     if as_json:
         print_json({**_summary(path, ledger, entries), "ok": True})
         return
-    within = f"within the {ledger.budget}"
-    if ledger.remaining() < 0:
-        within = f"and with what may be lost beyond the {ledger.budget}: it releases nothing more"
+    within = f"within the {' and the '.join(map(str, ledger.budgets))}"
+    for budget, left in zip(ledger.budgets, ledger.all_remaining(entries), strict=True):
+        if left < 0:
+            within = f"and with what may be lost beyond the {budget}: it releases nothing more"
     typer.echo(f"ok: {path}: releases {len(entries)}, {within}")
 
 
 def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[str, Any]:
-    costs = [entry.cost for entry in entries]
+    spent, left = ledger.all_spent(entries), ledger.all_remaining(entries)
+    budgets = [
+        {
+            "unit": budget.unit,
+            "kind": budget.kind,
+            "limit": _finite(budget.limit),
+            "spent": _finite(cost),
+            "remaining": _finite(rest),
+        }
+        for budget, cost, rest in zip(ledger.budgets, spent, left, strict=True)
+    ]
     return {
         "ledger": str(path),
+        # As it was when a ledger had one budget: the first of them.
         "budget": {"kind": ledger.budget.kind, "limit": _finite(ledger.budget.limit)},
-        "spent": _finite(ledger.budget.spent(costs)),
-        "remaining": _finite(ledger.budget.remaining(costs)),
+        "spent": _finite(spent[0]),
+        "remaining": _finite(left[0]),
+        "budgets": budgets,
         "num_releases": len(entries),
         "last_hash": entries[-1].hash if entries else None,
     }
@@ -86,7 +103,8 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
 def _row(entry: Release) -> dict[str, Any]:
     from fedldp.accounting.events import to_record
 
-    return {**vars(entry), "event": to_record(entry.event), "cost": _finite(entry.cost)}
+    costs = [_finite(cost) for cost in entry.costs]
+    return {**vars(entry), "event": to_record(entry.event), "cost": costs[0], "costs": costs}
 
 
 def _finite(number: float) -> float | None:

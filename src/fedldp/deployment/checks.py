@@ -12,15 +12,13 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fedldp.accounting.accountants import UNITS
 from fedldp.core.errors import FedldpError
-from fedldp.core.formatting import number
 from fedldp.deployment.agreement import check_stated, parse_agreement, read_agreement
 from fedldp.deployment.examples import check_unchanged, examples_for
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
 from fedldp.deployment.source import open_source
-from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.ledgers.sqlite import SqliteLedger, in_list
 from fedldp.protocol.client_keys import read_secret
 from fedldp.protocol.client_store import FolderStore
 
@@ -83,18 +81,20 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
     def ledger() -> str:
         if not policy.ledger.exists():
-            return f"{policy.ledger}: not there yet; it will have a {policy.limit}"
+            return f"{policy.ledger}: not there yet; it will have a {in_list(policy.budgets)}"
         if not private_to_owner(policy.ledger):
             raise FedldpError(f"{policy.ledger}: others may read it; run chmod 600 on it")
-        found = SqliteLedger(policy.ledger, policy.limit)
+        found = SqliteLedger(policy.ledger, policy.budgets)
         entries = found.verify()
-        unit, left = UNITS[found.budget.kind], found.remaining()
-        if left < 0:
-            raise FedldpError(
-                f"{policy.ledger}: what may be lost has passed its {found.budget}, by {unit} "
-                f"{number(-left)}: nothing more is released with it"
-            )
-        return f"{policy.ledger}: {len(entries)} releases, {unit} {number(left, up=False)} is left"
+        amounts = []
+        for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
+            if left < 0:
+                raise FedldpError(
+                    f"{policy.ledger}: what may be lost has passed its {budget}, by "
+                    f"{budget.amount(-left)}: nothing more is released with it"
+                )
+            amounts.append(budget.amount(left, up=False))
+        return f"{policy.ledger}: {len(entries)} releases, {' and '.join(amounts)} is left"
 
     def key() -> str:
         read_private(policy.key)

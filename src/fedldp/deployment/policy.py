@@ -11,7 +11,11 @@
     kind = "zcdp"
     limit = 2.0
 
-    [largest]                      cost of one release, and of one run
+    [person_budget]                the same for each person, beside [budget] or in its place
+    kind = "zcdp"
+    limit = 0.5
+
+    [largest]                      cost of one release, and of one run, under each of them
     release = 0.05
     run = 0.5
 
@@ -32,8 +36,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from fedldp.accounting.accountants import Kind
-from fedldp.accounting.prices import price
+from fedldp.accounting.accountants import PARTS, Kind, Part, on_side, sent_in_clear, sides_of
 from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.systems import systems
 from fedldp.algorithms.validation import describe
@@ -42,7 +45,7 @@ from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated, read_agreement
 from fedldp.deployment.identity import new_file
-from fedldp.ledgers.budget import Budget, total_of
+from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.mechanisms import mechanisms
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.models import models
@@ -57,8 +60,14 @@ class BudgetTable(FrozenConfig):
     limit: Cost = Field(description="of all that the site ever releases; inf only counts")
 
 
+class PersonBudgetTable(BudgetTable):
+    """The limit of a site's ledger for each person, or each record."""
+
+    unit: Part = "person"
+
+
 class SpendLimits(FrozenConfig):
-    """What a site pays at most, in the unit of its budget."""
+    """What a site pays at most, in the unit of its budget; with two budgets, under each of them."""
 
     release: Cost = math.inf
     run: Cost = math.inf
@@ -109,14 +118,19 @@ class SitePolicy(FrozenConfig):
     answer_after_seconds: float = Field(
         0.0, ge=0, le=1e6, description="no answer leaves earlier after its question"
     )
-    budget: BudgetTable
+    budget: BudgetTable | None = Field(None, description="of the site's whole input")
+    person_budget: PersonBudgetTable | None = Field(
+        None, description="of what any one person has there, or of any one record"
+    )
     largest: SpendLimits = SpendLimits()
     flower: FlowerTable | None = Field(None, description="only looked at by --check")
 
     @property
-    def limit(self) -> Budget:
-        """The budget of the site's ledger."""
-        return Budget(self.budget.kind, self.budget.limit)
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budgets of the site's ledger: one at least."""
+        found = [] if self.budget is None else [Budget(self.budget.kind, self.budget.limit)]
+        own = self.person_budget
+        return each_of(found if own is None else [*found, Budget(own.kind, own.limit, own.unit)])
 
     @property
     def own_code(self) -> frozenset[str]:
@@ -133,17 +147,34 @@ class SitePolicy(FrozenConfig):
         """Return where an accepted agreement lies."""
         return self.accepted / f"{digest.hex()}.agreement"
 
-    def costs(self, agreement: Agreement) -> tuple[float, float]:
+    def costs(self, agreement: Agreement, budget: Budget | None = None) -> tuple[float, float]:
         """Return what one round, and the whole run, cost this site at most, in its budget's unit.
 
         What is drawn once costs in the first round alone.
+
+        Args:
+            agreement: of the run.
+            budget: one of this policy's; the first of them for None.
         """
-        kind, events, budget = self.budget.kind, agreement.events, self.limit
-        first = total_of(price(event, kind) for event in events)
-        later = total_of(price(event, kind, events) for event in events)
+        budget, events = budget or self.budgets[0], agreement.events
+        first = total_of(budget.price(event) for event in events)
+        later = total_of(budget.price(event, events) for event in events)
         most = agreement.max_participations
         run = first if most == 1 else first + (most - 1) * later
         return budget.spent([first]), budget.spent([run])
+
+    def in_clear(self, agreement: Agreement) -> list[str]:
+        """Return what an agreement sends unprotected, as it is for whom this policy protects.
+
+        A policy with a [person_budget] alone protects people: what a release of theirs says of the
+        whole site is not asked.
+        """
+        return [
+            what
+            for budget in self.budgets
+            for event in agreement.events
+            for what in sent_in_clear(on_side(event, budget.unit))
+        ]
 
     def check(self, agreement: Agreement) -> None:
         """Refuse an agreement that this policy does not allow.
@@ -174,28 +205,45 @@ class SitePolicy(FrozenConfig):
                 )
         agreement.check()
         check_stated(agreement)
-        if agreement.in_clear and not self.allow_in_clear:
-            what = agreement.in_clear[0]
+        clear = self.in_clear(agreement)
+        if clear and not self.allow_in_clear:
+            what = clear[0]
             raise PrivacyError(
                 f"allow_in_clear = false: {system} sends {what} unprotected; set it to true only "
-                "if everybody may know them"
+                "if everybody may know them" + self._protects_people(agreement)
             )
-        release, run = self.costs(agreement)
-        if run == math.inf and self.budget.limit < math.inf:
-            raise PrivacyError(
-                f"budget.kind = {self.budget.kind}: nothing finite is proven under it for what "
-                f"{system} sends, so no limit covers it; a site whose ledger is of kind zcdp may "
-                "take part"
-            )
-        for name, cost, most in (
-            ("release", release, self.largest.release),
-            ("run", run, self.largest.run),
-        ):
-            if cost > most:
+        for budget in self.budgets:
+            release, run = self.costs(agreement, budget)
+            if run == math.inf and budget.limit < math.inf:
+                name = "budget" if budget.unit == "client" else "person_budget"
                 raise PrivacyError(
-                    f"largest.{name} = {most:g}: the agreement costs {cost:g} "
-                    f"({self.budget.kind}); raise it only if that is wanted"
+                    f"{name}.kind = {budget.kind}: nothing finite is proven under it for what "
+                    f"{system} sends, so no limit covers it; a site whose ledger is of kind zcdp "
+                    "may take part"
                 )
+            for name, cost, most in (
+                ("release", release, self.largest.release),
+                ("run", run, self.largest.run),
+            ):
+                if cost > most:
+                    raise PrivacyError(
+                        f"largest.{name} = {most:g}: the agreement costs {cost:g} "
+                        f"({budget.kind}{budget.of_one}); raise it only if that is wanted"
+                    )
+
+    def _protects_people(self, agreement: Agreement) -> str:
+        """Return the remedy where a release protects parts of a site, and the policy is for all."""
+        for part in reversed(PARTS):
+            sides = [on_side(event, part) for event in agreement.events]
+            if any(part in sides_of(event) for event in agreement.events) and not any(
+                map(sent_in_clear, sides)
+            ):
+                unit = ' with unit = "record"' if part == "record" else ""
+                return (
+                    f"; or, as it protects single {'records' if unit else 'people'}, give a "
+                    f"[person_budget]{unit} in the place of [budget]"
+                )
+        return ""
 
 
 def read_policy(path: Path) -> SitePolicy:
@@ -212,6 +260,7 @@ def read_policy(path: Path) -> SitePolicy:
         raise ConfigError(f"policy {path}: this is no TOML: {error}") from error
     tables: dict[str, type[BaseModel]] = {
         "budget": BudgetTable,
+        "person_budget": PersonBudgetTable,
         "largest": SpendLimits,
         "flower": FlowerTable,
     }
@@ -221,7 +270,12 @@ def read_policy(path: Path) -> SitePolicy:
     except ValidationError as error:
         what = describe(error, "a site's policy", SitePolicy.model_fields, nested)
         raise ConfigError(f"policy {path}: {what}") from None
-    if policy.allow_in_clear and policy.budget.limit != math.inf:
+    if not policy.budgets:
+        raise ConfigError(
+            f"policy {path}: budget is not set; add a table [budget], or [person_budget] for each "
+            "person, with a limit of all that the site ever releases"
+        )
+    if policy.allow_in_clear and policy.budgets[0].limit != math.inf:
         raise ConfigError(
             f"policy {path}: allow_in_clear = true: what leaves unprotected has no finite cost, so "
             "no budget covers it; set budget.limit = inf, and leave it to other ledgers to protect"

@@ -48,7 +48,7 @@ def open_ledger(policy: SitePolicy) -> SqliteLedger:
             f"ledger {policy.ledger}: it was begun, and is gone; restore it from a copy, and run "
             "fedldp deploy restored, or correct its path in the policy"
         )
-    ledger = SqliteLedger(policy.ledger, policy.limit)
+    ledger = SqliteLedger(policy.ledger, policy.budgets)
     if not begun.exists():
         replace_file(begun, b"The site's ledger was begun. Do not remove this file.\n")
     return ledger
@@ -89,7 +89,7 @@ def _charge(ledger: SqliteLedger, agreement: Agreement) -> UnrecordedSpend:
     events = [
         (phase, event)
         for phase, event in enumerate(agreement.events)
-        if ledger.budget.may_cover(event)
+        if all(budget.may_cover(event) for budget in ledger.budgets)
     ]
     if all(releases_nothing(event) for _, event in events):
         return UnrecordedSpend(agreement.run, 0)

@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fedldp.accounting.accountants import UNITS, sent_of_nothing
+from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.core.formatting import number
 from fedldp.deployment.agreement import Agreement
@@ -241,15 +241,16 @@ class Agent:
         if nothing is not None:
             log.info("%s: sent %s, which tell nothing", place, nothing)
             return
-        budget = self._ledger.budget
-        left = budget.remaining(each.cost for each in entries)
+        left = self._ledger.all_remaining(entries)
+        words = [
+            f"{budget.amount(cost)}, and {number(rest, up=False)} is left"
+            for budget, cost, rest in zip(self._ledger.budgets, entry.costs, left, strict=True)
+        ]
         log.info(
-            "%s: released one report of %d bytes; it cost %s %s, and %s is left",
+            "%s: released one report of %d bytes; it cost %s",
             place,
             len(answer),
-            UNITS[budget.kind],
-            number(entry.cost),
-            number(left, up=False),
+            "; ".join(words),
         )
 
     def _failed(self, error: Exception) -> None:

@@ -2,8 +2,8 @@
 
 A filter lets a client choose each release from what happened before, its privacy cost included, and
 stops before the budget would be passed; for the three kinds here, it compares the sum of the costs
-with the limit. The unit is whatever the budget covers: a client's ledger covers all that it ever
-releases, whole inputs replaced.
+with the limit. A budget covers all that a client ever releases, as it is where its whole input is
+replaced, or all that one person has there, or one record. All runs of a client add up.
 
 Source: pure: Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; zCDP:
 Feldman, Zrnic, "Individual Privacy Accounting via a Renyi Filter", NeurIPS 2021, and Whitehouse,
@@ -15,16 +15,28 @@ Tobaben, Honkela, "Individual Privacy Accounting with Gaussian Differential Priv
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import get_args
 
-from fedldp.accounting.accountants import UNITS, Kind
+from fedldp.accounting.accountants import PARTS, SIDES, UNITS, Kind, Part, Side, sides_of
 from fedldp.accounting.events import Event
-from fedldp.accounting.prices import cost, price, rounded_up
+from fedldp.accounting.prices import cost, price, price_of_run, rounded_up
 from fedldp.core.errors import ConfigError, OverBudget
+from fedldp.core.formatting import number
 from fedldp.core.numbers import check_not_negative
+
+_OF_ONE: dict[Side, str] = {
+    "client": "",
+    "person": " for each person",
+    "record": " for each record",
+}
+_ONES: dict[Side, str] = {
+    "client": "whole clients",
+    "person": "single people",
+    "record": "single records",
+}
 
 
 @dataclass(frozen=True)
@@ -35,12 +47,17 @@ class Budget:
         kind: "pure", "zcdp" or "gdp".
         limit: the largest epsilon, rho or mu^2 (not mu), from 0. Infinity only counts: it covers
             everything that an event is known of, what is sent in clear too.
+        unit: whose cost it limits: "client", of the client's whole input; "person", of all that any
+            one person has at this client; "record", of any one row.
     """
 
     kind: Kind
     limit: float
+    unit: Side = "client"
 
     def __post_init__(self) -> None:
+        if self.unit not in SIDES:
+            raise ConfigError(f"unit = {self.unit}: choose {', '.join(SIDES)}")
         if self.kind not in get_args(Kind):
             raise ConfigError(f"kind = {self.kind}: choose {', '.join(get_args(Kind))}")
         if self.limit != math.inf:
@@ -48,8 +65,25 @@ class Budget:
 
     def __str__(self) -> str:
         if self.limit == math.inf:
-            return f"{self.kind} budget without a limit"
-        return f"{self.kind} budget of {UNITS[self.kind]} {self.limit!r}"
+            return f"{self.kind} budget without a limit{self.of_one}"
+        return f"{self.kind} budget of {UNITS[self.kind]} {self.limit!r}{self.of_one}"
+
+    @property
+    def of_one(self) -> str:
+        """For whom it is, where not for the whole client: words that follow on a number."""
+        return _OF_ONE[self.unit]
+
+    def amount(self, cost: float, *, up: bool = True) -> str:
+        """Return a cost under it for people, as "rho 0.5 for each person"."""
+        return f"{UNITS[self.kind]} {number(cost, up=up)}{self.of_one}"
+
+    def price(self, event: Event, paid_before: Collection[Event] = ()) -> float:
+        """Return what ``event`` adds to it; infinity where it cannot be paid: see ``prices``."""
+        return price(event, self.kind, paid_before, self.unit)
+
+    def price_of_run(self, history: Iterable[tuple[Event, int]]) -> Fraction:
+        """Return what the releases of a run have added to it: see ``prices``."""
+        return price_of_run(history, self.kind, self.unit)
 
     def admit(
         self, event: Event, spent: Fraction | float, paid_before: Collection[Event] = ()
@@ -69,12 +103,16 @@ class Budget:
             OverBudget: the budget does not cover it, or nothing is proven for the event.
             AskedOtherwise: the run drew another event under the same identity.
         """
-        costs = price(event, self.kind, paid_before)
+        costs = self.price(event, paid_before)
         if self.limit == math.inf:
             return costs
         if math.isinf(costs):
-            covers = self.kind != "zcdp" and cost(event, "zcdp") < math.inf
-            remedy = "; a zcdp budget covers it" if covers else ""
+            remedy = ""
+            if (part := self._protected_part(event)) is not None:
+                unit = " with unit = record" if part == "record" else ""
+                remedy = f" for {_ONES[self.unit]}; for {_ONES[part]}, give a person_budget{unit}"
+            elif self.kind != "zcdp" and cost(event, "zcdp", self.unit) < math.inf:
+                remedy = "; a zcdp budget covers it"
             raise OverBudget(
                 f"{type(event).__name__}: no finite cost is proven for it under a {self.kind} "
                 f"budget{remedy}; nothing was released"
@@ -87,9 +125,17 @@ class Budget:
             )
         return costs
 
+    def _protected_part(self, event: Event) -> Part | None:
+        """Return for which smaller unit something is proven of an event, if for one."""
+        smaller = PARTS[: SIDES.index(self.unit)]
+        for part in reversed(smaller):
+            if part in sides_of(event) and cost(event, "zcdp", part) < math.inf:
+                return part
+        return None
+
     def may_cover(self, event: Event) -> bool:
         """Return whether some limit of this kind, at least this one if it is none, covers it."""
-        return self.limit == math.inf or cost(event, self.kind) < math.inf
+        return self.limit == math.inf or cost(event, self.kind, self.unit) < math.inf
 
     def spent(self, costs: Iterable[float | Fraction]) -> float:
         """Return the sum of ``costs``, rounded up."""
@@ -103,6 +149,39 @@ class Budget:
         return (
             -math.inf if math.isinf(total) else -rounded_up(Fraction(total) - Fraction(self.limit))
         )
+
+
+def each_of(given: Budget | Iterable[Budget] | None) -> tuple[Budget, ...]:
+    """Return the budgets of one ledger, that of the largest unit first; none for None.
+
+    Raises:
+        ConfigError: two are of one unit.
+    """
+    found = [given] if isinstance(given, Budget) else list(given or ())
+    units = [budget.unit for budget in found]
+    if len(set(units)) < len(units):
+        raise ConfigError(f"budgets: give one for each unit, not {' and '.join(units)}")
+    return tuple(sorted(found, key=lambda budget: -SIDES.index(budget.unit)))
+
+
+def admit_by_all(
+    budgets: Sequence[Budget],
+    event: Event,
+    spent: Sequence[Fraction | float],
+    paid_before: Collection[Event] = (),
+) -> tuple[float, ...]:
+    """Return the price of ``event`` under each budget, if all cover it: see ``Budget.admit``.
+
+    Args:
+        budgets: of one ledger.
+        event: to release.
+        spent: on all releases before, under each.
+        paid_before: the events that were released in the same run.
+    """
+    return tuple(
+        budget.admit(event, before, paid_before)
+        for budget, before in zip(budgets, spent, strict=True)
+    )
 
 
 def total_of(costs: Iterable[float | Fraction]) -> Fraction | float:

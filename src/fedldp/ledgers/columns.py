@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.accountants import Kind, from_record, releases_nothing
+from fedldp.accounting.accountants import from_record, releases_nothing
 from fedldp.accounting.events import Event, to_record
-from fedldp.accounting.prices import draws_once, price, price_of_run
+from fedldp.accounting.prices import draws_once, price
 from fedldp.accounting.releases import WORD, Cohort, ReleaseHistory, Words, blocks_of
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
 from fedldp.core.numbers import check_count
-from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.budget import Budget, admit_by_all, each_of
 from fedldp.ledgers.protocol import (
     QUESTION_BYTES,
     Clients,
@@ -73,14 +73,16 @@ class MemoryLedger:
     it if it is not the one that it was. Not for several threads at once.
 
     Args:
-        budget: of each client, or None to count only.
+        budget: of each client, or several of different units, or None to count only.
         keeps_answers: whether it keeps bytes, too, as a site's ledger does: then the same question
             is answered with them. For clients whose answers do not follow from a seed; only while
             this object lives, and not in what ``extract`` gives.
     """
 
-    def __init__(self, budget: Budget | None = None, *, keeps_answers: bool = False) -> None:
-        self.budget = budget
+    def __init__(
+        self, budget: Budget | Iterable[Budget] | None = None, *, keeps_answers: bool = False
+    ) -> None:
+        self.budgets = each_of(budget)
         self._sent: dict[tuple[str, int], dict[Place, bytes]] | None = {} if keeps_answers else None
         self._runs: dict[str, Run] = {}
 
@@ -90,6 +92,11 @@ class MemoryLedger:
         price(event, "pure")  # raises if the event is unknown
         server = self._run(run).server
         server[event] = server.get(event, 0) | 1 << round
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget of the largest unit, or None."""
+        return self.budgets[0] if self.budgets else None
 
     def runs(self) -> list[str]:
         """Return the names of the runs in which something was released."""
@@ -105,11 +112,11 @@ class MemoryLedger:
         return found
 
     def spent(self, client: int) -> float:
-        """Return what a client's releases have cost of its budget, rounded up."""
+        """Return what a client's releases have cost of its ``budget``, rounded up."""
         if self.budget is None:
             raise ConfigError("client_budget: the clients have none; give one")
         check_client(client)
-        return self.budget.spent([self._spent(client, self.budget.kind)])
+        return self.budget.spent([self._spent(client, self.budget)])
 
     def releases(self, run: str) -> ReleaseHistory:
         """Return who released what in which round of a run, as a statement needs it.
@@ -208,7 +215,7 @@ class MemoryLedger:
 
     def extract(self, clients: Iterable[int]) -> MemoryLedger:
         """Return a ledger of these clients alone, for another process to go on with."""
-        small, chosen = MemoryLedger(self.budget), indices_of(list(dict.fromkeys(clients)))
+        small, chosen = MemoryLedger(self.budgets), indices_of(list(dict.fromkeys(clients)))
         small._runs = {name: run.extract(chosen) for name, run in self._runs.items()}
         return small
 
@@ -229,7 +236,9 @@ class MemoryLedger:
         return {"events": [to_record(event) for event in events], "runs": runs}
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any], budget: Budget | None = None) -> MemoryLedger:
+    def from_record(
+        cls, record: Mapping[str, Any], budget: Budget | Iterable[Budget] | None = None
+    ) -> MemoryLedger:
         """Return the ledger of a record, under ``budget``.
 
         It refuses to answer again what was answered before, and cannot check any more whether the
@@ -271,7 +280,7 @@ class MemoryLedger:
             if once and not all(map(holds, clients[done > 0].tolist())):
                 return False
         others = [each for name, each in self._runs.items() if name != place.run]
-        return all_covered(self.budget, event, clients, known, others)
+        return all_covered(self.budgets, event, clients, known, others)
 
     def _admit(
         self,
@@ -313,10 +322,9 @@ class MemoryLedger:
             raise lost_draws(run)
         if known != event:
             before = [event for event, _ in kept.shape(row).kinds]
-            if self.budget is None:
-                price(event, "pure", before)  # raises if it is unknown, or was drawn as another
-            else:
-                self.budget.admit(event, self._spent(client, self.budget.kind), before)
+            price(event, "pure", before)  # raises if it is unknown, or was drawn as another
+            spent = [self._spent(client, budget) for budget in self.budgets]
+            admit_by_all(self.budgets, event, spent, before)
         return known is not None
 
     def _known(self, place: Place, client: int) -> Event | None:
@@ -368,10 +376,10 @@ class MemoryLedger:
             self._runs[name] = Run()
         return self._runs[name]
 
-    def _spent(self, client: int, kind: Kind) -> Fraction:
+    def _spent(self, client: int, budget: Budget) -> Fraction:
         total = Fraction(0)
         for run in self._runs.values():
-            total += price_of_run(run.history(run.row(client)), kind)
+            total += budget.price_of_run(run.history(run.row(client)))
         return total
 
 
@@ -797,40 +805,40 @@ def _longer(column: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 def all_covered(
-    budget: Budget | None, event: Event, clients: Places, run: Run, others: Sequence[Run]
+    budgets: tuple[Budget, ...], event: Event, clients: Places, run: Run, others: Sequence[Run]
 ) -> bool:
     """Return whether each client may release ``event`` in ``run``, after what it has released.
 
     It is asked once for those that are alike.
 
     Args:
-        budget: of each client, for all runs together; or None.
+        budgets: of each client, for all runs together.
         event: to release.
         clients: their indices.
         run: in which.
         others: all other runs.
     """
     # Without a budget it counts what was released in this run, and not how often.
-    counting = budget is not None
+    counting = bool(budgets)
     runs = [(each, each.rows(clients)) for each in ((run, *others) if counting else (run,))]
     columns = [column for each, rows in runs for column in each.told_apart(rows, times=counting)]
     return all(
-        _covered(budget, event, *(each.history(int(rows[place])) for each, rows in runs))
+        _covered(budgets, event, *(each.history(int(rows[place])) for each, rows in runs))
         for place in _unlike(columns)
     )
 
 
 @functools.lru_cache(maxsize=2**12)
-def _covered(budget: Budget | None, event: Event, this_run: History, *other_runs: History) -> bool:
+def _covered(
+    budgets: tuple[Budget, ...], event: Event, this_run: History, *other_runs: History
+) -> bool:
     """Return whether a client with these histories may release ``event``."""
     before = [event for event, _ in this_run]
     try:
-        if budget is None:
-            price(event, "pure", before)
-        else:
-            runs = (this_run, *other_runs)
-            spent = sum((price_of_run(each, budget.kind) for each in runs), Fraction(0))
-            budget.admit(event, spent, before)
+        price(event, "pure", before)
+        runs = (this_run, *other_runs)
+        spent = [sum(map(budget.price_of_run, runs), Fraction(0)) for budget in budgets]
+        admit_by_all(budgets, event, spent, before)
     except PrivacyError:
         return False
     return True

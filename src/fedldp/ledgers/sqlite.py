@@ -9,7 +9,7 @@ import os
 import sqlite3
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -18,7 +18,7 @@ from typing import Any
 
 from fedldp.accounting.accountants import from_record, is_idealised
 from fedldp.accounting.events import Event, to_record
-from fedldp.accounting.prices import draws_once, price
+from fedldp.accounting.prices import draws_once
 from fedldp.core.errors import (
     AskedOtherwise,
     ConfigError,
@@ -28,7 +28,7 @@ from fedldp.core.errors import (
     OverBudget,
     PrivacyError,
 )
-from fedldp.ledgers.budget import Budget, total_of
+from fedldp.ledgers.budget import Budget, admit_by_all, each_of, total_of
 from fedldp.ledgers.protocol import (
     Clients,
     Holds,
@@ -42,11 +42,21 @@ from fedldp.ledgers.protocol import (
     went_back,
 )
 
-_VERSION = 2
-_SCHEMA = f"""
+_OF_CLIENTS, _OF_UNITS = 2, 3
+"""Versions of the file: with one budget, of the client's whole input; or with those of other units.
+
+The first is what was written before there were units, and is written still. In the second a row of
+``budget`` says its unit, and ``cost`` is a list in JSON: what a release added to each.
+"""
+
+_COLUMNS = {
+    _OF_CLIENTS: ('kind TEXT NOT NULL, "limit" REAL NOT NULL', "REAL"),
+    _OF_UNITS: ('unit TEXT NOT NULL, kind TEXT NOT NULL, "limit" REAL NOT NULL', "TEXT"),
+}
+_SCHEMA = """
 BEGIN;
-PRAGMA user_version = {_VERSION};
-CREATE TABLE budget (kind TEXT NOT NULL, "limit" REAL NOT NULL, hash TEXT NOT NULL);
+PRAGMA user_version = {version};
+CREATE TABLE budget ({budget}, hash TEXT NOT NULL);
 CREATE TABLE releases (
     number INTEGER PRIMARY KEY,
     run TEXT NOT NULL,
@@ -54,7 +64,7 @@ CREATE TABLE releases (
     exchange INTEGER NOT NULL,
     question TEXT NOT NULL,
     event TEXT NOT NULL,
-    cost REAL NOT NULL,
+    cost {cost} NOT NULL,
     payload BLOB,
     payload_sha256 TEXT NOT NULL,
     hash TEXT NOT NULL,
@@ -81,7 +91,7 @@ class Release:
         exchange: of that round.
         question: SHA-256 of what was asked, in hexadecimal.
         event: what was released.
-        cost: what it added to the budget.
+        costs: what it added to each budget.
         payload_sha256: of the bytes that were released, in hexadecimal.
         hash: SHA-256 of this entry and the hash of the one before, in hexadecimal.
     """
@@ -92,9 +102,14 @@ class Release:
     exchange: int
     question: str
     event: Event
-    cost: float
+    costs: tuple[float, ...]
     payload_sha256: str
     hash: str
+
+    @property
+    def cost(self) -> float:
+        """What it added to the ledger's first budget."""
+        return self.costs[0]
 
 
 def rounds_before(releases: list[Release], run: str, round: int) -> int:
@@ -138,8 +153,8 @@ class SqliteLedger:
 
     Args:
         path: of the file; made, readable by its owner only, if a budget is given.
-        budget: the limit on all releases together; it is stored, and must stay the same. None for
-            that of an existing file.
+        budget: the limit on all releases together, or several of different units; stored, and must
+            stay the same. None for that of an existing file.
         timeout_seconds: how long to wait for another process.
 
     Raises:
@@ -147,22 +162,34 @@ class SqliteLedger:
     """
 
     def __init__(
-        self, path: Path | str, budget: Budget | None = None, *, timeout_seconds: float = 10.0
+        self,
+        path: Path | str,
+        budget: Budget | Iterable[Budget] | None = None,
+        *,
+        timeout_seconds: float = 10.0,
     ) -> None:
+        given = each_of(budget)
         self.path = Path(path).absolute()
         self._timeout = timeout_seconds
         self._found: tuple[list[tuple[Any, ...]], list[Release]] = [], []
         if not os.path.exists(self.path):
-            if budget is None:
+            if not given:
                 raise LedgerUnusable(
                     f"ledger {path}: there is no such file; check the path, or give a budget to "
                     "begin a ledger"
                 )
-            _create(self.path, budget)
+            _create(self.path, given)
         with self._open() as db:
-            self.budget = self._stored_budget(db)
-        if budget not in (None, self.budget):
-            raise self._damaged(f"it was begun with a {self.budget}, not a {budget}")
+            self.budgets = self._stored_budgets(db)
+        if given and given != self.budgets:
+            raise self._damaged(
+                f"it was begun with a {in_list(self.budgets)}, not a {in_list(given)}"
+            )
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of the largest unit."""
+        return self.budgets[0]
 
     def check(
         self,
@@ -234,7 +261,7 @@ class SqliteLedger:
             db.execute("BEGIN IMMEDIATE")
             past = self._releases(db)
             paid = [entry.event for entry in past if entry.run == run]
-            costs = price(event, self.budget.kind, paid)
+            costs = tuple(budget.price(event, paid) for budget in self.budgets)
             self._add(db, past, Place(run, round, exchange, LOST), event, costs, b"")
 
     def releases(self) -> list[Release]:
@@ -248,12 +275,26 @@ class SqliteLedger:
             return self._releases(db)
 
     def spent(self) -> float:
-        """Return the cost of all releases, rounded up."""
-        return self.budget.spent(entry.cost for entry in self.releases())
+        """Return the cost of all releases under ``budget``, rounded up."""
+        return self.all_spent(self.releases())[0]
 
     def remaining(self) -> float:
-        """Return what is left of the budget, rounded down."""
-        return self.budget.remaining(entry.cost for entry in self.releases())
+        """Return what is left of ``budget``, rounded down."""
+        return self.all_remaining(self.releases())[0]
+
+    def all_spent(self, entries: Sequence[Release]) -> list[float]:
+        """Return the cost of some entries under each budget, rounded up."""
+        return [
+            budget.spent(entry.costs[at] for entry in entries)
+            for at, budget in enumerate(self.budgets)
+        ]
+
+    def all_remaining(self, entries: Sequence[Release]) -> list[float]:
+        """Return what some entries leave of each budget, rounded down."""
+        return [
+            budget.remaining(entry.costs[at] for entry in entries)
+            for at, budget in enumerate(self.budgets)
+        ]
 
     def verify(self) -> list[Release]:
         """Check the whole file, and return its entries.
@@ -275,8 +316,9 @@ class SqliteLedger:
                 self._payload(db, entry)
         released = [n for n, entry in enumerate(entries, 1) if entry.question != LOST.hex()]
         until = entries[: released[-1]] if released else []
-        if self.budget.remaining(entry.cost for entry in until) < 0:
-            raise self._damaged(f"the releases cost more than its {self.budget}")
+        for budget, left in zip(self.budgets, self.all_remaining(until), strict=True):
+            if left < 0:
+                raise self._damaged(f"the releases cost more than its {budget}")
         return entries
 
     def _add(
@@ -285,15 +327,16 @@ class SqliteLedger:
         past: list[Release],
         place: Place,
         event: Event,
-        costs: float,
+        costs: tuple[float, ...],
         payload: bytes,
     ) -> None:
         """Add an entry, and commit; bytes of earlier rounds of the run are kept no longer."""
         run, round, exchange, question = place
         digest = hashlib.sha256(payload).hexdigest()
         number = len(past) + 1
-        entry = (number, run, round, exchange, question.hex(), _text(event), costs, digest)
-        chained = _chain(past[-1].hash if past else _genesis(self.budget), *entry)
+        cell = costs[0] if _version(self.budgets) == _OF_CLIENTS else json.dumps(costs)
+        entry = (number, run, round, exchange, question.hex(), _text(event), cell, digest)
+        chained = _chain(past[-1].hash if past else _genesis(self.budgets), *entry)
         db.execute("UPDATE releases SET payload = NULL WHERE run = ? AND round < ?", (run, round))
         db.execute(
             f"INSERT INTO releases ({_ENTRY}, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -327,36 +370,39 @@ class SqliteLedger:
     def _damaged(self, what: str) -> LedgerUnusable:
         return LedgerUnusable(f"ledger {self.path}: {what}")
 
-    def _admit(self, run: str, event: Event, past: list[Release]) -> float:
+    def _admit(self, run: str, event: Event, past: list[Release]) -> tuple[float, ...]:
         if is_idealised(event):
             raise OverBudget(
                 f"event {type(event).__name__}: it is private for real numbers only, not for the "
                 "floats that would be sent; nothing was released"
             )
-        spent = total_of(entry.cost for entry in past)
-        return self.budget.admit(event, spent, [entry.event for entry in past if entry.run == run])
+        spent = [total_of(entry.costs[at] for entry in past) for at in range(len(self.budgets))]
+        paid = [entry.event for entry in past if entry.run == run]
+        return admit_by_all(self.budgets, event, spent, paid)
 
-    def _stored_budget(self, db: sqlite3.Connection) -> Budget:
+    def _stored_budgets(self, db: sqlite3.Connection) -> tuple[Budget, ...]:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version == 1:
             raise self._damaged(
                 "it is of version 1, which an earlier fedldp wrote; keep it, and begin a new one "
                 "with the budget that its own fedldp shows to remain"
             )
-        if version != _VERSION:
-            raise self._damaged(f"this is no ledger of version {_VERSION}")
-        rows = db.execute('SELECT kind, "limit", hash FROM budget').fetchall()
+        if version not in _COLUMNS:
+            raise self._damaged(f"this is no ledger of version {_OF_CLIENTS} or {_OF_UNITS}")
+        unit = "'client'" if version == _OF_CLIENTS else "unit"
+        rows = db.execute(f'SELECT kind, "limit", {unit}, hash FROM budget').fetchall()
         try:
-            ((kind, limit, stored),) = rows
-            budget = Budget(kind, limit)
+            budgets = each_of(Budget(*row[:-1]) for row in rows)
         except (ValueError, TypeError, ConfigError) as error:
             raise self._damaged("its budget is damaged") from error
-        if stored != _genesis(budget):
+        if not budgets or _version(budgets) != version:
+            raise self._damaged("its budget is damaged")
+        if {row[-1] for row in rows} != {_genesis(budgets)}:
             raise self._damaged("its budget was changed")
-        return budget
+        return budgets
 
     def _releases(self, db: sqlite3.Connection) -> list[Release]:
-        if self._stored_budget(db) != self.budget:
+        if self._stored_budgets(db) != self.budgets:
             raise self._damaged("its budget was changed")
         rows = db.execute(f"SELECT {_ENTRY} FROM releases ORDER BY number").fetchall()
         # What is still as it was found right before need not be checked again.
@@ -375,19 +421,25 @@ class SqliteLedger:
         self, row: tuple[Any, ...], past: list[Release], drawn: defaultdict[str, dict[Event, None]]
     ) -> Release:
         """Return the entry that a row holds after those of the past."""
-        number, run, round, exchange, question, text, costs, digest, stored = row
-        previous = past[-1].hash if past else _genesis(self.budget)
+        number, run, round, exchange, question, text, cell, digest, stored = row
+        previous = past[-1].hash if past else _genesis(self.budgets)
         if stored != _chain(previous, *row[:-1]) or number != len(past) + 1:
             raise self._damaged(f"release {len(past) + 1} was changed or removed")
         try:
             event = from_record(json.loads(text))
-            expected = price(event, self.budget.kind, drawn[run])
+            expected = tuple(budget.price(event, drawn[run]) for budget in self.budgets)
+            costs = tuple(json.loads(cell)) if isinstance(cell, str) else (cell,)
             # The last digit of a mu^2 may differ between versions of scipy.
-            right = math.isclose(costs, expected, rel_tol=1e-9)
+            right = len(costs) == len(expected) and all(
+                math.isclose(one, other, rel_tol=1e-9)
+                for one, other in zip(costs, expected, strict=True)
+            )
         except (FedldpError, ValueError, TypeError, OverflowError) as error:
             raise self._damaged(f"release {number} is not understood: {error}") from error
         if not right:
-            raise self._damaged(f"release {number} is charged {costs!r}, not {expected!r}")
+            raise self._damaged(
+                f"release {number} is charged {_words(costs)}, not {_words(expected)}"
+            )
         if draws_once(event):
             drawn[run][event] = None
         return Release(number, run, round, exchange, question, event, costs, digest, stored)
@@ -413,16 +465,19 @@ def _equal(rows: tuple[object, object]) -> bool:
     return rows[0] == rows[1]
 
 
-def _create(path: Path, budget: Budget) -> None:
+def _create(path: Path, budgets: tuple[Budget, ...]) -> None:
     """Make the file appear complete, so that an emptied file is never taken for a new ledger."""
     try:
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new-")  # mode 0600
         os.close(handle)
         try:
             with closing(sqlite3.connect(partial, isolation_level=None)) as db:
-                db.executescript(_SCHEMA)
-                row = (budget.kind, float(budget.limit), _genesis(budget))
-                db.execute("INSERT INTO budget VALUES (?, ?, ?)", row)
+                version = _version(budgets)
+                budget_columns, cost = _COLUMNS[version]
+                db.executescript(_SCHEMA.format(version=version, budget=budget_columns, cost=cost))
+                for budget in budgets:
+                    row = (*_row(budget, version), _genesis(budgets))
+                    db.execute(f"INSERT INTO budget VALUES ({', '.join('?' * len(row))})", row)
                 db.execute("COMMIT")
             os.link(partial, path)
         except FileExistsError:
@@ -438,8 +493,27 @@ def _text(event: Event) -> str:
     return json.dumps(to_record(event), allow_nan=False)
 
 
-def _genesis(budget: Budget) -> str:
-    return _chain("", _VERSION, budget.kind, float(budget.limit))
+def _version(budgets: tuple[Budget, ...]) -> int:
+    return _OF_CLIENTS if [budget.unit for budget in budgets] == ["client"] else _OF_UNITS
+
+
+def _row(budget: Budget, version: int) -> tuple[object, ...]:
+    row = budget.kind, float(budget.limit)
+    return row if version == _OF_CLIENTS else (budget.unit, *row)
+
+
+def _genesis(budgets: tuple[Budget, ...]) -> str:
+    version = _version(budgets)
+    return _chain("", version, *(cell for budget in budgets for cell in _row(budget, version)))
+
+
+def in_list(budgets: Sequence[Budget]) -> str:
+    """Return what budgets there are, for people."""
+    return " and a ".join(map(str, budgets))
+
+
+def _words(costs: tuple[float, ...]) -> str:
+    return " and ".join(map(repr, costs))
 
 
 def _chain(previous: str, *fields: object) -> str:

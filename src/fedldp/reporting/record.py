@@ -206,12 +206,12 @@ class RunFolder:
         )
 
     def read_checkpoint(
-        self, budget: Budget | None = None
+        self, budgets: Sequence[Budget] = ()
     ) -> tuple[State, list[Round], MemoryLedger] | None:
         """Return what ``write_round`` wrote last, or None where it wrote nothing.
 
         Args:
-            budget: of every client's ledger.
+            budgets: of every client's ledger.
 
         Raises:
             RunError: the checkpoint is damaged, or of another configuration.
@@ -229,7 +229,7 @@ class RunFolder:
                 weights=arrays.pop("weights"),
                 arrays={name.removeprefix(_STATE): value for name, value in arrays.items()},
             )
-            ledger = MemoryLedger.from_record(document["ledger"], budget)
+            ledger = MemoryLedger.from_record(document["ledger"], budgets)
         except (
             KeyError, ValueError, TypeError, AttributeError, RecursionError, OSError, FedldpError
         ) as error:  # fmt: skip

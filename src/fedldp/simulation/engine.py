@@ -20,7 +20,6 @@ from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset
-from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
 from fedldp.protocol.roles import ServerRole, State
@@ -193,13 +192,13 @@ class _Start:
 
 def _start(planned: Plan, server: ServerRole) -> _Start:
     config = planned.config
-    ledger = MemoryLedger(_budget(config))
+    ledger = MemoryLedger(config.budgets)
     return _Start(server.initial(draws_of_seed(config.seed)(0)), [], ledger)
 
 
 def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _Start:
     """Return where a run was cut short, and repair what was not written any more."""
-    saved = folder.read_checkpoint(_budget(planned.config))
+    saved = folder.read_checkpoint(planned.config.budgets)
     start = _start(planned, server) if saved is None else _Start(*saved)
     if start.state.weights.size != planned.scheduled.layout(planned.problem).size:
         raise RunError(
@@ -216,10 +215,6 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> _S
     folder.describe(planned.privacy)
     folder.write_metrics(start.rounds)
     return start
-
-
-def _budget(config: RunConfig) -> Budget | None:
-    return None if config.client_budget is None else config.client_budget.budget()
 
 
 def _rounds(

@@ -10,7 +10,6 @@ import numpy as np
 
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.events import Event
-from fedldp.accounting.prices import price
 from fedldp.accounting.releases import Clients, ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -39,21 +38,22 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     }
     participation = algorithm.parts.participation
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
-    if config.client_budget is not None:
-        asked = _within_budget(config, config.client_budget.budget(), groups, asked)
+    if config.budgets:
+        asked = _within_budgets(config, groups, asked)
     return ReleaseHistory.planned(groups, asked, algorithm.server().downlink)
 
 
-def _within_budget(
+def _within_budgets(
     config: RunConfig,
-    budget: Budget,
     groups: Mapping[Event, Clients],
     asked: Mapping[int, Clients | None],
 ) -> dict[int, Clients | None]:
     """Return who will answer in each round: those asked whose ledgers do not refuse by then."""
     left = np.zeros(config.num_clients, np.int32)
     for event, clients in groups.items():
-        left[np.asarray(clients)] = _times_paid(event, budget, config.rounds)
+        left[np.asarray(clients)] = min(
+            _times_paid(event, budget, config.rounds) for budget in config.budgets
+        )
     answering: dict[int, Clients | None] = {}
     for round, there in asked.items():
         places = slice(None) if there is None else np.asarray(there, np.int64)
@@ -68,7 +68,7 @@ def _within_budget(
 
 def _times_paid(event: Event, budget: Budget, most: int) -> int:
     """Return how often a budget pays for an event in one run, up to ``most`` times."""
-    first, later = price(event, budget.kind), price(event, budget.kind, [event])
+    first, later = budget.price(event), budget.price(event, [event])
     rest = Fraction(budget.limit) - Fraction(first) if math.isfinite(first) else Fraction(-1)
     if rest < 0:
         return 0

@@ -338,8 +338,7 @@ def published(
 
 
 def _ledger(config: RunConfig) -> MemoryLedger:
-    budget = config.client_budget
-    return MemoryLedger(None if budget is None else budget.budget())
+    return MemoryLedger(config.budgets)
 
 
 def weakest(config: RunConfig) -> int:
