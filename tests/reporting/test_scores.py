@@ -15,7 +15,7 @@ from sklearn.metrics import (
 
 from fedldp.protocol.roles import Score
 from fedldp.reporting.schema import Schema
-from fedldp.reporting.scores import FIGURES, evaluation, figures_of, scores
+from fedldp.reporting.scores import FIGURES, doubts, evaluation, figures_of, scores
 
 
 def made(classes: int, seed: int, decimals: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -106,3 +106,97 @@ def test_an_evaluation_says_what_a_round_does() -> None:
     assert {name: found[name] for name in FIGURES} == expected
     for k, row in enumerate(found["classes"]):
         assert row["auc"] == pytest.approx(roc_auc_score(labels == k, shares[:, k]), abs=1e-12)
+
+
+# What makes figures doubtful
+
+
+def doubts_of(
+    labels: NDArray[np.int64], shares: NDArray[np.float64], *, known: bool = True
+) -> list[str]:
+    confusion = table(labels, shares)
+    tested = figures_of(labels, shares, confusion)
+    accuracy = {"accuracy": float((shares.argmax(1) == labels).mean())}
+    nothing = dict.fromkeys(tested)
+    schema = Schema(input_shape=(2,), num_classes=shares.shape[1], num_examples=100)
+    counts = np.bincount(labels, minlength=shares.shape[1])
+    return doubts(accuracy | (tested if known else nothing), confusion if known else None, counts,
+                  schema)  # fmt: skip
+
+
+def of_two(positive: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.stack([1 - positive, positive], 1)
+
+
+RARE = (np.arange(400) % 8 == 0).astype(np.int64)
+"""One in eight is positive: naming the other class is right for 87.5 %."""
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_a_model_that_names_the_most_frequent_class_has_learned_nothing(classes: int) -> None:
+    labels = np.where(np.arange(350) % 5 > 0, 0, np.arange(350) % classes)
+    always = np.tile(np.eye(classes)[0] * 0.9 + 0.1 / classes, (350, 1))
+    found = figures_of(labels, always, table(labels, always))
+    assert found["balanced_accuracy"] == pytest.approx(1 / classes)
+    assert found["auc"] == 0.5
+    (doubt,) = doubts_of(labels, always)
+    assert "AUC 0.5000 is not above the 0.5 of a random order, as far as 350 examples" in doubt
+    assert "learned nothing" in doubt
+    # One that leaves the frequent class now and then, by chance, has the accuracy and no more.
+    rng = np.random.default_rng(classes)
+    noisy = always + 0.3 * rng.random(always.shape)
+    (doubt,) = doubts_of(labels, noisy / noisy.sum(1, keepdims=True))
+    assert "learned nothing" in doubt
+
+
+def test_a_model_that_ranks_well_is_told_to_weigh_or_to_move_its_threshold() -> None:
+    rng = np.random.default_rng(0)
+    score = 0.1 * RARE + 0.2 * rng.random(400)  # never above a half
+    (doubt,) = doubts_of(RARE, of_two(score))
+    assert "balanced accuracy 50.00 % is not above the 50.00 % of guessing" in doubt
+    assert "learned nothing" not in doubt
+    assert "class_weights" in doubt
+    assert "--threshold" in doubt
+    # With its threshold moved it is less accurate than one class alone, and not doubtful.
+    moved = score + 0.35
+    assert ((moved >= 0.5) == RARE).mean() < 0.875
+    assert doubts_of(RARE, of_two(moved)) == []
+
+
+def test_of_classes_of_like_size_a_low_accuracy_is_said_too() -> None:
+    labels = (np.arange(400) % 5 < 2).astype(np.int64)
+    score = 0.42 + 0.3 * labels + 0.3 * np.random.default_rng(0).random(400)
+    (doubt,) = doubts_of(labels, of_two(score))
+    assert "accuracy" in doubt
+    assert "is not above the 60.00 % of always naming the most frequent class" in doubt
+    assert "although the AUC of 1.0000 shows" in doubt
+    assert "learned nothing" not in doubt
+
+
+def test_only_without_other_figures_accuracy_decides() -> None:
+    good = of_two(0.2 + 0.6 * RARE)
+    assert doubts_of(RARE, good) == doubts_of(RARE, good, known=False) == []
+    (doubt,) = doubts_of(RARE, of_two(np.full(400, 0.2)), known=False)
+    assert "accuracy 87.50 % is not above the 87.50 % of always naming" in doubt
+
+
+def test_what_a_test_cannot_tell_is_said() -> None:
+    shares = np.full((30, 3), 1 / 3)
+    first, second = doubts_of(np.arange(30) % 2, shares)
+    assert "no example of class 2: AUC and average precision are not defined" in first
+    assert "balanced accuracy 50.00 % is not above the 50.00 % of guessing" in second
+    first, second = doubts_of(np.zeros(30, np.int64), shares)
+    assert "no example of class 1, 2" in first
+    assert "one class only" in second
+
+
+def test_of_scores_without_signal_few_are_taken_for_learned() -> None:
+    """Two deviations: about one in forty, for two classes; fewer for more."""
+    rng = np.random.default_rng(1)
+    for classes in (2, 4):
+        wrong = 0
+        for _ in range(200):
+            labels = np.concatenate([np.arange(classes), rng.choice(classes, 120)])
+            raw = rng.random((len(labels), classes))
+            wrong += not doubts_of(labels, raw / raw.sum(1, keepdims=True))
+        assert wrong <= 8

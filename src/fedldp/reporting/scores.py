@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -152,40 +152,133 @@ def scores(
 
 
 def doubts(
-    accuracy: float | None,
-    most_frequent: float,
-    examples: int,
-    few: int | None,
-    *,
-    is_rounded: bool,
+    tested: Mapping[str, float | None] | None,
+    confusion: NDArray[np.int64] | None,
+    counts: NDArray[np.int64],
+    schema: Schema,
 ) -> list[str]:
     """Return what makes a model's figures doubtful, in words.
 
     Args:
-        accuracy: on the test, 0 to 1; None where it was not tested so.
-        most_frequent: the share of the test's most frequent class.
-        examples: of the test.
-        few: clients with fewer than ``FEW`` examples, where that is known.
-        is_rounded: whether ``few`` is rounded up, and ``examples`` is to be told so.
+        tested: "accuracy", "auc" and "balanced_accuracy" on the test; None where it was not tested
+            so.
+        confusion: of that test, where it is known.
+        counts: the test's examples of each class, shape (num_classes,), one example at least.
+        schema: of the model; where its counts are rounded, so is what is told of the test's.
     """
+    examples = int(counts.sum())
+    told = f"about {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
     found = []
-    tested = f"about {rounded_count(examples):,}" if is_rounded else f"{examples:,}"
-    # Two deviations: as far as such a test's share of one class may well be from its own mean.
-    spread = 2 * math.sqrt(most_frequent * (1 - most_frequent) / examples)
-    if accuracy is not None and accuracy <= most_frequent + spread:
-        found.append(
-            f"accuracy {100 * accuracy:.2f} % is not above the {100 * most_frequent:.2f} % of "
-            f"always naming the most frequent class, as far as {tested} examples can tell: the "
-            "model has learned nothing else that shows; try more clients, more rounds or a larger "
-            "epsilon"
-        )
+    if tested is not None:
+        doubt = _doubt(tested, confusion, counts, f"as far as {told} examples can tell")
+        found += [*_untold(counts, schema), *([] if doubt is None else [doubt])]
+    few = schema.few
     if few:
         found.append(
-            f"{'up to ' if is_rounded else ''}{few:,} "
+            f"{'up to ' if schema.rounded else ''}{few:,} "
             f"{'client has' if few == 1 else 'clients have'} fewer than {FEW} examples: "
             "so little data trains a model badly"
         )
     return found
+
+
+_REMEDY = "try more clients, more rounds or a larger epsilon"
+
+
+def _untold(counts: NDArray[np.int64], schema: Schema) -> list[str]:
+    """Return which figures a test cannot give, for want of examples of a class."""
+    missing = [schema.class_name(int(label)) for label in np.flatnonzero(counts == 0)]
+    if not missing:
+        return []
+    named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    return [
+        f"the test has no example of class {named}: AUC and average precision are not defined; "
+        "test on examples of every class"
+    ]
+
+
+def _doubt(
+    tested: Mapping[str, float | None],
+    confusion: NDArray[np.int64] | None,
+    counts: NDArray[np.int64],
+    as_far: str,
+) -> str | None:
+    """Return why a model may be worth little, by two deviations of what guessing gives.
+
+    Accuracy decides only where neither AUC nor balanced accuracy is known: where most examples are
+    of one class, naming that class is right most of the time, and a model that ranks the examples
+    well may be right less often.
+    """
+    accuracy, auc = tested["accuracy"], tested["auc"]
+    balanced = tested["balanced_accuracy"]
+    assert accuracy is not None
+    often, classes = most_frequent(counts), int(np.count_nonzero(counts))
+    always = f"the {100 * often:.2f} % of always naming the most frequent class"
+    if classes == 1:
+        return "the test has one class only: nothing there shows whether the model learned anything"
+    if auc is not None and auc <= 0.5 + 2 * _auc_deviation(counts):
+        return (
+            f"AUC {auc:.4f} is not above the 0.5 of a random order, {as_far}: the model has "
+            f"learned nothing that shows, although its accuracy is {100 * accuracy:.2f} %, beside "
+            f"{always}; {_REMEDY}"
+        )
+    above = accuracy > often + 2 * math.sqrt(often * (1 - often) / counts.sum())
+    low = f"accuracy {100 * accuracy:.2f} % is not above {always}, {as_far}"
+    if balanced is None or confusion is None:
+        return None if above else f"{low}: the model has learned nothing that shows; {_REMEDY}"
+    if balanced > 1 / classes + 2 * _balanced_deviation(confusion):
+        if above or auc is None or is_imbalanced(often):
+            return None
+        return f"{low}, although the AUC of {auc:.4f} shows that the model tells classes apart"
+    level = (
+        f"balanced accuracy {100 * balanced:.2f} % is not above the {100 / classes:.2f} % of "
+        f"guessing, {as_far}"
+    )
+    if auc is None:
+        return f"{level}: the model has learned nothing that shows; {_REMEDY}"
+    threshold = ", or move the threshold (fedldp evaluate --threshold)" if len(counts) == 2 else ""
+    return (
+        f"{level}, although the AUC of {auc:.4f} shows that the model tells classes apart: its "
+        f"answers are hardly better than always the same one; give rare classes more weight "
+        f"(class_weights){threshold}"
+    )
+
+
+def _auc_deviation(counts: NDArray[np.int64]) -> float:
+    """Return the standard deviation of the AUC of a score that says nothing, at most.
+
+    Of one class against all others it is sqrt((n + 1)/(12 n_1 n_0)), less where scores are equal;
+    of a mean over classes at most the mean of theirs, however they depend on each other.
+
+    Args:
+        counts: examples of each class, each at least 1.
+
+    Source: Mann, Whitney 1947.
+    """
+    total = counts.sum()
+    own = counts[list(_scored(len(counts)))].astype(float)
+    return float(np.mean(np.sqrt((total + 1) / (12 * own * (total - own)))))
+
+
+def _balanced_deviation(confusion: NDArray[np.int64]) -> float:
+    """Return the standard deviation of the balanced accuracy of a guess with these frequencies.
+
+    A class that is guessed with probability q is met in a share of its n examples whose variance is
+    q (1 - q)/n; of one that is always or never guessed there is none.
+    """
+    support, guessed = confusion.sum(1), confusion.sum(0) / confusion.sum()
+    there = support > 0
+    variance = (guessed * (1 - guessed))[there] / support[there]
+    return float(np.sqrt(variance.sum()) / there.sum())
+
+
+IMBALANCED = 0.6
+"""Share of a test's most frequent class above which accuracy says little."""
+
+
+def is_imbalanced(most_frequent: float | None) -> bool:
+    """Return whether AUC and balanced accuracy come before accuracy; not where it is not known."""
+    return most_frequent is not None and most_frequent > IMBALANCED
 
 
 def most_frequent(counts: NDArray[np.int64]) -> float:

@@ -31,7 +31,7 @@ from fedldp.reporting.html import page
 from fedldp.reporting.record import RunFolder, replace_file
 from fedldp.reporting.runs import read_run
 from fedldp.reporting.schema import FILE as SCHEMA
-from fedldp.reporting.scores import evaluation
+from fedldp.reporting.scores import evaluation, final_of
 from fedldp.reporting.statement import Statement
 from fedldp.simulation.counting import Counting
 from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
@@ -172,7 +172,9 @@ def simulate(
         run=run,
         seconds=sum(record.seconds for record in start.rounds),
         run_dir=None if folder is None else folder.path,
-        doubts=inputs.doubts(None if population.clients_test else start.rounds[-1].accuracy),
+        doubts=inputs.doubts(
+            None if population.clients_test else final_of(start.rounds[-1], None), confusion
+        ),
         confusion=confusion,
     )
     if folder is not None:

@@ -153,13 +153,13 @@ def evaluate(
         )
     schema = trained.schema
     found = scores(examples.labels, trained.probabilities(examples.features), schema)
-    rate, count = found["most_frequent"], found["examples"]
+    confusion = np.array(found["confusion"])
     return {
         "run_dir": str(folder),
         "data": "the run's test set" if data is None else str(data),
         **found,
         "warnings": [
-            *doubts(found["accuracy"], rate, count, schema.few, is_rounded=schema.rounded),
+            *doubts(found, confusion, confusion.sum(1), schema),
             *warnings,
         ],
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -23,7 +25,7 @@ from fedldp.data import (
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.protocol.server_keys import draws_of_seed
 from fedldp.reporting.schema import FEW, Schema
-from fedldp.reporting.scores import doubts, most_frequent
+from fedldp.reporting.scores import doubts
 from fedldp.simulation.plan import check_examples, problem_with, with_few_rows
 
 
@@ -101,11 +103,12 @@ class Inputs:
             rounded=own,
         )
 
-    def doubts(self, accuracy: float | None) -> tuple[str, ...]:
-        """Return what makes an accuracy on the test set doubtful; None: it was not tested so."""
-        labels, schema = self.dataset.test.labels, self.schema
-        often = most_frequent(np.bincount(labels))
-        return tuple(doubts(accuracy, often, len(labels), schema.few, is_rounded=schema.rounded))
+    def doubts(
+        self, tested: Mapping[str, float | None] | None, confusion: NDArray[np.int64] | None
+    ) -> tuple[str, ...]:
+        """Return what makes a model's figures on the test set doubtful; see ``doubts``."""
+        counts = np.bincount(self.dataset.test.labels, minlength=self.dataset.num_classes)
+        return tuple(doubts(tested, confusion, counts, self.schema))
 
     @classmethod
     def _of_clients(

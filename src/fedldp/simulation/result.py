@@ -42,7 +42,7 @@ class Result:
         run: the run's name in that ledger.
         seconds: wall-clock time of the rounds, those before a resume included.
         run_dir: the run folder, or None where nothing was written.
-        doubts: what makes the accuracy doubtful, in words; unknown of a run that was loaded.
+        doubts: what makes the figures doubtful, in words; unknown of a run that was loaded.
         confusion: of the final model, how many test examples of each true class (row) it took for
             each class (column). A measurement of the simulator on its own test set, and no
             release; None where clients test, and for more than 100 classes.
