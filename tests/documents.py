@@ -31,7 +31,7 @@ ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", 
               *FIGURES]  # fmt: skip
 GUARANTEE_KEYS = ["unit", "adversary", "neighbours", "kind", "epsilon", "delta", "lower",
                   "assumptions", "method", "stated_by"]  # fmt: skip
-UNITS = {"weight", "record", "client-round", "client-run"}
+UNITS = {"weight", "record", "person", "client-round", "client-run"}
 
 
 def check_statement(statement: Any) -> None:
@@ -46,7 +46,7 @@ def check_statement(statement: Any) -> None:
         assert guarantee["unit"] in UNITS
         assert guarantee["adversary"] in {
             "server", "shuffled-server", "summing-server", "downlink"}  # fmt: skip
-        assert guarantee["neighbours"] in {"replace-client", "replace-record"}
+        assert guarantee["neighbours"] in {"replace-client", "replace-person", "replace-record"}
         assert guarantee["kind"] in {"pure", "approximate", "none"}
         assert (guarantee["epsilon"] is None) == (guarantee["kind"] == "none")
         assert all(isinstance(text, str) for text in guarantee["assumptions"])

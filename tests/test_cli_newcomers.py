@@ -39,7 +39,7 @@ SETTINGS = {
     "a.b.c=1": "a is no setting of ldp_fl",
     "epsilon.x=1": "epsilon = {'x': 1}: give a number",
     ".epsilon=1": "set .epsilon=1: write it as KEY=VALUE",
-    "target.unit.x=1": "target.unit = {'x': 1}: choose weight, record, client-round or client-run",
+    "target.unit.x=1": "target.unit = {'x': 1}: choose weight, record, person, client-round or cl",
     "target=1": "target = 1: it has settings of its own: give target.unit, target.epsilon",
     f"epsilon={DEEP}": "set epsilon: its value is nested too deep",
     f"epsilon={'[' * 300}{']' * 300}": "give a number",

@@ -37,8 +37,8 @@ ModelName = Annotated[str, BeforeValidator(_named)]
 LARGEST_BATCH = 1_000_000_000
 
 
-TargetUnit = Literal["weight", "record", "client-round", "client-run"]
-"""The units that some system's statement has lines of; a person is not yet one."""
+TargetUnit = Literal["weight", "record", "person", "client-round", "client-run"]
+"""The units that some system's statement has lines of."""
 
 
 class PrivacyTarget(FrozenConfig):

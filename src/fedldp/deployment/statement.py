@@ -42,6 +42,7 @@ def stated(
         delta=config.delta if delta is None else delta,
         own_code=own_code(config),
         assumed=assumed(config),
+        persons_at_sites=config.persons_at_sites,
     )
     # What a simulation's noise would guarantee in real arithmetic is not what is sent here.
     lines = [line for line in found["guarantees"] if IDEALISED not in line["assumptions"]]

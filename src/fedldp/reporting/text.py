@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
-from fedldp.accounting.statement import stated_by
+from fedldp.accounting.statement import AT_SITES, stated_by
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.formatting import number
 
@@ -141,7 +141,10 @@ def run_in_words(privacy: dict[str, Any]) -> str:
 
     Where that is not proven, it says on whose word it rests.
     """
-    line = best_lines(privacy).get(("client-run", "server"))
+    return _in_words(best_lines(privacy).get(("client-run", "server")))
+
+
+def _in_words(line: dict[str, Any] | None) -> str:
     if line is None or line["epsilon"] is None:
         return "no guarantee"
     delta = f" (delta {line['delta']!r})" if line["delta"] else ""
@@ -155,7 +158,9 @@ def _known(adversary: str, lines: Rows, by: str) -> list[str]:
     for line in lines:
         delta = f" (delta {line['delta']!r})" if line["delta"] else ""
         delta += " in idealised arithmetic" if IDEALISED in line["assumptions"] else ""
-        parts.append(f"epsilon {number(line['epsilon'])}{delta} {_FROM[line['unit']]}")
+        parts.append(
+            f"epsilon {number(line['epsilon'])}{delta} {_FROM[line['unit']]}{_where(line)}"
+        )
     who = _WHO[adversary]
     if by != HOUSE:
         who = f"If what {by} states is true, {who[0].lower()}{who[1:]}"
@@ -187,10 +192,18 @@ def _size(line: dict[str, Any]) -> float:
 _FROM = {
     "weight": "from one weight of one report",
     "record": "about one training example",
-    "person": "about all that one person has at one site",
+    "person": "about all that one person has",
     "client-round": "from all that one client sends in a round",
     "client-run": "from all that one client sends in the run",
 }
+
+
+def _where(line: dict[str, Any]) -> str:
+    """Return at how many sites a person may be, of a line that says it."""
+    sites = (a for a in line["assumptions"] if a.startswith(AT_SITES))
+    return "".join(f", if she{each.removeprefix('a person')}" for each in sites)
+
+
 _WHO = {
     "server": "A server that can link a client's messages",
     "shuffled-server": "A server behind an honest shuffler",
@@ -249,6 +262,9 @@ def print_result(
         line = best_lines(summary["privacy"]).get(("client-run", "server"))
         if line is not None and line["epsilon"] is not None and stated_by(line) == HOUSE:
             whole += f", {standing(line)}"
+        person = best_lines(summary["privacy"]).get(("person", "server"))
+        if person is not None:
+            whole += f"; {_FROM['person']}: {_in_words(person)}"
         console.print(
             f"privacy    as stated above{budget}; epsilon of all that a client sends in the run, "
             f"against the server: {whole}",

@@ -167,6 +167,7 @@ def state(
         summed=_sum_of(config),
         own_code=own_code(config),
         assumed=assumed(config),
+        persons_at_sites=config.persons_at_sites,
     )
     if parse_scheme(config.partition)[0] == "drawn":
         found["warnings"].append(SHARED)
@@ -203,6 +204,7 @@ def _without_shuffler(config: RunConfig, releases: ReleaseHistory, delta: float)
         summed=_sum_of(config),
         own_code=own_code(config),
         assumed=assumed(config),
+        persons_at_sites=config.persons_at_sites,
     )
 
 
@@ -316,7 +318,8 @@ def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> R
         if target.adversary == "shuffled-server":
             return state(scheduled, problem, releases, delta=target.delta)
         if target.adversary == "server":
-            lines = server_lines(releases, target.unit, target.delta)
+            at = config.persons_at_sites
+            lines = server_lines(releases, target.unit, target.delta, at)
             if lines is not None:
                 return {"guarantees": lines}
         return _without_shuffler(scheduled, releases, target.delta)
@@ -342,7 +345,7 @@ def calibrated(
     def reached(budget: float) -> float:
         return _epsilon_of(stated(config.with_budget(budget))["guarantees"], target)
 
-    stated_some, unfit = False, list[UnfitEvent]()
+    stated_some, unfit, unproven = False, list[UnfitEvent](), list[_NothingProven]()
 
     def reached_or_infinite(budget: float) -> float:
         nonlocal stated_some
@@ -354,11 +357,13 @@ def calibrated(
         except ConfigError as error:
             if isinstance(error, UnfitEvent):
                 unfit.append(error)
+            if isinstance(error, _NothingProven):
+                unproven.append(error)
             return math.inf
 
     below = [e for e in GRID if reached_or_infinite(e) <= target.epsilon]
-    if unfit and not stated_some:
-        raise unfit[0]  # it is no matter of the budget
+    if not stated_some and (unfit or unproven):
+        raise (unfit or unproven)[0]  # it is no matter of the budget
     if not below:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "
@@ -377,6 +382,10 @@ def _mechanism(config: RunConfig) -> str:
     return mechanism if isinstance(mechanism, str) else config.name()
 
 
+class _NothingProven(ConfigError):
+    """The statement has no guarantee of the kind that a target asks for."""
+
+
 def _epsilon_of(guarantees: list[dict[str, Any]], target: PrivacyTarget) -> float:
     """Return the best epsilon that is proven for the target's unit, adversary and delta.
 
@@ -391,7 +400,7 @@ def _epsilon_of(guarantees: list[dict[str, Any]], target: PrivacyTarget) -> floa
     real = [line for line in fitting if IDEALISED not in line["assumptions"]]
     known = [line["epsilon"] for line in real or fitting]
     if not known or None in known:
-        raise ConfigError(
+        raise _NothingProven(
             f"target: nothing is proven per {target.unit} against the {target.adversary} at delta "
             f"{target.delta:g}, whatever epsilon is; choose another unit, adversary or mechanism"
         )
