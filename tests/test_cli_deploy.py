@@ -304,6 +304,33 @@ def test_what_the_policy_does_not_allow_is_not_accepted(agreed: Any, fedldp_comm
     assert not Path("state").exists()
 
 
+def test_persons_are_agreed_and_a_gap_is_told_before_a_site_accepts(
+    agreed: Any, fedldp_command: Any
+) -> None:
+    table = ("dataset=all.csv", "person_column=patient", "model=logistic", "standardise=false")
+    more = [part for each in table for part in ("--set", each)]
+    more += ["--input-shape", "age,height", "--classes", "2", "--examples", "100"]
+    assert "give --people NUMBER" in agreed(*more).assert_refused()
+    assert "people = 0: give at least 1" in agreed(*more, "--people", "0").assert_refused()
+    assert agreed(*more, "--people", "50").status == 0
+    assert document(Path("run.agreement").read_text())["problem"]["people"] == 50
+    site()
+    Path("site.toml").write_text(Path("site.toml").read_text().replace("examples.npz", "own.csv"))
+    accept = ("deploy", "accept", "run.agreement", "--yes")
+    rows = "age,height,patient,label\n1,2,a,0\n1,2,,1\n"
+    Path("own.csv").write_text(rows)
+    line = fedldp_command(*accept).assert_refused()
+    assert "own.csv, line 3: column 'patient' holds '', a missing value" in line
+    assert not list(Path().glob("state/accepted/*"))
+    Path("own.csv").write_text(rows.replace(",,", ",b,"))
+    Path("own.csv").chmod(0o600)
+    assert fedldp_command(*accept).status == 0
+    check = ("deploy", "site", "site.toml", "--check")
+    assert "NOT OK" not in fedldp_command(*check).out
+    Path("own.csv").write_text(rows)  # which its owner alone is told, and no round
+    assert "line 3: column 'patient' holds ''" in fedldp_command(*check).out
+
+
 def test_checks_say_what_is_in_order_and_what_is_not(agreed: Any, fedldp_command: Any) -> None:
     assert agreed().status == 0
     site()

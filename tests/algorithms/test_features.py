@@ -124,6 +124,7 @@ def test_what_is_no_kind_and_what_is_no_image_is_refused() -> None:
 def test_a_client_maps_its_own_examples_alone_or_together() -> None:
     mapping = KINDS["oriented-gradients"]((2, 9, 8))
     seen: list[Any] = []
+    people: list[Any] = []
 
     class Watch:
         def group(self, most_examples: int) -> int:
@@ -131,16 +132,18 @@ def test_a_client_maps_its_own_examples_alone_or_together() -> None:
 
         def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Any]:
             seen.append((batch.examples.features, [c.examples.features for c in batch]))
+            people.append((batch.examples.people, [c.examples.people for c in batch]))
             return Sensitive(None)
 
-    examples = Examples(IMAGES, np.arange(7))
+    whose = np.arange(7) // 2
+    examples = Examples(IMAGES, np.arange(7), whose)
     rows = [np.array([4, 0]), np.array([2])]
 
     def alone(place: int) -> Client:
         def stream(purpose: str) -> Stream:
             return Stream(bytes(32), simulated=True)
 
-        own = Examples(IMAGES[rows[place]], np.arange(7)[rows[place]])
+        own = examples.taken(rows[place])
         return Client(index=place, examples=own, fresh=stream, kept=stream, store=MemoryStore())
 
     batch = Batch(
@@ -159,6 +162,8 @@ def test_a_client_maps_its_own_examples_alone_or_together() -> None:
     assert seen[0][0] is seen[1][0]  # kept, not computed again
     for own, found in zip(rows, seen[0][1], strict=True):
         assert found.tobytes() == mapping(IMAGES[own]).tobytes()
+    assert people[0][0] is whose  # and each with its rows
+    assert [found.tolist() for found in people[0][1]] == [[2, 0], [1]]
     assert pickled_is_empty(update.once)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
 
 from fedldp.algorithms.config import RunConfig
@@ -18,6 +17,7 @@ from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.messages import Answered, Ask, read_by_server, read_by_site
+from fedldp.deployment.parties import _write_examples
 from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
@@ -164,8 +164,7 @@ def make_world(
     policies = []
     for index in range(sites):
         place, own = folder / f"site-{index}", inputs.members[index]
-        train = inputs.dataset.train
-        np.savez(place / "data.npz", features=train.features[own], labels=train.labels[own])
+        _write_examples(place / "data.npz", inputs.dataset.train.taken(own))
         policies.append(write_policy(place, **(policy or {})))
         write_accepted(policies[-1], agreement)
     return World(folder, config, agreement, policies, inputs)

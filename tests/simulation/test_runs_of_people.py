@@ -245,3 +245,13 @@ def test_settings_are_tried_on_other_persons_of_all_clients() -> None:
     lonely = Dataset.from_clients([([[0.0]], [0], [0]), ([[1.0]], [1], [0])], test=([[0.0]], [0]))
     with pytest.raises(ConfigError, match="no client has two"):
         held_out(lonely, 100)
+
+
+def test_who_trains_on_rows_does_not_look_at_persons() -> None:
+    Path("later.csv").write_text("age,outcome\n3,ill\n4,well\n")
+    of_rows = {"person_column": None, "ignore_columns": ["visit", "patient"]}
+    one, other = (
+        fedldp.run(config(test_file="later.csv", **settings)) for settings in ({}, of_rows)
+    )
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == other.weights[name].tobytes()

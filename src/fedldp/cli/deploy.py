@@ -98,6 +98,12 @@ def agree(
     examples: Annotated[
         int | None, typer.Option(help="of all sites together, about; public")
     ] = None,
+    people: Annotated[
+        int | None,
+        typer.Option(
+            help="of all sites together, about, where a person may have several rows; public"
+        ),
+    ] = None,
     set_: Settings = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -118,7 +124,7 @@ def agree(
             raise ConfigError(f"site {text}: write each site once, as NAME=FILE")
         roster[name] = read_public(Path(file))
     config = resolve(recipe, [*(set_ or []), f"num_clients={len(roster)}"])
-    problem = _problem(config, data_dir, input_shape, classes, examples)
+    problem = _problem(config, data_dir, input_shape, classes, examples, people)
     agreement = agree_on(
         config,
         problem,
@@ -148,6 +154,7 @@ def accept(
     from rich.console import Console
 
     from fedldp.deployment.agreement import read_agreement
+    from fedldp.deployment.checks import check_people_of
     from fedldp.deployment.identity import read_private
     from fedldp.deployment.policy import make_accepted, own_place, read_policy, write_accepted
     from fedldp.deployment.restored import Restored, open_ledger
@@ -162,6 +169,7 @@ def accept(
     terms.check(found)
     if not terms.accepted_as(found.digest).exists():
         Restored(terms).check_new(found, new=new)
+    check_people_of(terms, found)
     make_accepted(terms)
     public = read_private(terms.key).public_key().public_bytes_raw().hex()
     place = own_place(found, public)
@@ -309,6 +317,7 @@ def _problem(
     input_shape: str | None,
     classes: int | None,
     examples: int | None,
+    people: int | None,
 ) -> Problem:
     """Return the facts on the data: as given, or those of the recipe's data set.
 
@@ -319,13 +328,21 @@ def _problem(
     from fedldp.deployment.agreeing import input_of
     from fedldp.simulation.plan import problem_of
 
+    if people is None and (config.person_column or config.rows_per_person) is not None:
+        raise ConfigError(
+            "person_column, rows_per_person: how many persons sites have is nobody else's "
+            "business, and an agreement goes to all; give --people NUMBER: of all sites together, "
+            "about, a number that everybody may know"
+        )
+    if people is not None and people < 1:
+        raise ConfigError(f"people = {people}: give at least 1")
     shape, features = (None, None) if input_shape is None else input_of(input_shape)
     if shape is not None and classes is not None and examples is not None:
         if classes < 2 or examples < 1:
             raise ConfigError(
                 f"classes = {classes}, examples = {examples}: give at least 2, and at least 1"
             )
-        return Problem(shape, classes, examples, data_dir, features=features)
+        return Problem(shape, classes, examples, data_dir, features=features, people=people)
     if config.dataset.lower().endswith(SUFFIXES):
         _check_public(config, classes, examples)
     known = problem_of(config, data_dir)
@@ -335,6 +352,7 @@ def _problem(
         known.num_examples if examples is None else examples,
         data_dir,
         features=known.features if shape is None else features,
+        people=people,
     )
 
 

@@ -18,6 +18,7 @@ from fedldp.data.datasets import (
     load_dataset,
     standardised,
 )
+from fedldp.data.encoding import check_people
 from fedldp.data.examples import Dataset, Examples, as_dataset
 from fedldp.data.folder import FileStatus, resolve_data_dir, verify
 from fedldp.data.partition import (
@@ -41,6 +42,7 @@ __all__ = [
     "Shares",
     "as_dataset",
     "check_partition",
+    "check_people",
     "check_standardise",
     "custom",
     "download",

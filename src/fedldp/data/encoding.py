@@ -87,7 +87,12 @@ def encode(
     if clients and columns.client is not None:
         owners = table.texts(columns.client)
         _refuse_missing(table, columns.client, owners, "its client")
-    persons = _people(table, columns.person, kept, leave_out) if people else None
+    persons = None
+    if people and columns.person is not None:
+        if not leave_out:
+            check_people(table, columns)
+        persons = table.texts(columns.person)
+        kept &= [not is_missing(text) for text in persons]
     rows = np.flatnonzero(kept)
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
     _centre(found, names, table, columns)
@@ -102,6 +107,27 @@ def encode(
         clients=None if owners is None else [owners[row] for row in rows],
         people=None if persons is None else [persons[row] for row in rows],
     )
+
+
+def check_people(table: Table, columns: Columns) -> None:
+    """Refuse a table that does not say of every row whose it is.
+
+    Raises:
+        ConfigError: the person column is not there.
+        DataError: a cell of it is empty, or is not read to the last digit.
+    """
+    name = columns.person
+    if name is None:
+        return
+    if name not in table.names:
+        raise _lacks(table, name, "person_column")
+    _refuse_missing(table, name, table.texts(name), "its person")
+    cells = table.columns[name]
+    if not isinstance(cells, list) and (np.abs(cells) >= _EXACT).any():
+        raise DataError(
+            f"{table.path}: column {name!r} has numbers of {_EXACT:.0f} and more, of which not "
+            "every digit is read: two persons could become one; save it as text"
+        )
 
 
 def _centre(
@@ -212,24 +238,6 @@ def _kept_labels(
     return found
 
 
-def _people(
-    table: Table, name: str | None, kept: NDArray[np.bool_], leave_out: bool
-) -> list[str] | None:
-    """Return whose rows they are, and take rows out of ``kept`` that do not say it."""
-    if name is None:
-        return None
-    cells, found = table.columns[name], table.texts(name)
-    if not leave_out:
-        _refuse_missing(table, name, found, "its person")
-        if not isinstance(cells, list) and (np.abs(cells) >= _EXACT).any():
-            raise DataError(
-                f"{table.path}: column {name!r} has numbers of {_EXACT:.0f} and more, of which not "
-                "every digit is read: two persons could become one; save it as text"
-            )
-    kept &= [not is_missing(text) for text in found]
-    return found
-
-
 def _refuse_missing(table: Table, name: str, texts: Sequence[str], what: str) -> None:
     for row, text in enumerate(texts):
         if is_missing(text):
@@ -248,12 +256,17 @@ def _check_columns(
     for name, setting in columns.named.items():
         wanted = {"ignore_columns": False, "client_column": clients, "person_column": people}
         if name not in table.names and wanted.get(setting, True):
-            raise ConfigError(
-                f"{setting} names {name!r}, which {table.path} does not have; {header}"
-            )
+            raise _lacks(table, name, setting)
     twice = [name for name in table.names if table.names.count(name) > 1]
     if twice:
         raise ConfigError(f"{table.path} has the column {twice[0]!r} twice; rename one; {header}")
+
+
+def _lacks(table: Table, name: str, setting: str) -> ConfigError:
+    return ConfigError(
+        f"{setting} names {name!r}, which {table.path} does not have; its columns are "
+        f"{', '.join(table.names)}"
+    )
 
 
 def _names(columns: Columns, name: str) -> list[str]:

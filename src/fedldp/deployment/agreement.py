@@ -64,6 +64,7 @@ class _Facts(BaseModel):
     num_classes: Annotated[int, Field(ge=2)]
     num_examples: Annotated[int, Field(ge=1)]
     features: list[str] | None = None
+    people: Annotated[int, Field(ge=1)] | None = None
 
 
 class _Mapped(BaseModel):
@@ -170,7 +171,11 @@ class Agreement:
     def document(self) -> dict[str, Any]:
         """The agreement as JSON-ready values, its statement included."""
         problem = self.problem
-        names = {} if problem.features is None else {"features": list(problem.features)}
+        late: dict[str, Any] = {}
+        if problem.features is not None:
+            late["features"] = list(problem.features)
+        if problem.people is not None:
+            late["people"] = problem.people
         return {
             "agreement": _VERSION,
             "run": self.run,
@@ -179,7 +184,7 @@ class Agreement:
                 "input_shape": list(problem.input_shape),
                 "num_classes": problem.num_classes,
                 "num_examples": problem.num_examples,
-                **names,
+                **late,
             },
             "channel": self.channel,
             "sites": [site.model_dump() for site in self.sites],
@@ -358,6 +363,7 @@ def parse_agreement(
             facts.num_examples,
             data_dir,
             features=None if facts.features is None else tuple(facts.features),
+            people=facts.people,
         ),
         channel=found.channel,
         sites=tuple(found.sites),

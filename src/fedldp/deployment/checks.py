@@ -13,13 +13,18 @@ from pathlib import Path
 from cryptography import x509
 
 from fedldp.core.errors import FedldpError
-from fedldp.deployment.agreement import check_stated, parse_agreement, read_agreement
-from fedldp.deployment.examples import check_unchanged, examples_for
+from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
+from fedldp.deployment.examples import (
+    check_people,
+    check_unchanged,
+    examples_for,
+    is_about_people,
+)
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, accepted_agreement, own_place, private_to_owner
 from fedldp.deployment.source import open_source
 from fedldp.ledgers.sqlite import SqliteLedger, in_list
-from fedldp.protocol.client_keys import read_secret
+from fedldp.protocol.client_keys import SecretKeys, read_secret
 from fedldp.protocol.client_store import FolderStore
 
 
@@ -74,7 +79,7 @@ def check_server(folder: Path, agreement: Path, certificate: Path | None) -> lis
 
 def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
     def data() -> str:
-        found = open_source(policy.data, policy.label_column)
+        found = open_source(policy.data, policy.label_column, policy.person_column)
         if not private_to_owner(policy.data):
             raise FedldpError(f"{policy.data}: others may read it; run chmod 600 on it")
         return f"{policy.data}: {found}"
@@ -122,18 +127,37 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
         yield _one("accepted", lambda path=path: _accepted(policy, path))  # type: ignore[misc]
 
 
+def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
+    """Refuse what is amiss with whose a site's rows are: in a round nobody may be told of it.
+
+    Raises:
+        FedldpError: an agreement is about people, and the data do not say of a row whose it is.
+    """
+    if is_about_people(agreement):
+        source = open_source(policy.data, policy.label_column, policy.person_column)
+        check_people(agreement, source, policy.data)
+
+
 def _accepted(policy: SitePolicy, path: Path) -> str:
     agreement = accepted_agreement(policy, bytes.fromhex(path.stem))
     if agreement is None:
         raise FedldpError(f"{path}: not there any more")
     public = read_private(policy.key).public_key().public_bytes_raw().hex()
     name = agreement.sites[own_place(agreement, public)].name
-    source = open_source(policy.data, policy.label_column)
+    source = open_source(policy.data, policy.label_column, policy.person_column)
     # Its operator is told what is amiss.
     source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
-    if agreement.draws_once:
+    check_people(agreement, source, policy.data)
+    secret = policy.state / "secret"  # without it, nothing was drawn yet, and nothing released
+    if agreement.draws_once and (secret.exists() or agreement.config.rows_per_person is None):
         most = agreement.config.algorithm(agreement.problem).most_examples()
-        examples = examples_for(agreement, source, policy.data, most)
+        examples = examples_for(
+            agreement,
+            source,
+            policy.data,
+            most,
+            lambda purpose: SecretKeys(read_secret(secret), agreement.run).kept(purpose),
+        )
         store = FolderStore(policy.state / "kept", agreement.run)
         entries = SqliteLedger(policy.ledger).releases() if policy.ledger.exists() else []
         begun = any(entry.run == agreement.run for entry in entries)

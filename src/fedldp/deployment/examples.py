@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples, standardised
+from fedldp.data.people import few_of_each
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.source import Source
 from fedldp.protocol.client_store import FolderStore
@@ -23,7 +26,13 @@ log = logging.getLogger("fedldp.site")
 _NOTED = "examples"
 
 
-def examples_for(agreement: Agreement, source: Source, place: Path, most: int | None) -> Examples:
+def examples_for(
+    agreement: Agreement,
+    source: Source,
+    place: Path,
+    most: int | None,
+    kept: Callable[[str], Stream],
+) -> Examples:
     """Return a site's examples, as the agreement wants them.
 
     Whether a site takes part must not tell what examples it has: so what does not fit is left out
@@ -36,9 +45,11 @@ def examples_for(agreement: Agreement, source: Source, place: Path, most: int | 
         source: of the site's data.
         place: where they are, for people.
         most: how many its answers are charged for, if they are charged for a number.
+        kept: the streams that the site has once in the run, by purpose: which rows of a person with
+            too many are used is drawn from one.
 
     Raises:
-        ConfigError: the examples have another shape.
+        ConfigError: the examples have another shape, or do not say whose they are.
     """
     config, problem = agreement.config, agreement.problem
     found = source.examples(config.columns, problem.features)
@@ -48,6 +59,19 @@ def examples_for(agreement: Agreement, source: Source, place: Path, most: int | 
             f"data {place}: an example has the shape {shape}, and the agreement says "
             f"{problem.input_shape}; bring the data into that shape"
         )
+    _check_said(agreement, found.people is not None, place)
+    reasons = ""
+    if len(found) < len(source):
+        of_person = config.columns.person is not None or source.person_column is not None
+        reasons += ", and columns as it declares them"
+        reasons += ", and every row needs its person" if of_person else ""
+    rows = None
+    if config.rows_per_person is not None:
+        draw = kept("rows of a person").generator()
+        rows = few_of_each(found.people, config.rows_per_person, draw)
+    if rows is not None:
+        found = found.taken(rows)
+        reasons += f", and takes {config.rows_per_person} rows of a person"
     fitting = np.flatnonzero(found.labels < problem.num_classes)[:most]
     if fitting.size < len(source):
         log.warning(
@@ -56,7 +80,7 @@ def examples_for(agreement: Agreement, source: Source, place: Path, most: int | 
             len(source),
             agreement.run[:8],
             problem.num_classes - 1,
-            ", and columns as it declares them" if len(found) < len(source) else "",
+            reasons,
             "" if most is None else f", and takes {most} examples of a site",
         )
     found = found.taken(fitting)
@@ -70,6 +94,35 @@ def examples_for(agreement: Agreement, source: Source, place: Path, most: int | 
         )
         found = _filled(found, most, problem.num_classes)
     return standardised(found, config.dataset) if config.standardise else found
+
+
+def is_about_people(agreement: Agreement) -> bool:
+    """Return whether sites must say whose their rows are."""
+    config = agreement.config
+    return (agreement.problem.people, config.person_column, config.rows_per_person) != (None,) * 3
+
+
+def check_people(agreement: Agreement, source: Source, place: Path) -> None:
+    """Refuse a site's data that do not say of every row whose it is, where a run is about people.
+
+    For the site's operator, before the agreement is accepted.
+
+    Raises:
+        DataError, ConfigError: they do not; the line says which row does not.
+    """
+    if is_about_people(agreement):
+        _check_said(agreement, source.people_are_said(agreement.config.columns), place)
+        source.check_people(agreement.config.columns)
+
+
+def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
+    """Refuse a file without persons: that is a fact about the file, and not about any row of it."""
+    if is_about_people(agreement) and not said:
+        raise ConfigError(
+            f"data {place}: it does not say which rows are one person's, and run "
+            f"{agreement.run[:8]} is about persons; set person_column in the policy, or add groups "
+            "to the .npz file"
+        )
 
 
 def check_unchanged(examples: Examples, store: FolderStore, place: Path, *, begun: bool) -> bool:

@@ -85,6 +85,10 @@ class SitePolicy(FrozenConfig):
 
     data: Path = Field(description="the site's examples: a .npz, .csv or .parquet file")
     label_column: str = Field("label", description="of a .csv or .parquet file")
+    person_column: str | None = Field(
+        None,
+        description="of a .csv or .parquet file: whose a row is; the agreement's column if not set",
+    )
     key: Path = Field(description="the site's identity, from `fedldp deploy keys`")
     ledger: Path = Field(description="the ledger's file")
     state: Path = Field(description="a folder that is the site's own")

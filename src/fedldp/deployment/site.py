@@ -93,7 +93,7 @@ class Agent:
             raise PrivacyError(f"state {policy.state}: it is open to others; run chmod 700 on it")
         self._ledger = open_ledger(policy)
         self._secret = _secret(policy, self._ledger)
-        self._source = open_source(policy.data, policy.label_column)
+        self._source = open_source(policy.data, policy.label_column, policy.person_column)
         self._runs: dict[bytes, _Run] = {}
         self._refused: set[bytes] = set()
         self._left: dict[bytes, bytes] = {}  # receipts of the latest answers, by agreement
@@ -166,7 +166,9 @@ class Agent:
                     "is for `fedldp deploy demo` alone"
                 )
             keys = SimulationKeys(agreement.test_seed, index)
-        examples = examples_for(agreement, self._source, self.policy.data, side.most_examples)
+        examples = examples_for(
+            agreement, self._source, self.policy.data, side.most_examples, keys.kept
+        )
         store = FolderStore(self.policy.state / "kept", agreement.run)
         if agreement.draws_once:
             begun = any(entry.run == agreement.run for entry in self._ledger.releases())
