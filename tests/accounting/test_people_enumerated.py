@@ -1,0 +1,200 @@
+"""What one person costs, against all neighbours of small cases and another accountant."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+from numpy.typing import NDArray
+from tables import DOWNLINK, released
+
+from fedldp.accounting.accountants import PARTS
+from fedldp.accounting.events import GaussianShare, InClear, PerPerson
+from fedldp.accounting.guarantees import Adversary, local_guarantees
+from fedldp.accounting.numerics.gaussian import zcdp_epsilon
+from fedldp.accounting.prices import price
+from fedldp.accounting.statement import SumInPath, statement
+
+Law = NDArray[np.float64]
+Vectors = NDArray[np.int64]
+
+CLEAR = InClear(what="all that many people add up to")
+DELTA = 1e-5
+
+
+def ball(norm: int, size: int) -> Vectors:
+    """Return all integer vectors of at most that norm: what one person may have."""
+    reach = range(-norm, norm + 1)
+    found = [v for v in itertools.product(reach, repeat=size) if sum(x * x for x in v) <= norm**2]
+    return np.array(found)
+
+
+def coarse(sums: Vectors, step: int) -> Vectors:
+    return (sums + step // 2) // step
+
+
+def farthest(norm: int, size: int, step: int) -> float:
+    """Return how far apart the rounded sums of two neighbours are at most.
+
+    Of other people's sum only the remainders by the step matter: all are tried.
+    """
+    people = ball(norm, size)
+    found = 0.0
+    for rest in itertools.product(range(step), repeat=size):
+        rounded = coarse(people + np.array(rest), step)
+        apart = rounded[:, None] - rounded[None]
+        found = max(found, float(np.sqrt((apart**2).sum(axis=-1)).max()))
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 8])
+def test_no_neighbours_are_further_apart_than_proven(size: int, step: int) -> None:
+    norm = 4
+    bound = 2 * norm / step + math.sqrt(size)
+    if step == 1:
+        assert farthest(norm, size, step) == 2 * norm
+    else:
+        assert farthest(norm, size, step) <= bound
+
+
+def test_the_root_of_the_size_is_needed() -> None:
+    # Without it the bound would be passed: each person by herself moves no sum by half a step.
+    assert farthest(1, 1, 8) == 1.0 > 2 / 8
+    assert farthest(1, 2, 8) == math.sqrt(2)
+    assert farthest(4, 1, 3) == 3.0 > 8 / 3
+
+
+def log_pair(shift: tuple[int, ...], variance: float, deviations: int) -> tuple[Law, Law]:
+    """Return logarithms of the laws of two releases whose rounded sums are a shift apart.
+
+    Of all outcomes within so many deviations of either.
+    """
+    reach = math.ceil(deviations * math.sqrt(variance)) + max(map(abs, shift))
+    y = np.arange(-reach, reach + 1)
+    log_normaliser = math.log(np.exp(-(y**2) / (2 * variance)).sum())
+    first, second = np.zeros(1), np.zeros(1)
+    for each in shift:
+        first = np.add.outer(first, -(y**2) / (2 * variance) - log_normaliser).ravel()
+        second = np.add.outer(second, -((y - each) ** 2) / (2 * variance) - log_normaliser).ravel()
+    return first, second
+
+
+def delta_at(shift: tuple[int, ...], variance: float, epsilon: float) -> float:
+    first, second = log_pair(shift, variance, deviations=9)
+    return float(np.maximum(np.exp(first) - np.exp(epsilon + second), 0).sum())
+
+
+SHIFTS = [
+    shift for shift in itertools.product(range(-5, 6), repeat=2) if sum(x * x for x in shift) <= 25
+]
+
+
+@pytest.mark.parametrize("variance", [1.0, 6.25])
+def test_all_neighbours_in_two_dimensions_keep_zcdp(variance: float) -> None:
+    rho = 25 / (2 * variance)
+    worst = 0.0
+    for shift in SHIFTS:
+        first, second = log_pair(shift, variance, deviations=28)
+        for order in (1.5, 2.0, 4.0):
+            terms = order * first - (order - 1) * second
+            top = terms.max()
+            divergence = (top + math.log(np.exp(terms - top).sum())) / (order - 1)
+            worst = max(worst, divergence / order)
+    assert 0.99 * rho < worst <= rho * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-5])
+def test_all_neighbours_in_two_dimensions_keep_what_is_printed(delta: float) -> None:
+    share = GaussianShare(squared_distance=25, variance=64)
+    (line,) = local_guarantees(Counter({share: 1}), "person", delta)
+    assert line.epsilon is not None
+    reached = max(delta_at(shift, 64.0, line.epsilon) for shift in SHIFTS)
+    assert delta / 20 < reached <= delta
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_steps_of_all_neighbours_on_a_line_keep_what_is_printed(steps: int) -> None:
+    # A person's whole number is within 4, and the step is 2. Where the second step's sums follow
+    # from what the first released, its shift may be any of these, and the worst is the largest.
+    shifts = {
+        int(x)
+        for others in range(-8, 9)
+        for v, w in itertools.product(range(-4, 5), repeat=2)
+        for x in [abs(coarse(np.array(others + v), 2) - coarse(np.array(others + w), 2))]
+    }
+    assert max(shifts) == 4 <= 8 / 2 + 1
+    share = GaussianShare(squared_distance=25, variance=64)
+    (line,) = local_guarantees(Counter({share: steps}), "person", 1e-3)
+    assert line.epsilon is not None
+    for chosen in itertools.product(sorted(shifts | {5}), repeat=steps):
+        assert delta_at(chosen, 64.0, line.epsilon) <= 1e-3
+    assert delta_at((5,) * steps, 64.0, line.epsilon) > 1e-3 / 5
+
+
+def by_dp_accounting(variance: float, shift: int, times: int) -> tuple[float, float]:
+    """Return two epsilons around the true one, by a library that knows nothing of our proofs."""
+    below, above = (
+        privacy_loss_distribution.from_discrete_gaussian_mechanism(
+            math.sqrt(variance),
+            sensitivity=shift,
+            value_discretization_interval=1e-3,
+            pessimistic_estimate=pessimistic,
+        )
+        .self_compose(times)
+        .get_epsilon_for_delta(DELTA)
+        for pessimistic in (False, True)
+    )
+    return float(below), float(above)
+
+
+SITES, STEPS, DISTANCE, VARIANCE = 5, 4, 6, 2**10
+
+
+def printed(adversary: Adversary, sites: int) -> float:
+    event = PerPerson(
+        person=GaussianShare(squared_distance=DISTANCE**2, variance=VARIANCE), client=CLEAR
+    )
+    who = [DOWNLINK] if adversary == "downlink" else range(SITES)
+    found = statement(
+        released({step: dict.fromkeys(who, event) for step in range(1, STEPS + 1)}),
+        claim=None,
+        shuffler=None,
+        summed=SumInPath(untrusted_clients=1) if adversary == "summing-server" else None,
+        delta=DELTA,
+        persons_at_sites=sites,
+    )
+    (line,) = [
+        g for g in found["guarantees"] if (g["unit"], g["adversary"]) == ("person", adversary)
+    ]
+    return float(line["epsilon"])
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+def test_another_accountant_agrees(sites: int) -> None:
+    # Of shares there is the law of a single discrete Gaussian that has the variance of them all.
+    of_all = (SITES - 1) * VARIANCE
+    for adversary, (below, above) in {
+        "server": by_dp_accounting(VARIANCE, DISTANCE, sites * STEPS),
+        "downlink": by_dp_accounting(VARIANCE, sites * DISTANCE, STEPS),
+        "summing-server": by_dp_accounting(of_all, sites * DISTANCE, STEPS),
+    }.items():
+        assert below <= printed(adversary, sites) <= 1.02 * above  # type: ignore[arg-type]
+
+
+def test_several_sites_cost_less_than_group_privacy() -> None:
+    # (epsilon, delta) of one site gives m epsilon, and at a delta that is larger than this one.
+    assert printed("server", 3) < 3 * printed("server", 1)
+
+
+def test_a_ledger_charges_a_person_the_zcdp_that_a_step_has() -> None:
+    share = GaussianShare(squared_distance=25, variance=64)
+    event = PerPerson(person=share, client=CLEAR)
+    for part in PARTS:
+        assert price(event, "zcdp", side=part) == pytest.approx(25 / 128, rel=1e-15)
+    epsilon = zcdp_epsilon(25 / 128, 1e-5)
+    assert delta_at((3, 4), 64.0, epsilon) <= 1e-5
