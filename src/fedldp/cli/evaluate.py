@@ -44,14 +44,26 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedldp.reporting.scores import is_imbalanced
+    from fedldp.reporting.text import area, imbalance, percent
+
     console = Console()
+    leads = is_imbalanced(found["most_frequent"])
+    accuracy = ("accuracy", percent(found["accuracy"]))
+    balanced = (
+        "balanced",
+        f"{percent(found['balanced_accuracy'])}, the mean recall of the classes",
+    )
+    why = f" (first: {imbalance(found['most_frequent'])})" if leads else ""
+    ranking = ("AUC", (area(found["auc"]) or "not defined here") + why)
     for label, text in (
         ("tested on", f"{found['data']}, {found['examples']:,} examples"),
-        ("accuracy", _percent(found["accuracy"])),
-        ("balanced", f"{_percent(found['balanced_accuracy'])}, the mean recall of the classes"),
+        *((ranking, balanced, accuracy) if leads else (accuracy, balanced)),
         ("F1", f"{found['f1_macro']:.4f}, the mean of the classes"),
-        ("AUC", "not defined here" if found["auc"] is None else f"{found['auc']:.4f}"),
-        ("baseline", f"{_percent(found['most_frequent'])}, always the most frequent class"),
+        *(() if leads else (ranking,)),
+        ("precision", f"{area(found['average_precision']) or 'not defined here'}, the average"),
+        ("Brier", f"{found['brier']:.4f}, the mean squared error of the probabilities"),
+        ("baseline", f"{percent(found['most_frequent'])}, always the most frequent class"),
     ):
         console.print(f"{label:10} {text}", highlight=False, markup=False, soft_wrap=True)
     table = Table("class", "examples", "precision", "recall", "F1", "AUC")
@@ -62,7 +74,3 @@ def _print(found: dict[str, Any]) -> None:
     console.print(table)
     for warning in found["warnings"]:
         console.print(f"warning    {warning}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"

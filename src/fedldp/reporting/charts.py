@@ -155,19 +155,28 @@ _AGAINST = {
 }
 
 
+_FIGURES = {
+    "accuracy": ("accuracy (%)", 100),
+    "balanced_accuracy": ("balanced accuracy (%)", 100),
+    "auc": ("area under the ROC curve", 1),
+    "loss": ("loss (mean cross-entropy, nats)", 1),
+}
+"""What a chart's axis says of a figure, and its factor."""
+
+
 def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[bool]) -> str | None:
-    """Return accuracy (in per cent) or loss of runs by round, on common axes, as SVG.
+    """Return a figure of runs by round, on common axes, as SVG.
 
     Args:
         name: of the chart, unique in its page.
         runs: what to draw, by their numbers from 1.
-        key: "accuracy" or "loss".
+        key: of the figure in a round, such as "accuracy".
         twins: which of the runs are the noise-free twin of another.
 
     Returns:
         None where no run was tested.
     """
-    scale = 100 if key == "accuracy" else 1
+    label, scale = _FIGURES[key]
     lines = [
         [(r["round"], scale * r[key]) for r in run.summary["rounds"] if r[key] is not None]
         for run in runs
@@ -192,7 +201,7 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
             )
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set_xlabel("round")
-        axes.set_ylabel("accuracy (%)" if key == "accuracy" else "loss (mean cross-entropy, nats)")
+        axes.set_ylabel(label)
         axes.grid()
         if len(runs) > 1:
             axes.legend(fontsize=9, ncols=1 + len(runs) // 9)

@@ -18,7 +18,7 @@ from fedldp.core.formatting import number
 from fedldp.reporting import charts
 from fedldp.reporting.comparing import command, differing, twin_of
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.text import claim_text, explain, own_words, percent, standing
+from fedldp.reporting.text import area, claim_text, explain, imbalance, own_words, percent, standing
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -35,6 +35,8 @@ def page(runs: Sequence[FinishedRun]) -> str:
     twins = [twin_of(run, runs) for run in runs]
     is_twin = [any(run is twin for twin in twins) for run in runs]
     drawn = charts.available()
+    leads = any(run.is_imbalanced for run in runs)
+    keys = (*(("auc", "balanced_accuracy") if leads else ()), "accuracy", "loss")
     return render(
         "run.html",
         runs=[
@@ -52,9 +54,11 @@ def page(runs: Sequence[FinishedRun]) -> str:
             }
             for i, run in enumerate(runs)
         ],
-        accuracy=charts.curves("accuracy", runs, "accuracy", is_twin) if drawn else None,
-        loss=charts.curves("loss", runs, "loss", is_twin) if drawn else None,
-        curve_texts={key: _course(runs, key) for key in ("accuracy", "loss")},
+        curves=[
+            (charts.curves(key, runs, key, is_twin) if drawn else None, _course(runs, key))
+            for key in keys
+        ],
+        leads=leads,
         drawn=drawn,
         differing=differing(runs),
         own=any(own_words(run.summary["privacy"]) for run in runs),
@@ -101,12 +105,19 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "value": _value, "date": _date}
+    environment.filters |= {
+        "number": number,
+        "percent": percent,
+        "area": area,
+        "value": _value,
+        "date": _date,
+    }
     environment.globals |= {
         "claim_text": claim_text,
         "explain": explain,
         "scores_are_private": scores_are_private,
         "own_words": own_words,
+        "imbalance": imbalance,
         "is_idealised": lambda line: IDEALISED in line["assumptions"],
     }
     return environment
@@ -140,10 +151,11 @@ def _course(runs: Sequence[FinishedRun], key: str) -> str:
     for i, run in enumerate(runs):
         values = [r[key] for r in run.summary["rounds"] if r[key] is not None]
         if values:
-            first, last = (percent(v) if key == "accuracy" else f"{v:.4f}"
-                           for v in (values[0], values[-1]))  # fmt: skip
+            shares = key in ("accuracy", "balanced_accuracy")
+            first, last = (percent(v) if shares else f"{v:.4f}" for v in (values[0], values[-1]))
             parts.append(f"run {i + 1}: from {first} to {last}")
-    return f"{key} by round; " + "; ".join(parts)
+    name = "AUC" if key == "auc" else key.replace("_", " ")
+    return f"{name} by round; " + "; ".join(parts)
 
 
 def _shaded(matrix: list[list[int]] | None) -> list[list[tuple[int, int]]] | None:

@@ -62,7 +62,7 @@ class RunProgress:
             self._bar.update(
                 self._task,
                 completed=record.round,
-                accuracy=_tested(record).split("  ")[0],
+                accuracy=_tested(record, loss=False),
                 left=self._left(record),
             )
             return
@@ -94,7 +94,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _tested(record: Round) -> str:
+def _tested(record: Round, *, loss: bool = True) -> str:
     if record.accuracy is None:
         return f"{record.clients} took part"
-    return f"accuracy {record.accuracy:.4f}  loss {record.loss:.4f}"
+    parts = [f"accuracy {record.accuracy:.4f}"]
+    parts += [f"loss {record.loss:.4f}"] if loss else []
+    # Always: a round does not know whether one class has most of the examples.
+    parts += [] if record.auc is None else [f"AUC {record.auc:.4f}"]
+    return "  ".join(parts)

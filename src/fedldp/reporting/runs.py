@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import SCHEMA_VERSION, upgraded
 from fedldp.core.errors import RunError
+from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import best_lines, run_in_words, run_title
 
 LARGEST_FILE = 64 * 2**20
@@ -159,6 +160,12 @@ class FinishedRun:
         """What to call it: its recipe or system, and its data."""
         config = {"dataset": "data of its own", **self.summary["config"]}
         return run_title(self.summary["recipe"], config)
+
+    @property
+    def is_imbalanced(self) -> bool:
+        """Whether AUC and balanced accuracy come before accuracy; see ``is_imbalanced``."""
+        final = self.summary["final"]
+        return final["brier"] is not None and is_imbalanced(final["most_frequent"])
 
     @property
     def headline(self) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from fedldp.accounting.guarantees import HOUSE, IDEALISED
 from fedldp.accounting.statement import AT_SITES, stated_by
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.formatting import number
+from fedldp.reporting.scores import is_imbalanced
 
 Rows = list[dict[str, Any]]
 
@@ -109,6 +110,16 @@ def claim_text(claim: dict[str, Any] | None) -> str:
 def percent(accuracy: float | None) -> str:
     """Return an accuracy for people; nothing where there was no test."""
     return "" if accuracy is None else f"{100 * accuracy:.2f} %"
+
+
+def area(share: float | None) -> str:
+    """Return an AUC or an average precision for people; nothing where it is not known."""
+    return "" if share is None else f"{share:.4f}"
+
+
+def imbalance(most_frequent: float) -> str:
+    """Return why accuracy says little of a test, in words."""
+    return f"{percent(most_frequent)} of the test are of one class, which accuracy rewards"
 
 
 def explain(privacy: dict[str, Any]) -> str:
@@ -233,18 +244,31 @@ def print_result(
         setting: the budget that was set, and what it is about, where there is one.
         stated: whether the reader has seen this very statement, before the run.
     """
-    table = Table("round", "clients", "accuracy", "loss", "uplink bits per client", "seconds")
+    final = summary["final"]
+    leads = final.get("brier") is not None and is_imbalanced(final["most_frequent"])
+    first = ("AUC", "balanced accuracy") if leads else ()
+    table = Table("round", "clients", *first, "accuracy", "loss", "uplink bits per client",
+                  "seconds")  # fmt: skip
     for record in summary["rounds"]:
         table.add_row(
             str(record["round"]),
             str(record["clients"]),
+            *((area(record["auc"]), percent(record["balanced_accuracy"])) if leads else ()),
             percent(record["accuracy"]),
             "" if record["loss"] is None else f"{record['loss']:.4f}",
             f"{record['uplink_bits_per_client']:,.0f}",
             f"{record['seconds']:.2f}",
         )
     console.print(table)
-    final = summary["final"]
+    if leads:
+        for text in (
+            f"AUC        {area(final['auc']) or 'not defined'} on {tested_on}, balanced accuracy "
+            f"{percent(final['balanced_accuracy'])}",
+            f"           They come first: {imbalance(final['most_frequent'])}.",
+            f"           Average precision {area(final['average_precision']) or 'not defined'}, "
+            f"Brier score {final['brier']:.4f}.",
+        ):
+            console.print(text, highlight=False, soft_wrap=True)
     tested = f"not tested, in {summary['seconds']:.1f} s"
     if final["accuracy"] is not None:
         tested = (

@@ -20,9 +20,9 @@ from fedldp.core.registry import import_extra
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.server_loop import Round, mean_metrics
 from fedldp.reporting.record import RunFolder, how_to_resume
-from fedldp.reporting.scores import FIGURES, final_of, most_frequent
+from fedldp.reporting.scores import FIGURES, final_of, is_imbalanced, most_frequent
 from fedldp.reporting.statement import Statement, html_table
-from fedldp.reporting.text import percent, run_title
+from fedldp.reporting.text import area, percent, run_title
 
 COLUMNS = ("round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds", *FIGURES)
 """Of the table of rounds."""
@@ -116,6 +116,8 @@ class Result:
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw accuracy and loss by round; in a script, ``matplotlib.pyplot.show()`` shows it.
 
+        Where one class has most of the test, it is the AUC in place of the accuracy.
+
         Args:
             path: where to keep the picture (.svg, .png or .pdf); it is only drawn where it is None.
 
@@ -132,8 +134,10 @@ class Result:
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
         numbers = [record.round for record in self.rounds]
         figure.suptitle(self.title)
-        for axes, name in ((left, "accuracy"), (right, "loss")):
+        first = "auc" if is_imbalanced(self.most_frequent) else "accuracy"
+        for axes, name in ((left, first), (right, "loss")):
             axes.plot(numbers, [getattr(record, name) for record in self.rounds], marker=".")
+            name = "AUC" if name == "auc" else name
             axes.set(xlabel="round", ylabel=f"{name} on {self.config.composition.local.tested_on}")
             axes.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylim(0, 1)
@@ -149,8 +153,11 @@ class Result:
 
     def __repr__(self) -> str:
         rounds = "1 round" if len(self.rounds) == 1 else f"{len(self.rounds)} rounds"
-        accuracy = self.rounds[-1].accuracy
-        tested = "not tested" if accuracy is None else f"accuracy {percent(accuracy)}"
+        last = self.rounds[-1]
+        tested = "not tested" if last.accuracy is None else f"accuracy {percent(last.accuracy)}"
+        if last.auc is not None and is_imbalanced(self.most_frequent):
+            balanced = percent(last.balanced_accuracy)
+            tested = f"AUC {last.auc:.4f}, balanced accuracy {balanced}, {tested}"
         where = "" if self.run_dir is None else f", in {self.run_dir}"
         return f"<fedldp.Result {self.title}: {tested} after {rounds}{where}>"
 
@@ -160,13 +167,16 @@ class Result:
                 str(record.round),
                 str(record.clients),
                 percent(record.accuracy),
+                area(record.auc),
+                percent(record.balanced_accuracy),
                 "" if record.loss is None else f"{record.loss:.4f}",
                 f"{record.uplink_bits_per_client:,.0f}",
                 f"{record.seconds:.2f}",
             )
             for record in self.rounds
         ]
-        heads = (column.replace("_", " ") for column in COLUMNS)
+        heads = ("round", "clients", "accuracy", "AUC", "balanced accuracy", "loss",
+                 "uplink bits per client", "seconds")  # fmt: skip
         table = html_table(heads, rows)
         return (
             f"<p><b>{escape(repr(self)[1:-1])}</b></p>{self.privacy._repr_html_()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,30 @@ def test_people_see_it_with_what_failed(result: Sweep) -> None:
     )
     assert repr(result) == "Sweep(3 runs, 2 combinations, 1 failed)"
     assert "<td>epsilon = 99: &lt;too&gt; large</td>" in result._repr_html_()
+
+
+def of_rare_classes(cell: Cell, auc: float) -> Cell:
+    metrics = {"auc": auc, "balanced_accuracy": 0.6, "most_frequent": 0.87}
+    return replace(cell, runs=[(run | {"metrics": metrics}, at) for run, at in cell.runs])
+
+
+def test_where_one_class_has_most_of_the_test_auc_comes_first() -> None:
+    one, two = cell(1, 0.87, 0.89, proven=4.0), cell(2, 0.88, proven=8.0)
+    found = Sweep([of_rare_classes(one, 0.7), of_rare_classes(two, 0.75)])
+    head, rows = found.shown()
+    assert head[1:4] == ["AUC", "balanced accuracy", "accuracy"]
+    assert rows[0][1:4] == ["0.7000 ± 0.0000", "60.00 ± 0.00 %", "88.00 ± 1.41 %"]
+    assert rows[1][1:3] == ["0.7500", "60.00 %"]
+    assert found.notes()[0] == (
+        "AUC and balanced accuracy come first: 87.00 % of the test are of one class, which "
+        "accuracy rewards"
+    )
+    # JSON and its means stay of the accuracy.
+    assert found.table[0]["mean"] == pytest.approx(0.88)
+    pytest.importorskip("matplotlib")
+    axes = found.plot().axes[0]
+    assert "ROC" in axes.get_ylabel()
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([70, 75])
 
 
 def test_a_setting_and_what_is_proven_of_it_are_two_columns(result: Sweep) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
 from fedldp.accounting.statement import stated_by
+from fedldp.reporting.scores import is_imbalanced
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,36 @@ class Cell:
     @property
     def mean(self) -> float | None:
         """The mean accuracy, 0 to 1, or None where nothing was tested."""
-        found = self._values("accuracy")
-        return statistics.fmean(found) if found else None
+        return self.mean_of("accuracy")
 
     @property
     def deviation(self) -> float | None:
         """The standard deviation of the accuracy over seeds (n - 1); None of fewer than two."""
-        found = self._values("accuracy")
-        return statistics.stdev(found) if len(found) > 1 else None
+        return self.deviation_of("accuracy")
 
     @property
     def loss(self) -> float | None:
         """The mean loss."""
-        found = self._values("loss")
+        return self.mean_of("loss")
+
+    @property
+    def is_imbalanced(self) -> bool:
+        """Whether one class has most of the test of some run; see ``reporting.scores``."""
+        found = [run.get("metrics", {}) for run, _ in self.runs]
+        return any(
+            is_imbalanced(each.get("most_frequent")) and each.get("auc") is not None
+            for each in found
+        )
+
+    def mean_of(self, figure: str) -> float | None:
+        """Return the mean over seeds of a run's figure; None where no run has it."""
+        found = self._values(figure)
         return statistics.fmean(found) if found else None
+
+    def deviation_of(self, figure: str) -> float | None:
+        """Return its standard deviation over seeds (n - 1); None of fewer than two."""
+        found = self._values(figure)
+        return statistics.stdev(found) if len(found) > 1 else None
 
     @property
     def stated(self) -> Stated | None:
@@ -88,4 +105,5 @@ class Cell:
         return max(found, key=lambda stated: (stated.epsilon, stated.delta)) if found else None
 
     def _values(self, name: str) -> list[float]:
-        return [run[name] for run, _ in self.runs if run[name] is not None]
+        found = [{**run.get("metrics", {}), **run}.get(name) for run, _ in self.runs]
+        return [value for value in found if value is not None]

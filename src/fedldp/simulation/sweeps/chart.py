@@ -23,6 +23,8 @@ _MARKERS = "osD^vPX*<>"
 def draw(cells: Sequence[Cell], path: Path | None) -> Any:
     """Draw the means of ``cells``, with one standard deviation up and down.
 
+    Of the accuracy, or of the AUC where one class has most of the test.
+
     Where nothing is proven there is a level line: epsilon is infinite there.
 
     Returns:
@@ -38,11 +40,13 @@ def draw(cells: Sequence[Cell], path: Path | None) -> Any:
     figures = import_extra("matplotlib.figure", extra="report")
     figure = figures.Figure(figsize=(7.2, 4.6), layout="constrained")
     axes = figure.subplots()
-    lines = _lines(cells)
+    figure_of = "auc" if any(cell.is_imbalanced for cell in cells) else "accuracy"
+    lines = _lines(cells, figure_of)
     for place, (name, found) in enumerate(lines.items()):
         _draw_line(axes, name, found, place)
     _set_x(axes, [x for found in lines.values() for x, _, _ in found if 0 < x < math.inf], cells)
-    axes.set_ylabel("accuracy in %, with its deviation over seeds")
+    shown = "area under the ROC curve" if figure_of == "auc" else "accuracy"
+    axes.set_ylabel(f"{shown} in %, with its deviation over seeds")
     axes.grid(which="major", color="#d9d9d9", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -63,15 +67,16 @@ _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """The same figures give the same file."""
 
 Point = tuple[float, float, float]
-"""An epsilon, a mean accuracy and its deviation, in percent."""
+"""An epsilon, a mean and its deviation, in percent."""
 
 
-def _lines(cells: Sequence[Cell]) -> dict[str, list[Point]]:
+def _lines(cells: Sequence[Cell], figure: str) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
     for cell in cells:
-        if cell.mean is None or cell.stated is None:
+        mean = cell.mean_of(figure)
+        if mean is None or cell.stated is None:
             continue
-        point = cell.stated.epsilon, 100 * cell.mean, 100 * (cell.deviation or 0.0)
+        point = cell.stated.epsilon, 100 * mean, 100 * (cell.deviation_of(figure) or 0.0)
         found.setdefault(_name(cell), []).append(point)
     return {name: sorted(points) for name, points in found.items()}
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.text import percent
 from fedldp.simulation.sweeps.grid import Job
 from fedldp.simulation.sweeps.sweeps import Planned, Watcher
@@ -70,7 +71,10 @@ class SweepProgress(Watcher):
         self._ended += 1
         end = f"failed: {reason}"
         if run is not None:
-            end = f"accuracy {percent(run['accuracy'])}  {run['seconds']:.1f} s"
+            metrics = run.get("metrics", {})
+            known = is_imbalanced(metrics.get("most_frequent")) and metrics["auc"] is not None
+            first = f"AUC {metrics['auc']:.4f}  " if known else ""
+            end = f"{first}accuracy {percent(run['accuracy'])}  {run['seconds']:.1f} s"
         self._say(f"run {self._ended}/{self._total}  {job.label}  {end}")
         self.tick()
 

@@ -18,7 +18,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.scores import FIGURES
-from fedldp.reporting.text import percent
+from fedldp.reporting.text import area, imbalance, percent
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.chart import draw
 
@@ -94,8 +94,13 @@ class Sweep:
         deltas = " or ".join(f"{delta:g}" for delta in sorted({s.delta for s in stated}))
         at = f", at delta {deltas}" if deltas else ""
         own = self.own_words()
-        found = [
-            "accuracy is a mean over seeds, with the standard deviation",
+        found = []
+        if self.leads:
+            most = max(cell.mean_of("most_frequent") or 0.0 for cell in self.cells)
+            found.append(f"AUC and balanced accuracy come first: {imbalance(most)}")
+        found += [
+            f"{'AUC, balanced accuracy and ' if self.leads else ''}accuracy "
+            f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation",
             f"epsilon is what is {'stated' if own else 'proven'} of all that a client sends in the "
             f"run, against the server{at}; infinity (in JSON null) where nothing is",
         ]
@@ -113,6 +118,11 @@ class Sweep:
         if self.private_scores:
             found.append(HELD_OUT)
         return found
+
+    @property
+    def leads(self) -> bool:
+        """Whether AUC and balanced accuracy come before accuracy, in the table and the chart."""
+        return any(cell.is_imbalanced for cell in self.cells)
 
     def own_words(self) -> list[str]:
         """Return the addresses of the user's own code on whose word figures rest."""
@@ -183,6 +193,8 @@ class Sweep:
     def plot(self, path: Path | str | None = None) -> Any:
         """Draw accuracy against epsilon; a notebook shows what is returned.
 
+        Where one class has most of the test, it is the AUC in place of the accuracy.
+
         Args:
             path: where to keep the picture (.svg, .png or .pdf); it is only drawn where it is None.
 
@@ -220,12 +232,14 @@ class Sweep:
         keys = self.keys()
         failed = any(cell.reason is not None for cell in self.cells)
         own = bool(self.own_words())
-        head = [*keys, "accuracy", "seeds", "loss"]
+        first = ["AUC", "balanced accuracy"] if self.leads else []
+        head = [*keys, *first, "accuracy", "seeds", "loss"]
         head += ["epsilon of a run", "stated by"] if own else ["proven epsilon"]
         rows = [
             [_text(cell.settings.get(key)) for key in keys]
             + [
-                _accuracy_text(cell),
+                *((_area_text(cell), _share_text(cell, "balanced_accuracy")) if first else ()),
+                _share_text(cell, "accuracy"),
                 str(len(cell.runs)),
                 "" if cell.loss is None else f"{cell.loss:.4f}",
                 _epsilon_text(cell.stated),
@@ -237,10 +251,16 @@ class Sweep:
         return head + (["failed"] if failed else []), rows
 
 
-def _accuracy_text(cell: Cell) -> str:
-    if cell.mean is None or cell.deviation is None:
-        return percent(cell.mean)
-    return f"{100 * cell.mean:.2f} ± {100 * cell.deviation:.2f} %"
+def _share_text(cell: Cell, figure: str) -> str:
+    mean, deviation = cell.mean_of(figure), cell.deviation_of(figure)
+    if mean is None or deviation is None:
+        return percent(mean)
+    return f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
+
+
+def _area_text(cell: Cell) -> str:
+    deviation = cell.deviation_of("auc")
+    return area(cell.mean_of("auc")) + ("" if deviation is None else f" ± {deviation:.4f}")
 
 
 def _epsilon_text(stated: Stated | None) -> str:

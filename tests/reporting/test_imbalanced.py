@@ -1,0 +1,99 @@
+"""Where one class has most of a test, AUC and balanced accuracy are what a reader sees first."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pages import Page
+from rich.console import Console
+
+import fedldp
+from fedldp.data import Dataset
+from fedldp.reporting.html import page
+from fedldp.reporting.runs import read_run
+from fedldp.reporting.text import print_result
+from fedldp.simulation.engine import Result
+
+pytestmark = pytest.mark.usefixtures("charts_are_drawn")
+
+
+def run_on(place: Path, share: float) -> Result:
+    """Return a run on a table in which ``share`` of the rows are of class 0."""
+    rng = np.random.default_rng(0)
+
+    def rows(count: int) -> tuple[Any, Any]:
+        labels = (np.arange(count) % 100 >= 100 * share).astype(np.int64)
+        return rng.normal(size=(count, 2)) + labels[:, None], labels
+
+    data = Dataset.from_clients([rows(100) for _ in range(4)], test=rows(200))
+    config = fedldp.recipe(
+        "fedavg-quickstart", rounds=2, model="logistic", standardise=False, learning_rate=0.2
+    )
+    return fedldp.run(config, dataset=data, out=place)
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return run_on(tmp_path_factory.mktemp("rare") / "run", 0.87)
+
+
+def printed(result: Result) -> list[str]:
+    text = io.StringIO()
+    print_result(Console(file=text, width=200), result.summary(), "the test set", {}, None)
+    return text.getvalue().splitlines()
+
+
+def test_a_runs_last_lines_begin_with_auc(rare: Result, tmp_path: Path) -> None:
+    final = rare.summary()["final"]
+    assert final["most_frequent"] == 0.87
+    lines = printed(rare)
+    first = next(i for i, line in enumerate(lines) if line.startswith("AUC"))
+    assert lines[first] == (
+        f"AUC        {final['auc']:.4f} on the test set, balanced accuracy "
+        f"{100 * final['balanced_accuracy']:.2f} %"
+    )
+    assert "87.00 % of the test are of one class, which accuracy rewards" in lines[first + 1]
+    assert any(line.startswith("accuracy") for line in lines[first:])
+    assert f": AUC {final['auc']:.4f}, balanced accuracy" in repr(rare)
+    usual = run_on(tmp_path / "usual", 0.5)
+    assert not any(line.startswith("AUC") for line in printed(usual))
+    assert "AUC" not in repr(usual)
+
+
+def test_a_page_begins_with_auc(rare: Result, runs: dict[str, Path]) -> None:
+    assert rare.run_dir is not None
+    final = rare.summary()["final"]
+    one, usual = read_run(rare.run_dir), read_run(runs["fedavg-quickstart"])
+    text = Page(page([one])).text()
+    balanced = f"{100 * final['balanced_accuracy']:.2f} %"
+    shares = f"AUC {final['auc']:.4f} and balanced accuracy {balanced}"
+    assert shares in text
+    assert "AUC, accuracy and loss by round" in text
+    assert text.index(shares) < text.index(f"accuracy {100 * final['accuracy']:.2f} %")
+    both = Page(page([usual, one])).text()
+    assert "of the test of run 2, most examples are of one class" in both
+    alone = Page(page([usual])).text()
+    assert "AUC, accuracy" not in alone
+    assert "Scores AUC" in alone  # beside its accuracy
+
+
+def test_a_run_of_an_earlier_version_is_shown_as_it_was(rare: Result, tmp_path: Path) -> None:
+    assert rare.run_dir is not None
+    folder = tmp_path / "earlier"
+    folder.mkdir()
+    for name in ("config.json", "environment.json", "metrics.jsonl"):
+        (folder / name).write_bytes((rare.run_dir / name).read_bytes())
+    summary = json.loads((rare.run_dir / "summary.json").read_text())
+    summary["final"] = {key: summary["final"][key] for key in ("accuracy", "loss")}
+    for record in summary["rounds"]:
+        for name in ("auc", "average_precision", "balanced_accuracy", "brier"):
+            del record[name]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    text = Page(page([read_run(folder)])).text()
+    assert "Accuracy and loss by round" in text
+    assert "AUC" not in text
