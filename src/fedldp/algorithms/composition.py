@@ -252,7 +252,7 @@ class Composition:
         participation: who answers when.
         server_noise: gives the server's own noise for a problem, on an estimate of some size.
         downlink: gives what a broadcast of so many weights releases of clients to those who see
-            nothing else, where the server's noise is for them.
+            nothing else, where the server's noise is for them, from the facts of the problem.
         arrays: gives whatever else the server keeps, as it is before the first round.
         publish: gives the round's broadcast from the server's state; None: the weights, and the
             ranges that the bound announces.
@@ -273,7 +273,7 @@ class Composition:
     estimate: EstimateOf = field(default_factory=OwnMean)
     participation: Participation = field(default_factory=All)
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
-    downlink: Callable[[int], Event] | None = None
+    downlink: Callable[[int, Problem], Event] | None = None
     arrays: Callable[[Release, Problem], FirstArrays] = no_arrays
     publish: Callable[[State], Broadcast] | None = None
     finish: Callable[[Release], Finish] | None = None
@@ -457,7 +457,7 @@ class Algorithm:
         found = update.side(
             first,
             publish=parts.publish or publish,
-            downlink=None if parts.downlink is None else parts.downlink(release.size),
+            downlink=None if parts.downlink is None else parts.downlink(release.size, self.problem),
         )
         return parts.channel.server(found, lambda: self.report_encoder(0), self.config.round_size)
 

@@ -11,33 +11,37 @@ one row where nothing says which rows are one person's. A client as a whole is n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.accounting.events import Event, InClear, PerPerson, PerRecord
-from fedldp.accounting.guarantees import LEAST_FOR_MU
+from fedldp.accounting.events import Event, InClear, PerPerson, PerRecord, SelfComposed
+from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.composition import Algorithm, EstimateBy, Local, WeightedMean
 from fedldp.algorithms.participation import Participation, most_rounds
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
+from fedldp.algorithms.server_update import Estimated, Needs
 from fedldp.algorithms.settings import Count, Offer
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.formatting import rounded_count
 from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.data import SUFFIXES
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import largest_mu
-from fedldp.mechanisms.integer_gaussian import IntegerGaussian, integer_gaussian
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian, Integers, integer_gaussian
+from fedldp.mechanisms.none import Plain
 from fedldp.models import layers_of
-from fedldp.protocol.roles import State
-from fedldp.protocol.wire import Broadcast
+from fedldp.protocol.roles import Draw, LocalUpdate, State
+from fedldp.protocol.updates import whole
+from fedldp.protocol.wire import Broadcast, Incoming
 from fedldp.training.person_gradients import (
     LARGEST_CLIP,
     MOST_PEOPLE,
@@ -46,7 +50,9 @@ from fedldp.training.person_gradients import (
     SUMS,
     DenseGradients,
     ModelGradients,
+    NoisySteps,
     PersonGradients,
+    Summed,
     dense_layers,
 )
 
@@ -65,33 +71,67 @@ PEOPLE = Offer(
 PersonClip = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP, allow_inf_nan=False)]
 
 
+STEPS = Offer(
+    "steps_per_round",
+    Annotated[Count, LEFT_OUT],
+    "noisy steps that a site takes by itself before it sends its weights, with channel = named; "
+    "each is a release, and the noise is for all of them",
+    1,
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PersonSteps(Local):
-    """One gradient for each person, clipped and summed.
+    """One gradient for each person in a step, clipped and summed.
 
     Attributes:
-        clip: the largest L2 norm of a person's gradient.
-        class_weights: public factors on the loss of a row, by its label; none where it is empty.
+        settings: of the preset.
+        calibration: sizes the noise of a site's own steps, where it takes several in a round.
     """
 
-    clip: float
-    class_weights: tuple[float, ...] = ()
+    settings: Settings
+    calibration: PerPersonRun
 
-    def __call__(self, algorithm: Algorithm, device: torch.device) -> PersonGradients:
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update; it computes on the processor, whatever ``device``."""
+        settings, problem = self.settings, algorithm.problem
+        summed = self.summed(algorithm)
+        if settings.steps_per_round == 1:
+            return PersonGradients(summed=summed)
+        return NoisySteps(
+            summed=summed,
+            noise=self.calibration.noise(algorithm.layout.size),
+            rate=settings.learning_rate * per_step(settings, problem),
+            steps=settings.steps_per_round,
+        )
+
+    def summed(self, algorithm: Algorithm) -> Summed:
+        """Return what sums the vectors of people: in closed form where the model allows it."""
         config, layout = algorithm.config, algorithm.layout
-        # A common factor acts on the clip alone.
-        most = max(self.class_weights, default=1.0)
-        weights, clip = tuple(each / most for each in self.class_weights), self.clip / most
+        # A common factor of the classes acts on the clip alone.
+        most = max(self.settings.class_weights or [1.0])
+        weights = tuple(each / most for each in self.settings.class_weights or ())
+        clip = self.settings.clip / most
         layers = layers_of(config.model, algorithm.input_shape, algorithm.problem.num_classes)
         dense = None if layers is None else dense_layers(layers)
         if dense is not None:
-            summed = DenseGradients(layers=dense, layout=layout, clip=clip, class_weights=weights)
-            return PersonGradients(summed=summed)
+            return DenseGradients(layers=dense, layout=layout, clip=clip, class_weights=weights)
         model = algorithm.untrained()
-        return PersonGradients(
-            summed=ModelGradients(model=model, layout=layout, clip=clip, class_weights=weights)
-        )
+        return ModelGradients(model=model, layout=layout, clip=clip, class_weights=weights)
+
+    def event(self, algorithm: Algorithm, size: int) -> Event | None:
+        """Return what several steps release of one person, or one row; see ``Local.event``."""
+        if self.settings.steps_per_round == 1:
+            return None  # the encoder's own
+        one = self.calibration.noise(size).event(size)
+        steps = SelfComposed(each=one, count=self.settings.steps_per_round)
+        return of_people(steps, algorithm.problem.people is None)
+
+
+def per_step(settings: Settings, problem: Problem) -> float:
+    """Return what a client's sum, in grid steps, is multiplied by for its mean gradient."""
+    found: float = settings.clip / NORM * settings.num_clients / people_of(settings, problem)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +139,11 @@ class OfPeople(Bound):
     """Sums of people's gradients in grid steps: how long each is, their local update sees to.
 
     Attributes:
-        rate: what the server multiplies the mean gradient by.
-        clip: that ``NORM`` steps are.
-        per_client: people by client, on average; public.
+        rate: what the mean of clients' sums is multiplied by.
     """
 
     send: Send = "update"
     rate: float
-    clip: float
-    per_client: float = 1.0
 
     def apply(self, rows: NDArray[np.floating], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return sums as they are; see ``Bound.apply``."""
@@ -117,7 +153,7 @@ class OfPeople(Bound):
         self, mean: NDArray[np.float64], state: State, factor: float = 1.0
     ) -> NDArray[np.floating]:
         """Return the step against the mean gradient; see ``Bound.restore``."""
-        return (-factor * self.rate * self.clip / NORM / self.per_client) * mean
+        return (-factor * self.rate) * mean
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
         """Return infinity: of one person it is ``NORM``, whatever the sum is."""
@@ -140,19 +176,23 @@ class PersonRelease(Release):
         The mechanism states the first, for sums that one person moves by 2 ``NORM`` at most.
         """
         of_one = super().event()
-        unit = "rows" if self.of_rows else "people"
-        client = InClear(what=f"a sum that hides single {unit} only")
-        if self.of_rows:
-            return PerRecord(record=of_one, client=client)
-        return PerPerson(person=of_one, client=client)
+        if isinstance(of_one, InClear):  # the server adds the noise
+            return of_one
+        return of_people(of_one, self.of_rows)
+
+
+def of_people(of_one: Event, of_rows: bool) -> Event:
+    """Return what costs one person, or one row, ``of_one``, and hides no client."""
+    client = InClear(what=f"a sum that hides single {'rows' if of_rows else 'people'} only")
+    if of_rows:
+        return PerRecord(record=of_one, client=client)
+    return PerPerson(person=of_one, client=client)
 
 
 def sums_of_people(release: Release, settings: Settings, problem: Problem) -> PersonRelease:
     """Return a release of sums in place of weights, for the public number of people."""
-    assert isinstance(release.bound, OfPeople)
-    total = people_of(settings, problem)
     return PersonRelease(
-        bound=replace(release.bound, per_client=total / settings.num_clients),
+        bound=OfPeople(rate=settings.learning_rate * per_step(settings, problem)),
         mechanism=release.mechanism,
         size=release.size,
         sends=SUMS,
@@ -180,6 +220,38 @@ def people_of(settings: Settings, problem: Problem) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoisyTotal:
+    """The mean of people's gradients, with noise that a trusted server draws once for the sum.
+
+    Attributes:
+        noise: gives what draws it, for a model of so many weights.
+        bound: of the sums.
+        clients: of a round, as agreed: how many really answered would show in the noise's scale.
+    """
+
+    needs: ClassVar[Needs] = "sum"
+    gives: ClassVar[Send] = "update"
+
+    noise: Callable[[int], IntegerGaussian]
+    bound: Bound
+    clients: int
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the estimate, of exact integers with exact noise; see ``Estimate``."""
+        total = Integers().aggregate(state.weights.size)
+        for report in whole(reports):
+            total.add(report.payload)
+        if not total.clients:
+            raise RunError("no report came in: there is no mean to take")
+        noise = self.noise(state.weights.size)
+        steps = noise.noisy(total.total(), draw("mechanism"))
+        mean = steps.astype(np.float64) * (noise.step / self.clients)
+        return Estimated(values=self.bound.restore(mean, state, factor))
+
+
+@dataclass(frozen=True, kw_only=True)
 class PerPersonRun(Calibration):
     """The least noise with which all that is sent in a run costs a person its budget.
 
@@ -189,23 +261,36 @@ class PerPersonRun(Calibration):
     Attributes:
         settings: of the preset.
         participation: who answers when.
-        summed: whether the server sees sums of reports only, so that each needs but a share.
-        releases: of a client in one round.
+        channel: its kind. Of a sum each report needs a share of the noise only, and for a server
+            that clients trust none: it draws the noise itself.
 
     Raises:
-        ConfigError: delta is too small.
+        ConfigError: delta is too small, or a site takes several steps whose sums others are to
+            hide.
     """
 
     uses_rounds: ClassVar[bool] = True
-    kind: type[Mechanism] = field(default=IntegerGaussian)
     settings: Settings
     participation: Participation
-    summed: bool
-    releases: int = 1
+    channel: str
 
     def __post_init__(self) -> None:
         if self.settings.delta < LEAST_FOR_MU:
             raise ConfigError(f"delta = {self.settings.delta:g}: give at least {LEAST_FOR_MU:g}")
+        steps = self.settings.steps_per_round
+        if steps > 1 and self.channel != "named":
+            raise ConfigError(
+                f"steps_per_round = {steps} and channel = {self.channel}: a site has all the noise "
+                "of a step of its own with channel = named only; set channel = named, or "
+                "steps_per_round = 1"
+            )
+
+    @property
+    def kind(self) -> type[Mechanism]:  # type: ignore[override]
+        """The class of the clients' mechanisms."""
+        if self.channel == "central":
+            return Integers
+        return IntegerGaussian if self.settings.steps_per_round == 1 else Plain
 
     @property
     def meaning(self) -> EpsilonMeaning:  # type: ignore[override]
@@ -213,11 +298,29 @@ class PerPersonRun(Calibration):
         return EpsilonMeaning(
             "record" if self.settings.person_column is None else "person",
             "proven",
-            "summing-server" if self.summed else "server",
+            _AGAINST[self.channel],
         )
 
-    def mechanism(self, problem: Problem, client: int) -> IntegerGaussian:
-        """Return what adds the noise, or a share of it.
+    def mechanism(self, problem: Problem, client: int) -> Mechanism:
+        """Return what adds the noise, or a share of it, or nothing.
+
+        Raises:
+            ConfigError: no grid is fine enough for ``epsilon``.
+        """
+        if self.channel == "central":
+            return Integers("sums of people's gradients")
+        if self.settings.steps_per_round > 1:  # the steps have had theirs
+            return Plain()
+        size = self.settings.layout(problem).size
+        return self.noise(size, client, people_of(self.settings, problem))
+
+    def noise(self, size: int, client: int = 0, people: int = 1) -> IntegerGaussian:
+        """Return the noise of one release.
+
+        Args:
+            size: of the model, d.
+            client: whose it is.
+            people: whose vectors the modulus of a sum is to hold.
 
         Raises:
             ConfigError: no grid is fine enough for ``epsilon``.
@@ -225,12 +328,44 @@ class PerPersonRun(Calibration):
         settings = self.settings
         rounds = most_rounds(self.participation, client, settings.rounds)
         sites = settings.persons_at_sites
+        alone = self.channel == "named"
         return integer_gaussian(
-            settings.layout(problem).size,
+            size,
             largest_mu(settings.epsilon, settings.delta)
-            / math.sqrt(rounds * self.releases)
-            / (sites if self.summed else math.sqrt(sites)),
+            / math.sqrt(max(1, rounds) * settings.steps_per_round)
+            / (math.sqrt(sites) if alone else sites),
             distance=2 * NORM,
-            shares=settings.fewest_in_round - settings.untrusted_clients if self.summed else 1,
-            vectors=people_of(settings, problem),
+            shares=settings.fewest_in_round - settings.untrusted_clients
+            if self.channel == "sum"
+            else 1,
+            vectors=people,
         )
+
+
+_AGAINST: dict[str, Adversary] = {
+    "named": "server", "sum": "summing-server", "central": "downlink",
+}  # fmt: skip
+
+
+def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, Any]:
+    """Return what leaves a client and what the server takes of it, as parts of a composition."""
+    if settings.steps_per_round > 1:
+        return {"estimate": WeightedMean()}
+    found: dict[str, Any] = {
+        "bound": OfPeople(rate=settings.learning_rate),
+        "shaped": lambda release, problem: sums_of_people(release, settings, problem),
+    }
+    if calibration.channel != "central":
+        return found
+
+    def estimate(release: Release) -> NoisyTotal:
+        return NoisyTotal(noise=calibration.noise, bound=release.bound, clients=settings.round_size)
+
+    def downlink(size: int, problem: Problem) -> Event:
+        return of_people(calibration.noise(size).event(size), problem.people is None)
+
+    return {
+        **found,
+        "estimate": EstimateBy(make=estimate, needs="sum", setting="channel = central"),
+        "downlink": downlink,
+    }

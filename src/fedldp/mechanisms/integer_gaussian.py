@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import GaussianShare
+from fedldp.accounting.events import GaussianShare, InClear
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.numbers import strict_count
@@ -97,8 +97,7 @@ class IntegerGaussian(Mechanism):
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return one word for each coordinate; see ``Mechanism.encode``."""
         check_releasable(values)
-        steps = self._coarse(values.reshape(-1))
-        return self.pack(steps + self._noise(steps.size, stream))
+        return self.pack(self.noisy(whole(values.reshape(-1)), stream))
 
     def pack(self, values: NDArray[np.int64]) -> bytes:
         """Return integers modulo 2^bits, little-endian, in words of whole bytes."""
@@ -131,7 +130,7 @@ class IntegerGaussian(Mechanism):
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values``, rounded to the coarser grid."""
-        return self._coarse(values) * np.float64(self.step)
+        return (whole(values) + self.step // 2) // self.step * np.float64(self.step)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the variance of the noise, in squared fine steps."""
@@ -146,10 +145,10 @@ class IntegerGaussian(Mechanism):
         payload = self.pack(words.astype(np.uint64).view(np.int64))
         return Report(round=round, size=size, payload=payload, chunk=size, weight=float(reports))
 
-    def _coarse(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Return ``values`` in coarse steps."""
-        whole = np.rint(values.astype(np.float64)).clip(-_LARGEST, _LARGEST).astype(np.int64)
-        return (whole + self.step // 2) // self.step
+    def noisy(self, values: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
+        """Return whole numbers on the coarser grid, with noise, in coarse steps."""
+        steps = (values + self.step // 2) // self.step
+        return steps + self._noise(steps.size, stream)
 
     def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
         """Return noise in coarse steps: exact, but idealised in a simulation."""
@@ -157,6 +156,58 @@ class IntegerGaussian(Mechanism):
             drawn = stream.generator().normal(scale=1 << self.scale_bits, size=size)
             return np.rint(drawn).astype(np.int64)
         return discrete_gaussian(size, self.scale_bits, stream)
+
+
+@dataclass(frozen=True)
+class Integers(Mechanism):
+    """Whole numbers as they are, in 64 bits each: for a server that clients trust.
+
+    Guarantee: none. What a server makes of their sum, with noise of its own, is its release.
+
+    Attributes:
+        what: the numbers are, for the reader.
+    """
+
+    name: ClassVar[str] = "integers"
+    is_setting: ClassVar[bool] = False
+    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
+
+    what: str = "whole numbers"
+
+    @classmethod
+    def from_settings(cls, settings: MechanismSettings) -> Integers:
+        """Return it; no setting has an effect."""
+        return cls()
+
+    def event(self, size: int) -> InClear:
+        """Return that they are sent in clear."""
+        return InClear(what=self.what)
+
+    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
+        """Return 64 bits for each coordinate; see ``Mechanism.encode``. Nothing is drawn."""
+        check_releasable(values)
+        return whole(values.reshape(-1)).astype("<i8").tobytes()
+
+    def payload_bits(self, size: int) -> int:
+        """Return 64 for each coordinate."""
+        return 64 * size
+
+    def aggregate(self, size: int) -> IntegerSum:
+        """Return an empty sum of reports of ``size`` coordinates."""
+        return IntegerSum(_IN_CLEAR, size)
+
+    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return ``values``, rounded to integers."""
+        return whole(values).astype(np.float64)
+
+    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return zeros."""
+        return np.zeros(values.shape)
+
+    @classmethod
+    def examples(cls) -> Sequence[Integers]:
+        """Return an instance for tests."""
+        return [cls()]
 
 
 class IntegerSum(SumAggregate):
@@ -185,8 +236,26 @@ class IntegerSum(SumAggregate):
         """Return the mean of the reports' vectors, in fine steps, shape (d,)."""
         if not self._clients:
             raise RunError("no report came in: there is no mean to take")
-        total = signed(self._words, self._mechanism.bits).astype(np.float64)
-        return total * (self._mechanism.step / self._clients)
+        return self.total().astype(np.float64) * (self._mechanism.step / self._clients)
+
+    def total(self) -> NDArray[np.int64]:
+        """Return the sum in coarse steps, as the integers nearest to zero, shape (d,)."""
+        return signed(self._words, self._mechanism.bits)
+
+    @property
+    def clients(self) -> int:
+        """How many reports are in it."""
+        return self._clients
+
+
+_IN_CLEAR = IntegerGaussian(distance=1, step=1, scale_bits=FEWEST_BITS, bits=64)
+"""Words of numbers as they are."""
+
+
+def whole(values: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Return finite numbers as integers; those beyond 2^52 become that."""
+    rounded = np.rint(values.astype(np.float64)).clip(-_LARGEST, _LARGEST)
+    return rounded.astype(np.int64)
 
 
 def coarser(distance: int, step: int, size: int) -> int:

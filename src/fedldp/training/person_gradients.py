@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.data.examples import Examples
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian, whole
 from fedldp.models import Dense, Flatten, Layer, Relu
 from fedldp.protocol.roles import Batch, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
@@ -113,6 +114,43 @@ class PersonGradients:
         sums = [self.summed(broadcast.weights, client.examples) for client in batch]
         rows = np.repeat(broadcast.weights[None], len(batch), axis=0)
         return Sensitive(Update(rows=rows, aux={SUMS: np.stack(sums)}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySteps:
+    """The local update of several steps: each takes the noisy sum over people, and nothing else.
+
+    So the weights that come out are a function of the noisy sums and of what was broadcast. How
+    many steps there are is public, and all of them are charged before the first.
+
+    Attributes:
+        summed: sums the vectors of people.
+        noise: on each sum.
+        rate: what a noisy sum, in grid steps, is multiplied by.
+        steps: how many.
+    """
+
+    summed: Summed
+    noise: IntegerGaussian
+    rate: float
+    steps: int
+
+    def group(self, most_examples: int) -> int:
+        """Return that clients compute one after the other."""
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the weights after all steps, shape (n, d)."""
+        rows = np.empty((len(batch), broadcast.weights.size), np.float32)
+        for place, client in enumerate(batch):
+            weights, stream = broadcast.weights, client.fresh("mechanism")
+            for _ in range(self.steps):
+                sums = self.summed(weights, client.examples)
+                noisy = self.noise.noisy(whole(sums), stream) * (self.noise.step * self.rate)
+                with np.errstate(over="ignore"):  # then the row is not finite, as in training
+                    weights = (weights - noisy).astype(np.float32)
+            rows[place] = weights
+        return Sensitive(Update(rows=rows))
 
 
 class _Layer(NamedTuple):

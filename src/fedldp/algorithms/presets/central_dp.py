@@ -73,7 +73,7 @@ def central_dp(settings: Settings) -> Composition:
             setting="system = central_dp",
         ),
         channel=Central(),
-        downlink=lambda size: of_broadcast(settings, size),
+        downlink=lambda size, problem: of_broadcast(settings, size),
         claim=claim,
         unused=unused,
     )

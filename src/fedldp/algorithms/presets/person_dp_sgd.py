@@ -15,7 +15,9 @@
 
 With ``channel = named`` each site adds all the noise that a person of it needs against any server,
 and the other sites. With ``channel = sum`` a secure sum hides each report, and every site adds a
-share: together these are the noise of one. All people take part in every step.
+share: together these are the noise of one. With ``channel = central`` sites send sums in clear to
+a server that they trust, which draws the noise: for those who see only broadcasts. All people take
+part in every step.
 
 Source: inter-silo record-level privacy as A. Lowy, M. Razaviyayn, "Private Federated Learning
 Without a Trusted Server", ICLR 2023; the noise in a sum as P. Kairouz, Z. Liu, T. Steinke, "The
@@ -30,16 +32,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedldp.algorithms.channel import Named, Sum
+from fedldp.algorithms.channel import Central, Channel, Named, Sum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.people import (
     PEOPLE,
-    OfPeople,
+    STEPS,
     PerPersonRun,
     PersonClip,
     PersonSteps,
-    sums_of_people,
+    parts_of_people,
 )
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, LearningRate, Offer
@@ -53,11 +55,13 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
         "epsilon",
         Budget,
         "budget, at delta, of all that is sent of one person in a run: against any server with "
-        "channel = named; with channel = sum against a server that sees sums only",
+        "channel = named; with channel = sum against a server that sees sums only; with channel = "
+        "central against those who see only broadcasts",
     ),
     CLIP.but(type=PersonClip, meaning="L2 norm bound of the gradient of one person", default=1.0),
     Offer("learning_rate", LearningRate, "the server's step along the mean gradient"),
     PEOPLE,
+    STEPS,
     Offer(
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
@@ -68,17 +72,18 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
 )
 def person_dp_sgd(settings: Settings) -> Composition:
     """DP-SGD whose noise every site adds: a guarantee for a person, against any server."""
-    summed = settings.channel == "sum"
+    channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())
     turns = participation_of(settings, default="balanced")
-    reason = "each person gives one gradient in a round"
+    calibration = PerPersonRun(settings=settings, participation=turns, channel=channel.kind)
     return Composition(
-        local=PersonSteps(clip=settings.clip, class_weights=tuple(settings.class_weights or ())),
-        bound=OfPeople(rate=settings.learning_rate, clip=settings.clip),
-        shaped=lambda release, problem: sums_of_people(release, settings, problem),
-        calibration=PerPersonRun(settings=settings, participation=turns, summed=summed),
+        local=PersonSteps(settings=settings, calibration=calibration),
+        calibration=calibration,
         participation=turns,
-        channel=Sum() if summed else Named(),
+        channel=channel,
         averaged=0.5,
-        unused=dict.fromkeys(("local_epochs", "batch_size"), reason),
-        uses=frozenset({"untrusted_clients"} if summed else ()),
+        unused=dict.fromkeys(
+            ("local_epochs", "batch_size"), "each person gives one gradient in a step"
+        ),
+        uses=frozenset({"untrusted_clients"} if channel.kind == "sum" else ()),
+        **parts_of_people(settings, calibration),
     )

@@ -1,0 +1,216 @@
+"""A guarantee for people at a few sites: what is stated, and what leaves a site."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.accounting.accountants import on_side
+from fedldp.accounting.events import GaussianShare, InClear, PerPerson, PerRecord, SelfComposed
+from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
+from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
+from fedldp.data import Dataset, load_dataset
+from fedldp.data.examples import Examples
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian
+from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.roles import Batch, Client
+from fedldp.protocol.wire import Broadcast
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.training.person_gradients import NoisySteps
+
+CHANNELS = {"named": "server", "sum": "summing-server", "central": "downlink"}
+
+
+def config(**more: Any) -> Any:
+    return fedldp.recipe("person-dp-sgd-digits", **{"rounds": 5, **more})
+
+
+def trained(made: Any, dataset: Dataset | None = None) -> np.ndarray:
+    weights = simulate(made, dataset=dataset).weights
+    return np.concatenate([np.asarray(each, np.float64).ravel() for each in weights.values()])
+
+
+def lines(made: Any, dataset: Dataset | None = None) -> dict[tuple[str, str], dict[str, Any]]:
+    from fedldp.simulation.plan import problem_with
+
+    problem = problem_of(made, None) if dataset is None else problem_with(made, dataset, None)
+    found = plan(made, problem).privacy["guarantees"]
+    return {(line["unit"], line["adversary"]): line for line in found}
+
+
+def visits(seed: int = 0) -> Dataset:
+    """Return 60 people of one to four rows, at three sites."""
+    rng = np.random.default_rng(seed)
+    sites = []
+    for site in range(3):
+        whose = np.repeat(np.arange(20), rng.integers(1, 5, 20)) + 100 * site
+        features = rng.normal(size=(len(whose), 4)).astype(np.float32)
+        sites.append((features, (features.sum(axis=1) > 0).astype(int), whose))
+    test = rng.normal(size=(50, 4)).astype(np.float32)
+    return Dataset.from_clients(sites, test=(test, (test.sum(axis=1) > 0).astype(int)))
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_a_run_costs_a_row_its_epsilon_and_little_less(channel: str, epsilon: float) -> None:
+    found = lines(config(channel=channel, epsilon=epsilon))
+    line = found["record", CHANNELS[channel]]
+    assert 0.99 * epsilon < line["epsilon"] <= epsilon
+    assert line["neighbours"] == "replace-record"
+    assert line["stated_by"] == "fedldp"
+    assert found["client-run", "server"]["kind"] == "none"
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_where_the_data_say_whose_rows_are_a_person_is_protected(channel: str) -> None:
+    made = config(channel=channel, num_clients=3, epsilon=2.0)
+    line = lines(made, visits())["person", CHANNELS[channel]]
+    assert 1.9 < line["epsilon"] <= 2
+    assert line["neighbours"] == "replace-person"
+
+
+def test_in_a_sum_a_report_by_itself_has_a_share_and_says_what_that_is_worth() -> None:
+    found = lines(config(channel="sum"))
+    alone, together = found["record", "server"], found["record", "summing-server"]
+    assert alone["epsilon"] > 2 * together["epsilon"]
+
+
+def test_who_does_not_add_noise_is_not_counted_on() -> None:
+    """Of five sites two may collude: three shares are the noise, so each is larger."""
+    made = [config(channel="sum", untrusted_clients=number) for number in (0, 2)]
+    problem = problem_of(made[0], None)
+    scales = []
+    for each in made:
+        mechanism = each.composition.calibration.mechanism(problem, 0)
+        event = mechanism.event(650)
+        shares = 5 - each.untrusted_clients
+        mu = shares_mu(event.squared_distance, event.variance, shares)
+        assert gaussian_epsilon(compose_mu([mu] * 5), 1e-5) <= 8
+        scales.append(mechanism.step * 2.0**mechanism.scale_bits)
+    assert scales[1] == pytest.approx(scales[0] * (5 / 3) ** 0.5, rel=0.01)
+
+
+def test_the_event_is_of_one_person_and_of_no_client() -> None:
+    rows = config().algorithm(problem_of(config(), None)).encoder(0).event()
+    assert isinstance(rows, PerRecord)
+    assert isinstance(rows.record, GaussianShare)
+    assert isinstance(rows.client, InClear)
+    problem = replace(problem_of(config(), None), people=100)
+    people = config().algorithm(problem).encoder(0).event()
+    assert isinstance(people, PerPerson)
+    assert on_side(people, "record") == people.person
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp"])
+def test_without_much_noise_all_channels_give_the_same_weights(model: str) -> None:
+    found = [trained(config(channel=each, epsilon=1e4, model=model)) for each in CHANNELS]
+    scale = np.abs(found[0]).max()
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=0.03 * scale)
+
+
+def test_the_server_takes_the_step_of_plain_gradient_descent() -> None:
+    """With a clip that binds nobody and hardly any noise: beside a slow twin in numpy."""
+    made = config(
+        rounds=3, epsilon=1e4, clip=20.0, learning_rate=0.5, server_optimizer="none", average=0.0
+    )
+    found = trained(made)
+    data = load_dataset("digits")
+    x = data.train.features.reshape(len(data.train), -1).astype(np.float64)
+    x = np.hstack([x, np.ones((len(x), 1))])
+    y = np.eye(10)[data.train.labels]
+    weights = np.zeros((10, 65))
+    for _ in range(3):
+        logits = x @ weights.T
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        error = powers / powers.sum(axis=1, keepdims=True) - y
+        weights -= 0.5 * error.T @ x / len(x)
+    expected = np.concatenate([weights[:, :64].ravel(), weights[:, 64]])
+    np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+def noisy_steps(seen: list[np.ndarray]) -> NoisySteps:
+    def summed(weights: np.ndarray, examples: Examples) -> np.ndarray:
+        return np.rint(weights.sum() + examples.features.sum(axis=0) * 1000)
+
+    noise = IntegerGaussian(1000, 3, 10, 64)
+
+    class Seen(IntegerGaussian):
+        def noisy(self, values: np.ndarray, stream: Stream) -> np.ndarray:
+            seen.append(super().noisy(values, stream))
+            return seen[-1]
+
+    noise = Seen(noise.distance, noise.step, noise.scale_bits, noise.bits)
+    return NoisySteps(summed=summed, noise=noise, rate=1e-4, steps=4)
+
+
+def client_of(features: np.ndarray) -> Batch:
+    def drawn(purpose: str) -> Stream:
+        return Stream(bytes(32), simulated=False)
+
+    examples = Examples(features, np.zeros(len(features), np.int64))
+    return Batch.of_one(
+        Client(index=0, examples=examples, fresh=drawn, kept=drawn, store=MemoryStore())
+    )
+
+
+def test_what_leaves_after_several_steps_follows_from_the_noisy_sums_alone() -> None:
+    """The sums are recorded and the data deleted: the same weights come out."""
+    seen: list[np.ndarray] = []
+    update = noisy_steps(seen)
+    start = np.linspace(-1, 1, 6).astype(np.float32)
+    features = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
+    found = update(Broadcast(round=1, weights=start), client_of(features)).open().rows[0]
+    assert len(seen) == 4
+    weights = start
+    for noisy in seen:
+        weights = (weights - noisy * (3 * 1e-4)).astype(np.float32)
+    np.testing.assert_array_equal(found, weights)
+
+
+def test_several_steps_cost_as_many_releases() -> None:
+    one, several = config(rounds=40), config(rounds=8, steps_per_round=5)
+    assert lines(one)["record", "server"] == lines(several)["record", "server"] | {
+        key: lines(one)["record", "server"][key] for key in ("assumptions",)
+    }
+    event = several.algorithm(problem_of(several, None)).encoder(0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.record, SelfComposed)
+    assert event.record.count == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"steps_per_round": 2, "channel": "sum"}, "set channel = named, or steps_per_round = 1"),
+        ({"steps_per_round": 2, "channel": "central"}, "set channel = named"),
+        ({"channel": "shuffle"}, "set channel = named"),
+        ({"clip": 1e5}, "clip"),
+        ({"epsilon": 1e-4, "rounds": 100_000, "model": "mlp_64"}, "larger epsilon"),
+        ({"local_epochs": 3}, "each person gives one gradient"),
+        ({"batch_size": 20}, "each person gives one gradient"),
+        ({"people": 10**10}, "exact for up to"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], said: str) -> None:
+    def planned() -> None:
+        made = config(**settings)
+        plan(made, problem_of(made, None))
+
+    with pytest.raises(ConfigError, match=said) as error:
+        planned()
+    assert "\n" not in str(error.value)
+
+
+def test_the_server_divides_by_the_public_number_of_people() -> None:
+    """Whoever is not there moves the mean by nothing else than what it would have added."""
+    made = config(num_clients=3, people=50, epsilon=1e4, server_optimizer="none", rounds=1)
+    other = made.changed(people=100)
+    one, half = (trained(each, visits()) for each in (made, other))
+    np.testing.assert_allclose(one, 2 * half, atol=0.05 * np.abs(one).max())
