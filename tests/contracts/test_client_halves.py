@@ -38,7 +38,7 @@ from fedldp.accounting.events import Event, NoRelease
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.per_client import of_client
-from fedldp.algorithms.settings import ClientBudget, PrivacyTarget
+from fedldp.algorithms.settings import ClientBudget, PersonBudget, PrivacyTarget
 from fedldp.algorithms.systems import systems
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.columns import MemoryLedger
@@ -151,6 +151,7 @@ def test_with_the_keys_of_a_simulation_it_answers_what_the_simulator_does(
 MARKS = {
     "seed": 192837465,
     "client_budget": ClientBudget(limit=64738.25),
+    "person_budget": PersonBudget(limit=64738.75),
     "target": PrivacyTarget(unit="client-run", epsilon=64738.125),
 }
 
