@@ -106,6 +106,19 @@ def error_table(most: int) -> list[str]:
     return rows
 
 
+def cost_table(size: int = 2_000, reports: int = 10_000) -> list[str]:
+    """Return the rows of costs by the number of frames."""
+    rows = ["| d | reports | epsilon | B | cost over two-point |", "|---|---|---|---|---|"]
+    x = np.random.default_rng(size).normal(size=size)
+    x /= np.linalg.norm(x)
+    for epsilon in (1.0, 4.0, 16.0):
+        for frames in (1, 2, 3):
+            cost = relative_cost(KClosest(epsilon, 1.0, frames), x, reports)
+            rows.append(f"| {size:,} | {reports:,} | {epsilon:g} | {frames} | {cost:.1f} |")
+            print(rows[-1], flush=True)
+    return rows
+
+
 def vectors(size: int) -> dict[str, NDArray[np.float64]]:
     """Return unit vectors that are spread over one, a few, or all coordinates."""
     found = {name: np.zeros(size) for name in ("one-hot", "two equal", "two unequal", "four")}
@@ -175,7 +188,7 @@ def main() -> None:
     text = [
         f"# k_closest: error, cost and bias, {time.strftime('%Y-%m-%d')}\n", machine, "",
         "Made by `python benchmarks/k_closest.py`, whose docstring says what the columns are.\n",
-        *error_table(given.reports), "", *bias_table(given.seeds), "",
+        *error_table(given.reports), "", *cost_table(), "", *bias_table(given.seeds), "",
     ]  # fmt: skip
     if given.out is not None:
         given.out.write_text("\n".join(text))

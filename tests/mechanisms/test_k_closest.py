@@ -56,6 +56,15 @@ def closest_of(inner: NDArray[np.float64], closest: int) -> set[int]:
     return set(order[:closest])
 
 
+def plainly(choice: Choice, along: NDArray[Any], place: int) -> int:
+    """Return the category at a place, by lists: the k closest, their opposites, the others."""
+    pairs = sorted(range(along.size), key=lambda i: (-abs(along[i]), i))[: choice.closest]
+    first = [2 * i + int(along[i] < 0) for i in sorted(pairs)]
+    taken = set(first) | {category ^ 1 for category in first}
+    others = [c for c in range(choice.frames.directions) if c not in taken]
+    return [*first, *(category ^ 1 for category in first), *others][place]
+
+
 class Words:
     """A stream of given 64-bit words."""
 
@@ -189,7 +198,9 @@ def test_a_report_is_one_of_the_closest_with_the_probability_of_its_weights(
 def test_the_transform_is_that_of_the_matrix(bits: int, kind: Any) -> None:
     numbers = np.random.default_rng(bits)
     rows = numbers.integers(-9, 10, (3, 1 << bits)).astype(kind)
-    found = transform(rows)
+    given, spare = rows.copy(), np.empty_like(rows)
+    found, free = transform(given, spare)
+    assert {id(found), id(free)} == {id(given), id(spare)}
     assert found.dtype == kind
     assert found.shape == rows.shape
     # Some of its columns: entry (i, j) is -1 to the number of bits that i and j share.
@@ -232,6 +243,25 @@ def test_the_closest_are_those_of_the_definition(frames: Frames) -> None:
                 for start in starts_of(choice)[:11]
             }
             assert found == closest_of(inner, 11)
+
+
+@pytest.mark.parametrize("closest", [1, 5, 300, 3000, 6140, 6144])
+def test_the_closest_are_found_as_by_sorting(closest: int) -> None:
+    frames = Frames(2048, 3)
+    choice = Choice(2.0, frames, closest)
+    usual = frames.along(some_units(2048)[-1][None], seeds(1))[0]
+    # Most rows are not of the expected size, have many ties, or both.
+    rows = np.stack(
+        [usual, -usual, 3 * usual, np.rint(usual / 1e3), np.rint(usual / 1e5), 0 * usual]
+    ).astype(usual.dtype)
+    starts = starts_of(choice)
+    for place in {0, closest - 1, closest, 2 * closest - 1, closest // 2, len(starts) - 2}:
+        found = choice.draw(
+            rows,
+            [Words(starts[place]) for _ in rows],  # type: ignore[misc]
+        )
+        for row, category in zip(rows, found, strict=True):
+            assert category == plainly(choice, row, place)
 
 
 def test_ties_go_to_the_first() -> None:

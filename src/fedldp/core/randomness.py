@@ -29,6 +29,8 @@ SERVER = -1
 """The client index under which the server and the simulator draw."""
 
 _ZEROS = memoryview(bytes(1 << 18))
+_FEW_BYTES = 4096
+"""Up to so many, copies cost less than handing memory over."""
 
 
 class Stream:
@@ -84,6 +86,8 @@ class Stream:
 
     def bytes(self, count: int) -> NDArray[np.uint8]:
         """Return the next ``count`` bytes of the keystream, shape (count,)."""
+        if count <= _FEW_BYTES:
+            return np.frombuffer(bytearray(self._encryptor.update(_ZEROS[:count])), np.uint8)
         # cryptography asks for room for one block, less a byte, beyond what it writes.
         buffer = np.empty(count + 15, np.uint8)
         view = buffer.data

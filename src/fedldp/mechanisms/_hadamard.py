@@ -11,32 +11,38 @@ from scipy.linalg import hadamard
 
 Floats = TypeVar("Floats", NDArray[np.float32], NDArray[np.float64])
 
-_FACTOR_BITS = 6
+_FACTOR_BITS = 4
+"""Of the largest matrix: measured, as the order of sizes, for vectors of 2^11 to 2^17."""
 
 
-def transform(rows: Floats) -> Floats:
+def transform(rows: Floats, spare: Floats) -> tuple[Floats, Floats]:
     """Return H x for each row x; H has entries +1 and -1, and its natural order.
 
     The sums are exact, and so the same in any order, where each row holds integers whose absolute
     values add up to at most 2^24 (float32) or 2^53 (float64).
 
     Args:
-        rows: shape (n, P), P a power of two.
+        rows: shape (n, P), P a power of two; contiguous, and overwritten.
+        spare: another array of that shape and type; contiguous, and overwritten.
 
     Returns:
-        Shape (n, P), of the same type.
+        The result and the array that is free: ``rows`` and ``spare``, or the other way round.
     """
     bits = rows.shape[1].bit_length() - 1
-    found, inner = rows, 1
-    for part in range(turns := -(-bits // _FACTOR_BITS)):
-        take = (bits + part) // turns  # factors of about the same size
+    found, free, inner = rows, spare, 1
+    for turns in range(-(-bits // _FACTOR_BITS), 0, -1):
+        take = -(-bits // turns)  # factors of about the same size, the largest first
+        bits -= take
         small = _small(take, rows.dtype)
         if inner == 1:
-            found = found.reshape(-1, 1 << take) @ small
+            shape = -1, 1 << take
+            np.matmul(found.reshape(shape), small, out=free.reshape(shape))
         else:
-            found = np.matmul(small, found.reshape(-1, 1 << take, inner))
+            cube = -1, 1 << take, inner
+            np.matmul(small, found.reshape(cube), out=free.reshape(cube))
+        found, free = free, found
         inner <<= take
-    return found.reshape(rows.shape)
+    return found, free
 
 
 @lru_cache(maxsize=16)

@@ -100,8 +100,18 @@ class Frames:
         drawn = [Stream(seed + _LABEL, simulated=True).bytes(num_bytes) for seed in seeds]
         return np.array(drawn).reshape(len(seeds), self.count + 2, -1)
 
+    def room(self, vectors: int) -> NDArray[Any]:
+        """Return memory in which numbers along directions of some vectors are worked out.
+
+        Whoever has many of them in turn keeps it: new memory for each is slow.
+        """
+        return np.empty((2, vectors * self.pairs), _kind(self.dimension))
+
     def along(
-        self, units: NDArray[np.float64], seeds: Sequence[bytes]
+        self,
+        units: NDArray[np.float64],
+        seeds: Sequence[bytes],
+        room: NDArray[Any] | None = None,
     ) -> NDArray[np.float32] | NDArray[np.float64]:
         """Return numbers in proportion to the inner products of vectors with directions.
 
@@ -112,29 +122,33 @@ class Frames:
         Args:
             units: of norm 1, shape (n, D) with D <= P.
             seeds: one for each vector.
+            room: of at least n vectors; the result is in it. None: it is new.
 
         Returns:
             Shape (n, P B): of each vector its numbers for directions 0, 2, 4, ...
         """
-        bits = self.dimension.bit_length() - 1
-        kind = _kind(self.dimension)
-        # A norm of 1 has |u|_1 <= sqrt(P), and |H S u|_1 <= P: all sums stay below 2^24 or 2^53.
-        exact = 23 if kind is np.float32 else 52
-        first, second = exact - -(-bits // 2), exact - bits
+        count, kind = len(units), _kind(self.dimension)
+        first, second = self._exact_bits()
         signs = self.signs(seeds)
-        whole = np.zeros((len(units), self.dimension), kind)
+        here, there = self.room(count) if room is None else room
+        whole, other = (self._rows(each, count) for each in (here, there))
         whole[:, : units.shape[1]] = units
+        whole[:, units.shape[1] :] = 0
         scales = (2.0**first, 2.0 ** (second - first), 1 / math.sqrt(self.dimension))
         for number, scale in enumerate(scales):
             whole *= kind(scale)
             np.rint(whole, out=whole)
             if number < 2:
-                whole *= _unpacked(signs[:, number], kind)
-                whole = transform(whole)
-        turned = _unpacked(signs[:, 2:], kind)
-        turned *= whole[:, None]
-        found = transform(turned.reshape(-1, self.dimension))
-        return found.reshape(len(units), self.pairs)
+                whole *= _unpacked(signs[:, number], other)
+                whole, other = transform(whole, other)
+        if np.shares_memory(whole, there):
+            here, there = there, here
+        turned = self._rows(there, count * self.count)
+        frames = _unpacked(signs[:, 2:].reshape(len(turned), -1), turned)
+        frames = frames.reshape(count, self.count, self.dimension)
+        frames *= whole[:, None]
+        found, _ = transform(turned, self._rows(here, len(turned)))
+        return found.reshape(count, self.pairs)
 
     def sums(
         self, seeds: Sequence[bytes], categories: NDArray[np.int64], size: int
@@ -155,12 +169,34 @@ class Frames:
         odd = np.bitwise_count((row >> 3)[:, None] & np.arange(self.dimension // 8)) & 1
         minus = signs[np.arange(len(seeds)), frame + 2] ^ (odd * np.uint8(255))
         minus ^= (_LOW_ROWS[row & 7] ^ (categories % 2 * 255).astype(np.uint8))[:, None]
-        kind = _kind(self.dimension)
-        found = transform(_unpacked(minus, kind))  # norm P, so |.|_1 <= P sqrt(P)
-        found *= _unpacked(signs[:, 1], kind)
-        found = transform(found)[:, :size]
-        found *= _unpacked(signs[:, 0], kind)[:, :size]
-        return found.sum(0, dtype=np.float64)  # type: ignore[no-any-return]
+        here, there = np.empty((2, len(seeds), self.dimension), _kind(self.dimension))
+        # A direction has norm P, so its |.|_1 <= P sqrt(P).
+        here, there = transform(_unpacked(minus, here), there)
+        here *= _unpacked(signs[:, 1], there)
+        here, there = transform(here, there)
+        here *= _unpacked(signs[:, 0], there)
+        return here[:, :size].sum(0, dtype=np.float64)  # type: ignore[no-any-return]
+
+    @property
+    def size_along(self) -> float:
+        """The root mean square of numbers in ``along``."""
+        return float(2.0 ** self._exact_bits()[1] * math.sqrt(self.dimension))
+
+    def _exact_bits(self) -> tuple[int, int]:
+        """Return how many binary places u and H S u have.
+
+        A norm of 1 has |u|_1 <= sqrt(P), and |H S u|_1 <= P: all sums stay below 2^24 or 2^53.
+        """
+        exact, bits = 23 if _kind(self.dimension) is np.float32 else 52, self.dimension.bit_length()
+        return exact - bits // 2, exact - bits + 1
+
+    def _rows(self, memory: NDArray[Any], count: int) -> NDArray[Any]:
+        return memory[: count * self.dimension].reshape(count, self.dimension)
+
+
+def _true_in_rows(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
+    # Of bytes: numpy converts bools one by one.
+    return rows.view(np.uint8).sum(1, dtype=np.uint32).astype(np.int64)  # type: ignore[no-any-return]
 
 
 def _kind(dimension: int) -> Any:
@@ -238,17 +274,41 @@ class Choice:
         in it to the first direction.
         """
         far = np.abs(along)
-        rank = far.shape[1] - self.closest
-        least = np.partition(far, rank, axis=1)[:, rank, None]
-        closest = far >= least
-        for row in np.flatnonzero(np.count_nonzero(closest, axis=1) > self.closest):
+        least = self._least(far)
+        closest = far >= least[:, None]
+        for row in np.flatnonzero(_true_in_rows(closest) > self.closest):
             ties = np.flatnonzero(far[row] == least[row])
             closest[row, ties[self.closest - np.count_nonzero(closest[row]) :]] = False
-        found = [
-            self.category(row, among, self.place(stream))
-            for row, among, stream in zip(along, closest, streams, strict=True)
-        ]
-        return np.array(found, _word(self.frames))
+        places = np.array([self.place(stream) for stream in streams], np.int64)
+        return self.categories(along, closest, places).astype(_word(self.frames))
+
+    def _least(self, far: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the k-th largest number of each row, shape (n,): looked for where it must be.
+
+        Of numbers of random directions it nearly always lies between two public ones that few
+        others lie between; where it does not, the whole row is looked through.
+        """
+        low, high = (far.dtype.type(each) for each in self._near_least)
+        beyond, near = far >= high, far >= low
+        near ^= beyond
+        some, sizes = far.reshape(-1).take(np.flatnonzero(near)), _true_in_rows(near)
+        ranks = sizes - self.closest + _true_in_rows(beyond)
+        least, end = np.empty(len(far), far.dtype), 0
+        for row, (rank, size) in enumerate(zip(ranks.tolist(), sizes.tolist(), strict=True)):
+            among, end = some[end : end + size], end + size
+            if not 0 <= rank < size:
+                among, rank = far[row], far.shape[1] - self.closest
+            least[row] = np.partition(among, rank)[rank]
+        return least
+
+    @cached_property
+    def _near_least(self) -> tuple[float, float]:
+        """Numbers between which the k-th largest is, but for a few rows in a thousand."""
+        k, pairs = self.closest, self.frames.pairs
+        margin = 3 * math.sqrt(k * (1 - k / pairs)) + 3
+        low = -float(special.ndtri(min(k + margin, pairs) / pairs / 2))
+        high = -float(special.ndtri((k - margin) / pairs / 2)) if k > margin else math.inf
+        return low * self.frames.size_along, high * self.frames.size_along
 
     def place(self, stream: Stream) -> int:
         """Return a random integer below M: each one below k with weight H, others with weight L."""
@@ -258,20 +318,35 @@ class Choice:
         beyond = word - self.closest * window.high
         return word // window.high if beyond < 0 else self.closest + beyond // window.low
 
-    def category(self, along: NDArray[np.floating], closest: NDArray[np.bool_], place: int) -> int:
+    def categories(
+        self, along: NDArray[np.floating], closest: NDArray[np.bool_], places: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Return the category at a place: the k closest are at 0 to k - 1, each other one beyond.
 
         Args:
-            along: of all pairs, shape (P B,).
-            closest: whether a pair has one of the closest; true k times, shape (P B,).
-            place: from 0 to M - 1.
+            along: of all pairs, shape (n, P B).
+            closest: whether a pair has one of the closest; true k times a row, shape (n, P B).
+            places: from 0 to M - 1, one for each row, shape (n,).
+
+        Returns:
+            Shape (n,).
         """
-        if place < 2 * self.closest:  # one of the closest, or its opposite
-            opposite, at = divmod(place, self.closest)
-            pair = int(np.flatnonzero(closest)[at])
-            return 2 * pair + (opposite ^ int(along[pair] < 0))
-        at, side = divmod(place - 2 * self.closest, 2)
-        return 2 * int(np.flatnonzero(~closest)[at]) + side
+        k, rows = self.closest, np.arange(len(places))
+        among = places < 2 * k  # one of the closest, or its opposite
+        opposite = np.where(among, places // k, places % 2)
+        number = np.where(among, places % k, places // 2 - k)
+        pairs = _places_of(closest == among[:, None], number)
+        opposite ^= among & (along[rows, pairs] < 0)
+        return 2 * pairs + opposite
+
+
+def _places_of(rows: NDArray[np.bool_], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where true number ``numbers`` of each row is, from 0: which eight, and where in it."""
+    upto = np.bitwise_count(np.packbits(rows, axis=1)).cumsum(1, dtype=np.uint32)
+    eights = _true_in_rows(upto <= numbers[:, None])
+    before = np.take_along_axis(upto, eights[:, None] - 1, 1)[:, 0] * (eights > 0)
+    within = np.take_along_axis(rows.reshape(len(rows), -1, 8), eights[:, None, None], 1)[:, 0]
+    return 8 * eights + _true_in_rows(within.cumsum(1) <= (numbers - before)[:, None])
 
 
 @dataclass(frozen=True)
@@ -371,12 +446,13 @@ class KClosest(Mechanism):
         check_block(values, streams)
         choice = self.choice(values.shape[1])
         frames, step = choice.frames, max(1, _BLOCK // choice.frames.dimension)
+        room = frames.room(min(step, len(streams)))
         reports = []
         for start in range(0, len(streams), step):
             drawn = streams[start : start + step]
             units = _units(values[start : start + step], self.clip)
             seeds = [stream.bytes(_SEED_BYTES).tobytes() for stream in drawn]
-            categories = choice.draw(frames.along(units, seeds), drawn)
+            categories = choice.draw(frames.along(units, seeds, room), drawn)
             reports += [
                 seed + category.tobytes() for seed, category in zip(seeds, categories, strict=True)
             ]
@@ -465,9 +541,9 @@ def _report_bytes(frames: Frames) -> int:
 
 def _units(values: NDArray[np.floating], clip: float) -> NDArray[np.float64]:
     """Return rows, shape (n, d + 1): ``complete(scaled_down(row, clip)/clip)``, up to rounding."""
-    wide = values.astype(np.float64)
-    largest = np.maximum(wide.max(1), -wide.min(1))
-    parts = wide / np.where(largest > 0, largest, 1)[:, None]  # so that no square overflows
+    parts = values.astype(np.float64)
+    largest = np.maximum(parts.max(1), -parts.min(1))
+    parts /= np.where(largest > 0, largest, 1)[:, None]  # so that no square overflows
     norms = np.sqrt(np.einsum("ij,ij->i", parts, parts))
     norms[norms == 0] = 1
     with np.errstate(over="ignore"):  # a warning would depend on the values
@@ -482,9 +558,18 @@ _LOW_ROWS = np.packbits(hadamard(8) < 0, axis=1)[:, 0]
 _SIGNS = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
 
 
-def _unpacked(bits: NDArray[np.uint8], kind: Any) -> NDArray[Any]:
-    """Return 1 for each bit 0 and -1 for each bit 1 of the last axis."""
-    return _SIGNS.astype(kind).take(bits, axis=0).reshape(*bits.shape[:-1], -1)
+_SIGNS_IN = {kind: _SIGNS.astype(kind) for kind in (np.dtype(np.float32), np.dtype(np.float64))}
+
+
+def _unpacked(bits: NDArray[np.uint8], out: NDArray[Any]) -> NDArray[Any]:
+    """Write 1 for each bit 0, and -1 for each bit 1, into ``out``, and return it.
+
+    Args:
+        bits: packed, shape (n, P/8).
+        out: contiguous, shape (n, P).
+    """
+    _SIGNS_IN[out.dtype].take(bits, axis=0, out=out.reshape(*bits.shape, 8), mode="clip")
+    return out
 
 
 # How many directions, and how many of them are close

@@ -18,6 +18,7 @@ from scipy.linalg import hadamard
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import KEY_BYTES, Stream
+from fedldp.mechanisms._hadamard import transform
 
 LARGEST_SIZE = 1 << 26
 """Coordinates after padding; see ``Rotation``."""
@@ -59,25 +60,21 @@ class Rotation:
 
     def forward(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the rotated vectors, shape (n, D), of vectors of norm at most 1, shape (n, d)."""
-        unit = 2.0 ** (_EXACT_BITS - 1 - -(-self._bits // 2))
+        unit = 2.0 ** (_EXACT_BITS - 1 - self.padded.bit_length() // 2)
         whole = np.zeros((len(rows), self.padded))
         np.multiply(rows, unit, out=whole[:, : self.size])
         np.rint(whole, out=whole)
         whole *= _signs(self.padded, self.number)
-        found = _transformed(whole, self._bits)
+        found, _ = transform(whole, np.empty_like(whole))
         found *= 1 / (unit * np.sqrt(self.padded))
         return found
 
     def back(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the first d coordinates, shape (d,), of what rotates to ``vector``, shape (D,)."""
-        turned = _transformed(vector[None], self._bits)[0, : self.size]
+        turned = _transformed(vector)[: self.size]
         signs = _signs(self.padded, self.number)[: self.size]
         found: NDArray[np.float64] = turned * (signs / np.sqrt(self.padded))
         return found
-
-    @property
-    def _bits(self) -> int:
-        return self.padded.bit_length() - 1
 
 
 def padded_size(size: int) -> int:
@@ -95,15 +92,17 @@ def _signs(size: int, number: int) -> NDArray[np.float64]:
     return signs
 
 
-def _transformed(rows: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
-    """Return rows times Hadamard's matrix of size 2^bits: as a product of small ones."""
-    found, done = rows, 0
-    while done < bits:  # each turn transforms the last axis, and puts it first
-        take = min(_FACTOR_BITS, bits - done)
-        split = found.reshape(len(rows), -1, 1 << take)
-        found = np.matmul(_small(take), split.transpose(0, 2, 1))
-        done += take
-    return found.reshape(rows.shape)
+def _transformed(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return Hadamard's matrix times any numbers, in an order of sums that models depend on.
+
+    ``transform`` gives the same in another order: only of whole numbers to the last bit.
+    """
+    found, bits = vector, vector.size.bit_length() - 1
+    while bits:  # each turn transforms the last axis, and puts it first
+        take = min(_FACTOR_BITS, bits)
+        found = np.matmul(_small(take), found.reshape(-1, 1 << take).T)
+        bits -= take
+    return found.reshape(-1)
 
 
 @lru_cache(maxsize=_FACTOR_BITS)
