@@ -1,15 +1,19 @@
 """Memory and time of a run with 100, 10,000 and 1,000,000 clients, each part of it.
 
-    FEDLDP_DATA=... python benchmarks/scale.py [CLIENTS]...
+    FEDLDP_DATA=... python benchmarks/scale.py [--once] [CLIENTS]...
 
 Each number of clients is a process of its own: ldp-fl-mnist with logistic regression (d = 7,850),
 one step on 6 examples that each client draws from MNIST, all clients in one round, one process,
 with a run folder. Shown are the highest resident memory, and seconds of CPU time: of the plan with
-its statement, of the round for each client, and of writing the checkpoint.
+its statement, of the rounds for each client, and of writing the last checkpoint.
+
+With --once: k_closest on pose features (d = 2,010), each client in one of two rounds. The rounds'
+time then has that of the features of all 70,000 images, some seconds for any number of clients.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import subprocess
@@ -19,19 +23,31 @@ import time
 from pathlib import Path
 
 import fedldp
+from fedldp.algorithms.config import RunConfig
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import from_mapping
 
 CLIENTS = (100, 10_000, 1_000_000)
+ONCE = (100, 10_000, 100_000)
 
 
-def one(clients: int) -> dict[str, float]:
-    """Run one round, and return what it took."""
-    config = fedldp.recipe(
-        "ldp-fl-mnist", model="logistic", num_clients=clients, partition="drawn:6", rounds=1,
-        local_epochs=1, batch_size=6,
+def configured(clients: int, once: bool) -> RunConfig:
+    """Return what is run."""
+    step = {"num_clients": clients, "partition": "drawn:6", "local_epochs": 1, "batch_size": 6}
+    if not once:
+        return fedldp.recipe("ldp-fl-mnist", model="logistic", rounds=1, **step)
+    return from_mapping(
+        {"system": "composed", "dataset": "mnist", "features": "pose", "model": "logistic",
+         "learning_rate": 0.1, "bound": "direction", "mechanism": "k_closest", "epsilon": 4.0,
+         "participation": "once", "rounds": 2, **step}
     )  # fmt: skip
+
+
+def one(clients: int, once: bool) -> dict[str, float]:
+    """Run all rounds, and return what they took."""
+    config = configured(clients, once)
     found: dict[str, float] = {"clients": clients}
     started = time.process_time()
     planned = plan(config, problem_of(config, None))
@@ -54,13 +70,18 @@ def one(clients: int) -> dict[str, float]:
 
 def main() -> None:
     """Print a line for each number of clients."""
-    if sys.argv[1:2] == ["--one"]:
-        print(json.dumps(one(int(sys.argv[2]))))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("clients", type=int, nargs="*")
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(one(given.clients[0], given.once)))
         return
-    print("| clients | peak MiB | plan s | round s | round, ms a client | checkpoint s |")
+    print("| clients | peak MiB | plan s | rounds s | rounds, ms a client | checkpoint s |")
     print("|---|---|---|---|---|---|")
-    for clients in map(int, sys.argv[1:] or CLIENTS):
-        command = [sys.executable, __file__, "--one", str(clients)]
+    for clients in given.clients or (ONCE if given.once else CLIENTS):
+        command = [sys.executable, __file__, "--one", str(clients), *["--once"] * given.once]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         found = json.loads(output.splitlines()[-1])
         print(

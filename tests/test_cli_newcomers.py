@@ -37,6 +37,8 @@ DEEP = "[" * 100_000
 SETTINGS = {
     "epsilom=1": "epsilom is no setting of ldp_fl; did you mean epsilon? `fedldp show ldp_fl`",
     "a.b.c=1": "a is no setting of ldp_fl",
+    "local_update=solution": "local_update is no setting of ldp_fl; closed forms are in system = "
+    "composed: take it, or leave local_update out",
     "epsilon.x=1": "epsilon = {'x': 1}: give a number",
     ".epsilon=1": "set .epsilon=1: write it as KEY=VALUE",
     "target.unit.x=1": "target.unit = {'x': 1}: choose weight, record, person, client-round or cl",

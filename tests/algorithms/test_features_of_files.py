@@ -68,6 +68,17 @@ def test_the_data_folder_is_searched_too(folder: Path, monkeypatch: pytest.Monke
     assert made.layout(problem_of(made, None)).size == 140
 
 
+def test_a_file_is_taken_apart_once_while_its_digest_is_the_same(folder: Path) -> None:
+    made = small(features=AXES)
+    problem = problem_of(made, None)
+    first = made.composition.features.mapping(problem)
+    assert made.composition.features.mapping(problem) is first
+    (folder / "axes.npy").write_bytes((folder / "axes.npy").read_bytes())  # at another time
+    assert made.composition.features.mapping(problem) is first
+    np.save("axes.npy", 2 * np.eye(64)[:, :12])
+    assert made.composition.features.mapping(problem) is not first
+
+
 @pytest.mark.parametrize("features", [AXES, ENCODER])
 def test_every_line_says_that_it_rests_on_the_file(features: str) -> None:
     made = small(features=features)

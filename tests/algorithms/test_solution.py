@@ -288,6 +288,15 @@ def test_defaults_are_written_nowhere() -> None:
             {**SOLUTION, "mechanism": "two_point"},
             "bound = direction and mechanism = two_point: .* set bound = range",
         ),
+        (
+            {**SOLUTION, "channel": "central"},
+            "channel = central and local_update = solution: .* set channel = named, or channel = "
+            "sum with mechanism = gaussian_share$",
+        ),
+        (
+            {**STATISTICS_OF, "channel": "central"},
+            "channel = central and local_update = statistics: .* set channel = sum$",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused_before_a_run(

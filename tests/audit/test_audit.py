@@ -203,6 +203,11 @@ def test_what_cannot_be_audited_is_refused(fedldp_command: Any, arguments: Any) 
     fedldp_command("audit", *arguments).assert_refused()
 
 
+def test_a_mechanism_in_the_place_of_a_recipe_is_told_its_option(fedldp_command: Any) -> None:
+    line = fedldp_command("audit", "k_closest").assert_refused()
+    assert "it is a mechanism; run `fedldp audit --mechanism k_closest`" in line
+
+
 def test_a_mechanism_that_takes_none_of_the_settings_is_an_error() -> None:
     with pytest.raises(ConfigError, match="none of the settings"):
         audit("", [TwoPoint], effort=replace(ONE, mechanism_settings=((1e9, 1),)))

@@ -463,6 +463,13 @@ def test_more_than_half_of_the_directions_are_refused(closest: int) -> None:
         Choice(1.0, SMALL, closest)
 
 
+def test_so_many_that_weights_leave_the_others_none_are_refused() -> None:
+    frames = Frames(1 << 20, 1)
+    with pytest.raises(ConfigError, match=r"^closest = 500000 and epsilon = 32: [^\n]*give fewer"):
+        Choice(32.0, frames, 500_000)
+    assert Choice(32.0, frames, 200_000).window.low == 1
+
+
 def test_more_directions_than_four_bytes_number_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^frames = 3000: [^\n]*$"):
         KClosest(1.0, 1.0, 3000).choice(1 << 20)

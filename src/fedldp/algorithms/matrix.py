@@ -64,6 +64,13 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             f"channel = {channel} and system = {settings.name()}: its noise is drawn once, by a "
             "server that clients trust; set channel = central"
         )
+    closed = getattr(settings, "local_update", "sgd")
+    if channel == "central" and parts.downlink is None and closed != "sgd":
+        shared = "" if home == "sum" else ", or channel = sum with mechanism = gaussian_share"
+        raise ConfigError(
+            f"channel = central and local_update = {closed}: the noise that a server draws is for "
+            f"the weights of SGD (system = central_dp); set channel = {home}{shared}"
+        )
     if channel == "central" and parts.downlink is None:
         raise ConfigError(
             f"channel = central and {named}: with central the server draws the noise, once for the "

@@ -34,6 +34,9 @@ _LIMITS = {
 }
 
 
+_OF_CLOSED_FORMS = ("local_update", "ridge")
+
+
 def describe(
     error: ValidationError, system: str, fields: Mapping[str, Any], nested: Mapping[str, Any]
 ) -> str:
@@ -57,6 +60,8 @@ def describe(
     if first["type"] == "extra_forbidden":
         close = " or ".join(get_close_matches(name.rpartition(".")[2], fields, n=2))
         hint = f"did you mean {close}? " if close else ""
+        if name in _OF_CLOSED_FORMS:
+            hint = f"closed forms are in system = composed: take it, or leave {name} out. "
         if owner == system:
             return f"{name} is no setting of {owner}; {hint}`fedldp show {system}` lists them all"
         return f"{name} is no setting of {owner}; {hint}It has {', '.join(fields)}"

@@ -13,6 +13,7 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedldp.algorithms.config import RunConfig
     from fedldp.audit.page import ExtraAttacks
     from fedldp.audit.playing import PlannedGame
     from fedldp.audit.results import Audit, Result
@@ -99,9 +100,23 @@ def _planned(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[
         for cls in classes:
             found += planned_games(cls, effort)
     if mechanism is None:
-        configs = plans.representatives() if recipe is None else plans.configs_of(recipe)
+        configs = plans.representatives() if recipe is None else _configs_of(recipe)
         found += plans.planned_system_games(configs, effort)
     return found
+
+
+def _configs_of(recipe: str) -> list[RunConfig]:
+    from fedldp.audit.plans import configs_of
+    from fedldp.mechanisms import mechanisms
+
+    try:
+        return configs_of(recipe)
+    except ConfigError:
+        if recipe not in mechanisms():
+            raise
+        raise ConfigError(
+            f"recipe {recipe}: it is a mechanism; run `fedldp audit --mechanism {recipe}`"
+        ) from None
 
 
 def _extra_attacks(recipe: str, *, quick: bool, seed: int) -> ExtraAttacks:

@@ -18,11 +18,11 @@ class PublicFile:
     Attributes:
         name: as the setting names it.
         content: its bytes.
-        digest: their SHA-256, 64 hexadecimal digits.
+        digest: their SHA-256, 64 hexadecimal digits; files of one name and digest are equal.
     """
 
     name: str
-    content: bytes = field(repr=False)
+    content: bytes = field(repr=False, compare=False)
     digest: str
 
 

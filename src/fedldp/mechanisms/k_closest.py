@@ -213,7 +213,8 @@ class Choice:
         closest: k, from 1 to M/2.
 
     Raises:
-        ConfigError: ``epsilon`` or ``closest`` is out of range.
+        ConfigError: ``epsilon`` or ``closest`` is out of range, or so large that weights of 64 bits
+            leave none for the other directions.
     """
 
     epsilon: float
@@ -226,6 +227,11 @@ class Choice:
             raise ConfigError(
                 f"closest = {self.closest}: give an integer from 1 to {self.frames.pairs}, half of "
                 "the directions"
+            )
+        if not self.window.low:
+            raise ConfigError(
+                f"closest = {self.closest} and epsilon = {self.epsilon:g}: their weights fill 64 "
+                "bits and leave none for the other directions; give fewer, or a smaller epsilon"
             )
 
     @cached_property
@@ -297,8 +303,9 @@ class Choice:
         for row, (rank, size) in enumerate(zip(ranks.tolist(), sizes.tolist(), strict=True)):
             among, end = some[end : end + size], end + size
             if not 0 <= rank < size:
-                among, rank = far[row], far.shape[1] - self.closest
-            least[row] = np.partition(among, rank)[rank]
+                among, rank = far[row].copy(), far.shape[1] - self.closest
+            among.partition(rank)
+            least[row] = among[rank]
         return least
 
     @cached_property
@@ -341,12 +348,21 @@ class Choice:
 
 
 def _places_of(rows: NDArray[np.bool_], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where true number ``numbers`` of each row is, from 0: which eight, and where in it."""
-    upto = np.bitwise_count(np.packbits(rows, axis=1)).cumsum(1, dtype=np.uint32)
-    eights = _true_in_rows(upto <= numbers[:, None])
-    before = np.take_along_axis(upto, eights[:, None] - 1, 1)[:, 0] * (eights > 0)
-    within = np.take_along_axis(rows.reshape(len(rows), -1, 8), eights[:, None, None], 1)[:, 0]
-    return 8 * eights + _true_in_rows(within.cumsum(1) <= (numbers - before)[:, None])
+    """Return where true number ``numbers`` of each row is, from 0: in which word, and where in it.
+
+    Args:
+        rows: shape (n, P B).
+        numbers: shape (n,).
+    """
+    size = min(64, rows.shape[1] & -rows.shape[1])  # of a word that all of a row divides into
+    words = np.packbits(rows, axis=1).view(f"u{size // 8}")
+    upto = np.bitwise_count(words).cumsum(1, dtype=np.uint32)
+    found = _true_in_rows(upto <= numbers[:, None])
+    each = np.arange(len(rows))
+    before = upto[each, found - 1] * (found > 0)
+    within = rows.reshape(len(rows), -1, size)[each, found].cumsum(1, dtype=np.uint8)
+    places: NDArray[np.int64] = size * found + _true_in_rows(within <= (numbers - before)[:, None])
+    return places
 
 
 @dataclass(frozen=True)
@@ -541,9 +557,9 @@ def _report_bytes(frames: Frames) -> int:
 
 def _units(values: NDArray[np.floating], clip: float) -> NDArray[np.float64]:
     """Return rows, shape (n, d + 1): ``complete(scaled_down(row, clip)/clip)``, up to rounding."""
-    parts = values.astype(np.float64)
-    largest = np.maximum(parts.max(1), -parts.min(1))
-    parts /= np.where(largest > 0, largest, 1)[:, None]  # so that no square overflows
+    largest = np.maximum(values.max(1), -values.min(1)).astype(np.float64)
+    whole = np.where(largest > 0, largest, 1)[:, None]
+    parts = np.divide(values, whole, dtype=np.float64)  # so that no square overflows
     norms = np.sqrt(np.einsum("ij,ij->i", parts, parts))
     norms[norms == 0] = 1
     with np.errstate(over="ignore"):  # a warning would depend on the values

@@ -44,6 +44,11 @@ from fedldp.simulation.participation import planned_releases
 _SMALL = 1e9
 """Examples visited times weights: some seconds of training."""
 
+COHORTS = (
+    "lines against a shuffled server count the clients of one budget in a round, the fewest of "
+    "any round, as they are drawn here: with another seed it may be fewer"
+)
+
 SHARED = (
     "partition = drawn: simulated clients share examples; a line for a record is for one client's "
     "copy of it, and does not hold for an example that several clients have"
@@ -169,6 +174,8 @@ def state(
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
     )
+    if shuffler is not None and config.answers_once and len(releases.events) > 1:
+        found["warnings"].append(COHORTS)
     if parse_scheme(config.partition)[0] == "drawn":
         found["warnings"].append(SHARED)
     if problem.private_scores:
