@@ -19,6 +19,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Once
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
+from fedldp.audit.canaries import Canary
 from fedldp.audit.harness import AttackedClient
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
@@ -165,9 +166,19 @@ def _statistics_chart() -> Any:
     return bound.chart
 
 
-def test_an_audit_puts_no_update_in_the_place_of_statistics() -> None:
-    for settings, takes in ((SOLUTION, True), (STATISTICS_OF, False)):
-        assert AttackedClient(made(**settings), DIGITS, 0).takes_updates is takes
+def test_an_audit_puts_statistics_in_the_place_of_statistics() -> None:
+    attacked = AttackedClient(made(**STATISTICS_OF), DIGITS, 0)
+    assert attacked.takes_updates
+    assert attacked.sent_size == _statistics_chart().bound_to(attacked.policy.layout).size
+    examples = Examples(np.ones((2, 1, 8, 8), np.float32), np.zeros(2, np.int64))
+    plain = attacked.trained(Canary(examples), 1)
+    for value in (1e6, np.nan):
+        given = Canary(examples, lambda size, round, value=value: np.full(size, value))
+        found = attacked.trained(given, 1)
+        assert np.isfinite(found.rows).all() == np.isfinite(value)
+        if np.isfinite(value):
+            np.testing.assert_array_equal(found.rows, plain.rows)
+            np.testing.assert_array_equal(attacked.sent(found), value)
 
 
 # In a run

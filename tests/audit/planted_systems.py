@@ -14,7 +14,7 @@ import planted
 import planted_categories
 
 from fedldp.accounting.events import Event
-from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.bounds import OfStatistics, Unbounded
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import ShuffleReports
 from fedldp.algorithms.composition import Algorithm, Composition
@@ -22,6 +22,7 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release, open_finite
 from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
+from fedldp.algorithms.solution import StatisticsOf, sends_statistics
 from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
@@ -244,6 +245,71 @@ def tell_clip(state: State) -> Broadcast:
     return Broadcast(
         round=state.round, weights=state.weights, public={"clip": np.ones((), np.float32)}
     )
+
+
+@preset(
+    Offer("num_clients", Count, "of the run", 10),
+    Offer("rounds", Count, "of the run", 1),
+    Offer("dataset", str, "of the run", "digits"),
+    Offer("model", str, "of the run", "logistic"),
+    Offer("learning_rate", LearningRate, "of no use", 0.1),
+    Offer("epsilon", Positive, "of a report", 1.0),
+)
+def of_statistics(settings: Settings) -> Composition:
+    """Clients send the statistics of their examples with Laplace noise: as private as it says."""
+    return Composition(
+        local=StatisticsOf(),
+        bound=Unbounded(chart=OfStatistics(ridge=0.1)),  # the mechanism has one of its own
+        shaped=sends_statistics,
+        calibration=Fixed(every=Laplace(0.5, settings.epsilon)),
+    )
+
+
+class StatisticsConfig(of_statistics):
+    """The right one, with a release that wrong ones may change."""
+
+    system: Literal["planted_systems:StatisticsConfig"] = "planted_systems:StatisticsConfig"
+
+    def changed_release(self, release: Release) -> Release:
+        return release
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        return ChangedRelease(self, self.composition, problem)
+
+
+@dataclass(frozen=True)
+class ChangedRelease(Algorithm):
+    def release(self, client: int) -> Release:
+        return self.config.changed_release(super().release(client))
+
+
+class UnclippedStatisticsConfig(StatisticsConfig):
+    """Noise for a norm of a half, and no clip."""
+
+    system: Literal["planted_systems:UnclippedStatisticsConfig"] = (
+        "planted_systems:UnclippedStatisticsConfig"
+    )
+
+    def changed_release(self, release: Release) -> Release:
+        return replace(release, mechanism=planted.MissingClip(0.5, self.epsilon))
+
+
+class CountedTwice(planted.MissingClip):
+    """Noise for a norm of ``clip``, and twice what is clipped to it."""
+
+    def encode(self, values: Any, stream: Any) -> bytes:
+        return super().encode(2 * self.bound(values), stream)
+
+
+class DoubledStatisticsConfig(StatisticsConfig):
+    """Statistics are clipped, and then every example counts twice."""
+
+    system: Literal["planted_systems:DoubledStatisticsConfig"] = (
+        "planted_systems:DoubledStatisticsConfig"
+    )
+
+    def changed_release(self, release: Release) -> Release:
+        return replace(release, mechanism=CountedTwice(0.5, self.epsilon))
 
 
 class ToldTwice(Planted):

@@ -54,6 +54,8 @@ BUGS: list[tuple[type[RunConfig], str, str]] = [
     (planted_systems.RemembersConfig, "client-round", ""),
     (planted_systems.LessAndLessConfig, "client-round", "round 12 alone"),
     (planted_systems.ToldHowMuchConfig, "client-round", "times 16"),
+    (planted_systems.UnclippedStatisticsConfig, "client-round", ""),
+    (planted_systems.DoubledStatisticsConfig, "client-round", ""),
 ]
 
 
@@ -86,6 +88,25 @@ def test_one_bit_that_is_asked_for_again_is_the_same_bit() -> None:
 @pytest.mark.slow
 def test_it_passes_in_several_rounds() -> None:
     assert audited(planted_systems.RightConfig(), small("client-run")).verdict == "ok"
+
+
+def of_statistics(cls: type[RunConfig], seed: int, trials: int) -> Any:
+    few = replace(QUICK, system_explore=40)
+    asked = [replace(each, effort=few) for each in questions(cls(), small("client-round"))]
+    return play("", asked, confidence=CONFIDENCE, trials=trials, seed=seed)
+
+
+def test_statistics_that_no_clip_bounds_are_found_in_few_trials() -> None:
+    found = of_statistics(planted_systems.UnclippedStatisticsConfig, 0, 200)
+    assert found.verdict == "bug"
+    assert found.rows[0].proven == pytest.approx(1.5, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
+)
+def test_statistics_that_are_clipped_pass(seed: int) -> None:
+    assert of_statistics(planted_systems.StatisticsConfig, seed, 200).verdict == "ok"
 
 
 def several_rounds(cls: type[RunConfig], seed: int, trials: int) -> Any:

@@ -144,7 +144,7 @@ class AdversaryView:
 
     def _places_of(self, pair: CanaryPair) -> NDArray[np.int64]:
         """Return which coordinates are kept: of a large model those that differ most in trials."""
-        size = self.attacked.first.weights.size
+        size = self.attacked.sent_size
         if size <= MOST_VALUES:
             return np.arange(size)
         if id(pair) not in self._places:
@@ -162,13 +162,14 @@ class AdversaryView:
         attacked = self.attacked
         if attacked.trains_once or (pair.first.change and pair.second.change):
             updates: list[Any] = [
-                attacked.trained(canary, round).rows[0] for canary in (pair.first, pair.second)
+                attacked.sent(attacked.trained(canary, round))
+                for canary in (pair.first, pair.second)
             ]
         else:
             broadcast = attacked.broadcast(round)
             updates = [attacked.plainly(broadcast, c.examples) for c in (pair.first, pair.second)]
         found = [np.asarray(each) for each in updates]
-        if any(each.shape != attacked.first.weights.shape for each in found):
+        if any(each.shape != (attacked.sent_size,) for each in found):
             return None
         one, other = (
             np.clip(np.nan_to_num(each.astype(np.float64)), -_LARGEST, _LARGEST) for each in found
@@ -230,7 +231,7 @@ class AdversaryView:
     def _glance(self, round: int, answer: bytes) -> _Glance:
         found = read_reply(answer)[2]
         if isinstance(found, Refusal):
-            nothing = np.zeros(self.attacked.first.weights.size)
+            nothing = np.zeros(self.attacked.sent_size)
             return _Glance(len(answer), (1.0, *[_NOTHING] * len(_HEADS)), nothing, b"")
         head = [getattr(found, name) for name in _HEADS]
         told = (_NOTHING if value is None else float(value) for value in head)
@@ -246,14 +247,21 @@ class AdversaryView:
                 self._labels[state.round] = label
                 return found
         raw = np.frombuffer(report.payload, np.int8).astype(np.float64)
-        return np.resize(raw, self.attacked.first.weights.size)
+        return np.resize(raw, self.attacked.sent_size)
 
     def _step(self, state: State, incoming: Incoming, draw: Draw) -> NDArray[np.float64]:
+        estimate = self.attacked.estimate_of_sent
         try:
-            after = self.attacked.server.read(state, incoming, draw)
+            if estimate is None:
+                change = self.attacked.server.read(state, incoming, draw).astype(np.float64)
+                change -= state.weights
+            else:
+                found = estimate(state, incoming, draw).values
+                change = (
+                    np.zeros(self.attacked.sent_size) if found is None else found.astype(np.float64)
+                )
         except Exception:  # the adversary makes of a malformed report what it likes
-            return np.zeros(state.weights.size)
-        change = after.astype(np.float64) - state.weights
+            return np.zeros(self.attacked.sent_size)
         return np.clip(np.nan_to_num(change), -_LARGEST, _LARGEST)
 
     def _outcome(self, round: int, incoming: Incoming, draw: Draw) -> _Glance:

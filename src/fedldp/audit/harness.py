@@ -23,6 +23,8 @@ from fedldp.accounting.accountants import is_idealised, protects_in_training
 from fedldp.accounting.events import Event
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.server_update import Estimate
 from fedldp.audit.canaries import Canary
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
@@ -44,7 +46,7 @@ from fedldp.protocol.roles import (
     Update,
 )
 from fedldp.protocol.server_keys import draws_of_seed
-from fedldp.protocol.wire import Broadcast, RoundRequest, Sensitive, Vector, pack_request
+from fedldp.protocol.wire import Broadcast, Layout, RoundRequest, Sensitive, pack_request
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
 
@@ -204,10 +206,38 @@ class AttackedClient:
         """Whether another update can stand for training's: what protects it comes after that."""
         if not self.trains_once and protects_in_training(self.events[self.reporting]):
             return False
-        if self.config.algorithm(self.problem).release(self.index).sends is not None:
-            return False  # statistics, which follow from examples alone
-        rows = self.trained(Canary(self._one_example), 1).rows
-        return rows.shape == (1, *self.first.weights.shape)
+        sent = self.sent(self.trained(Canary(self._one_example), 1))
+        return sent is not None and sent.shape == (self.sent_size,)
+
+    @cached_property
+    def _release(self) -> Release:
+        return self.config.algorithm(self.problem).release(self.index)
+
+    @cached_property
+    def sent_size(self) -> int:
+        """How many numbers of an update are sent: of the weights, or of what is in their place."""
+        if self._release.sends is None:
+            return int(self.first.weights.size)
+        assert self._release.bound.chart is not None
+        return self._release.bound.chart.size
+
+    def sent(self, update: Update) -> NDArray[np.floating] | None:
+        """Return what is sent of one client's update; None where it lacks that."""
+        rows = update.rows if self._release.sends is None else update.aux.get(self._release.sends)
+        return None if rows is None else np.asarray(rows)[0]
+
+    @cached_property
+    def estimate_of_sent(self) -> Estimate | None:
+        """What estimates numbers that are in the place of weights; None where weights are sent.
+
+        The server makes a model of them, in which little is left of a difference; an adversary
+        does not.
+        """
+        release = self._release
+        if release.sends is None:
+            return None
+        bound = replace(release.bound, chart=_AsSent(self.sent_size))
+        return self.config.composition.estimate(replace(release, bound=bound))
 
     @cached_property
     def _one_example(self) -> Examples:
@@ -231,10 +261,24 @@ class AttackedClient:
         if place not in self._known:
             with np.errstate(all="ignore"):
                 value = _train(self.side.local_update, self.broadcast(round), client)
-            self._known[place] = canary, _changed(value, canary, self.state(round))
+            self._known[place] = canary, self._changed(value, canary, round)
         return self._known[place][1]
 
-    def plainly(self, broadcast: Broadcast, examples: Examples) -> Vector | None:
+    def _changed(self, value: Update, canary: Canary, round: int) -> Update:
+        """Return an update with the canary's in its place; NaN is what failed training gives."""
+        if canary.change is None:
+            return value
+        state, sends = self.state(round), self._release.sends
+        change = canary.change(self.sent_size, round)
+        if sends is None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                weights = (state.weights + change).astype(np.float32)
+            return replace(value, rows=weights[None])
+        failed = np.full_like(np.asarray(value.rows), np.nan)
+        rows = value.rows if np.isfinite(change).all() else failed
+        return replace(value, rows=rows, aux={**value.aux, sends: np.nan_to_num(change)[None]})
+
+    def plainly(self, broadcast: Broadcast, examples: Examples) -> NDArray[np.floating] | None:
         """Return what training without any protection gives; None where that is not known.
 
         It says in which direction an adversary is to look.
@@ -247,10 +291,10 @@ class AttackedClient:
         )  # fmt: skip
         step = self.side.local_update if self.trains_once else self._plain
         try:
-            (found,) = np.asarray(_train(step, broadcast, client).rows)
+            found = self.sent(_train(step, broadcast, client))
         except Exception:  # the model's inputs are no features
             return None
-        return found if found.shape == broadcast.weights.shape else None
+        return found if found is not None and found.shape == (self.sent_size,) else None
 
     @cached_property
     def _plain(self) -> LocalUpdate:
@@ -303,13 +347,20 @@ class _Trained:
         return Sensitive(copy.deepcopy(self.attacked.trained(self.canary, broadcast.round)))
 
 
-def _changed(value: Update, canary: Canary, state: State) -> Update:
-    if canary.change is None:
-        return value
-    with np.errstate(over="ignore", invalid="ignore"):
-        change = canary.change(state.weights.size, state.round)
-        weights = (state.weights + change).astype(np.float32)
-    return replace(value, rows=weights[None])
+@dataclass(frozen=True)
+class _AsSent:
+    """The chart of numbers that are sent in the place of weights, as they are."""
+
+    size: int
+
+    def bound_to(self, layout: Layout) -> _AsSent:
+        return self
+
+    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        return rows
+
+    def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        return mean
 
 
 def _train(step: LocalUpdate, broadcast: Broadcast, client: Client) -> Update:
