@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from samples import some
+from torch import nn
 
 from fedldp.data.examples import Examples
-from fedldp.models import build_model, layers_of, layout_of
+from fedldp.models import (
+    Dense,
+    Flatten,
+    Layer,
+    Relu,
+    build_model,
+    layers_of,
+    layout_of,
+    layout_of_module,
+)
+from fedldp.protocol.wire import Layout
 from fedldp.training.person_gradients import (
     NORM,
     DenseGradients,
@@ -179,3 +193,194 @@ def test_a_gradient_of_any_size_has_its_direction(size: float) -> None:
 def test_exp_is_that_of_the_library() -> None:
     values = -np.concatenate([np.zeros(1), np.geomspace(1e-300, 700, 5000)])
     np.testing.assert_allclose(_exp(values), np.exp(values), rtol=1e-13)
+
+
+# Attacks: every product of several rows is exact, whatever people have and servers send
+
+
+def deep(*sizes: int, clip: float, bias: bool = True) -> DenseGradients:
+    """Return sums for dense layers of these sizes, from inputs to classes."""
+    pairs = list(itertools.pairwise(sizes))
+    made: list[Layer] = []
+    for _, units in pairs[:-1]:
+        made += [Dense(units, bias=bias), Relu()]
+    layers = dense_layers([Flatten(), *made, Dense(sizes[-1], bias=bias)])
+    assert layers is not None
+    shapes: dict[str, tuple[int, ...]] = {}
+    for at, (inputs, units) in enumerate(pairs):
+        shapes[f"{at}.weight"] = (units, inputs)
+        if bias:
+            shapes[f"{at}.bias"] = (units,)
+    layout = Layout(tuple(shapes), tuple(shapes.values()))
+    return DenseGradients(layers=layers, layout=layout, clip=clip)
+
+
+def largest(one: np.ndarray, other: np.ndarray) -> float:
+    """Return how large a sum in part of a matrix product may become, in whole units of it."""
+    return float((np.abs(one) @ np.abs(other)).max())
+
+
+@pytest.mark.parametrize("sizes", [(12, 40, 40, 3), (12, 9, 3), (12, 3), (5, 30, 30, 30, 2)])
+@pytest.mark.parametrize("scale", [1e30, 0.1, 100.0])
+def test_what_passes_a_layer_is_exact_whatever_the_weights(
+    sizes: tuple[int, ...], scale: float
+) -> None:
+    for seed in range(some(12)):
+        rng = np.random.default_rng(seed)
+        summed = deep(*sizes, clip=1.0)
+        # Weights of one sign are worst.
+        weights = np.abs(rng.normal(0, scale, summed.layout.size)).astype(np.float32)
+        matrices = summed._parameters(weights)
+        features = rng.normal(0, 10.0 ** rng.integers(-3, 30), (64, sizes[0])).astype(np.float32)
+        passed = summed._passed(matrices, features, rng.integers(0, sizes[-1], 64))
+        for at, (matrix, each) in enumerate(zip(matrices, passed, strict=True)):
+            assert largest(each.given, matrix.T) * 2.0**34 <= 2.0**53
+            assert (each.given * 2.0**12 == np.rint(each.given * 2.0**12)).all()
+            if at:
+                assert largest(each.error, matrix) * 2.0**42 <= 2.0**53
+            assert (each.error * 2.0**20 == np.rint(each.error * 2.0**20)).all()
+
+
+@pytest.mark.parametrize("inputs", [10_000, 8192, 8193, 20_000])
+def test_the_norm_of_a_long_input_is_exact(inputs: int) -> None:
+    """Of features that are all as large as may be: in whole steps its square is below 2^53."""
+    summed = deep(inputs, 2, clip=1.0)
+    seen: list[np.ndarray] = []
+
+    def noting(subscripts: str, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        seen.append(one.copy())
+        return np.asarray((one * other).sum(axis=1))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "einsum", noting)
+        summed(np.zeros(summed.layout.size, np.float32), long_rows(inputs))
+    for each in seen:
+        steps = [int(step) for step in each[0] * 2.0**12]
+        assert sum(step * step for step in steps) <= 2**53
+
+
+def long_rows(inputs: int) -> Examples:
+    features = np.full((1, inputs), 1e30, np.float32)
+    return Examples(features, np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (3, 3), (3, 5, 3)])
+@pytest.mark.parametrize("clip", [1e-4, 1.0])
+@pytest.mark.parametrize("count", [2, 7, 300])
+def test_sums_are_exact_of_people_whose_rows_cancel_each_other(
+    sizes: tuple[int, ...], clip: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row is far longer than the mean of all of one person's, and many people have such."""
+    summed = deep(*sizes, clip=clip)
+    whole = np.tensordot
+
+    def adding(one: np.ndarray, other: np.ndarray, axes: object) -> np.ndarray:
+        assert whole(np.abs(one), np.abs(other), axes).max() <= 2.0**53  # type: ignore[arg-type]
+        assert (one == np.rint(one)).all()
+        assert (other == np.rint(other)).all()
+        return np.asarray(whole(one, other, axes))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(np, "tensordot", adding)
+    rng = np.random.default_rng(count)
+    people = 600 // count + 300
+    features = np.repeat(rng.normal(0, 100, (people, sizes[0])), count, axis=0)
+    features[::count] += rng.normal(0, 1e-3, (people, sizes[0]))
+    labels = np.tile(np.arange(count) % sizes[-1], people)
+    found = summed(
+        np.zeros(summed.layout.size, np.float32),
+        Examples(features.astype(np.float32), labels, np.repeat(np.arange(people), count)),
+    )
+    assert (found == np.rint(found)).all()
+
+
+@settings(max_examples=some(120), deadline=None, derandomize=True)
+@given(data=st.data())
+def test_nobody_changes_anothers_vector_nor_has_a_longer_one(data: st.DataObject) -> None:
+    """People are put in another order, left out and lengthened; everybody's bits are compared."""
+    finite = st.floats(width=32, allow_nan=True, allow_infinity=True)
+    sizes = data.draw(st.sampled_from([(2, 2), (3, 4, 2), (2, 3, 3, 2)]))
+    clip = data.draw(st.sampled_from([1e-4, 0.3, 1e4]))
+    summed = deep(*sizes, clip=clip, bias=data.draw(st.booleans()))
+    size = summed.layout.size
+    small = st.floats(-8, 8, width=32)
+    weights = np.array(data.draw(st.lists(small, min_size=size, max_size=size)), np.float32)
+    weights *= np.float32(data.draw(st.sampled_from([0.0, 0.1, 1.0, 1e6, 1e30])))
+    rows = data.draw(st.integers(1, 9))
+    numbers = st.one_of(finite, small)
+    row = st.lists(numbers, min_size=sizes[0], max_size=sizes[0])
+    features = np.array(data.draw(st.lists(row, min_size=rows, max_size=rows)), np.float32)
+    labels = np.array(data.draw(st.lists(st.integers(0, 1), min_size=rows, max_size=rows)))
+    whose = np.array(data.draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows)))
+    examples = Examples(features, labels, whose)
+    own = {who: summed(weights, alone(examples, who)) for who in np.unique(whose)}
+    for found in own.values():
+        assert (found == np.rint(found)).all()
+        assert sum(int(each) ** 2 for each in found) <= NORM**2
+    np.testing.assert_array_equal(summed(weights, examples), sum(own.values()))
+    # A stable order keeps a person's rows in theirs.
+    order = np.argsort(np.array(data.draw(st.permutations(range(4))))[whose], kind="stable")
+    np.testing.assert_array_equal(summed(weights, examples.taken(order)), sum(own.values()))
+    left, longer = whose[0], data.draw(st.integers(2, 5))
+    rest = examples.taken(whose != left)
+    grown = examples.taken(np.concatenate([np.flatnonzero(whose == left)] * longer))
+    both = Examples(
+        np.concatenate([grown.features, rest.features]),
+        np.concatenate([grown.labels, rest.labels]),
+        np.concatenate([np.zeros(len(grown), np.int64), np.asarray(rest.people) + 1]),
+    )
+    others = sum((own[who] for who in own if who != left), np.zeros(size))
+    np.testing.assert_array_equal(summed(weights, rest), others)
+    lengthened = summed(weights, both) - others
+    np.testing.assert_array_equal(lengthened, summed(weights, grown))
+
+
+def test_more_people_than_are_exact_in_float64_are_cut_to_what_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So no sum is rounded, and two that were 2 NORM apart are no further apart."""
+    summed = deep(1, 2, clip=1.0, bias=False)
+    monkeypatch.setattr(
+        DenseGradients, "_one_row", lambda self, passed: np.array([2.0**51 + 1, -(2.0**50) - 1])
+    )
+    rows = 7 * 4096
+    many = Examples(np.zeros((rows, 1), np.float32), np.zeros(rows, np.int64))
+    found = summed(np.zeros(2, np.float32), many)
+    assert found.tolist() == [2**52, -(2**52)]
+    few = Examples(many.features[:4096], many.labels[:4096])
+    assert summed(np.zeros(2, np.float32), few).tolist() == [2**51 + 1, -(2**50) - 1]
+
+
+class Choosy(nn.Module):
+    """A model that fails on some rows, uses a layer for some only, and draws numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usual = nn.Linear(12, CLASSES)
+        self.rare = nn.Linear(12, CLASSES)
+        self.words = nn.Embedding(3, CLASSES)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        rows = given.flatten(1)
+        found = self.usual(rows) + self.words(rows[:, 0].long()) + torch.randn(len(rows), CLASSES)
+        return found + self.rare(rows) if bool((rows[:, 1] > 0.5).any()) else found
+
+
+def choosy() -> ModelGradients:
+    with torch.random.fork_rng():
+        model = Choosy()
+    return ModelGradients(model=model, layout=layout_of_module(model), clip=0.5)
+
+
+def test_a_model_that_fails_on_one_persons_rows_fails_on_nobody_elses() -> None:
+    """Else a sum of many people would become zeros because of one of them."""
+    summed, rng = choosy(), np.random.default_rng(0)
+    examples = people(12, 0)
+    examples.features[:] = rng.random(examples.features.shape)
+    weights = rng.normal(0, 0.3, summed.layout.size).astype(np.float32)
+    before = torch.random.get_rng_state()
+    own = [summed(weights, alone(examples, who)) for who in range(12)]
+    assert all(each.any() for each in own)
+    np.testing.assert_array_equal(summed(weights, examples), np.sum(own, axis=0))
+    assert torch.equal(before, torch.random.get_rng_state())
+    examples.features[examples.people == 5, 0, 0] = 7.0  # there is no such word
+    np.testing.assert_array_equal(summed(weights, examples), np.sum([*own[:5], *own[6:]], axis=0))

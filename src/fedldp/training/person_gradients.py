@@ -48,7 +48,7 @@ SUMS = "sums of people"
 """What an update calls them, beside its weights."""
 
 MOST_PEOPLE = 1 << 22
-"""Of a client: the sum of so many vectors is exact in float64."""
+"""Of a client: the sum of so many vectors is exact in float64. That of more is cut to it."""
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-4, 1e4
 
@@ -67,18 +67,31 @@ _INPUT_BITS, _WEIGHT_BITS, _ERROR_BITS = 12, 22, 20
 _LONGEST_INPUT, _LONGEST_WEIGHTS = 2.0**8, 2.0**10
 """The largest norms of a layer's input, and of all of its weights as one vector.
 
-By Cauchy an output, and every part of the sum that it is, is below 2^18 and a multiple of 2^-34;
-a derivative by an input below 2^11 and a multiple of 2^-42: both exact in the 53 bits of float64.
+By Cauchy an output, and every part of the sum that it is, is below 2^18 and a multiple of 2^-34:
+exact in the 53 bits of float64.
+"""
+
+_LONGEST_BACK = 2.0**11
+"""The largest derivative by an input: a multiple of 2^-42, so exact as well.
+
+Of the last layer none is larger, for a derivative by a logit is 1 at most, and all of a row have a
+norm of sqrt(2). Before it, those by a layer's outputs are scaled down to it by the norm of its
+weights.
 """
 
 _EXACT = 2.0**50
-"""Whole numbers up to it, and their sums in part, are exact in float64."""
+"""One person's rows as whole numbers: their norms add up to no more, and their products exactly."""
+
+_TOGETHER = 2.0**40
+"""Likewise where up to ``_BLOCK`` rows are added at a time: they come to 2^51 at most."""
+
+_LARGEST_SUM = NORM * MOST_PEOPLE
 
 _MOST_INPUTS = 1 << 13
 """Squares of so many input numbers of any size that is let through add up exactly."""
 
 _BLOCK = 1 << 12
-"""Rows that are computed at a time, which bounds the memory."""
+"""Rows that are computed at a time, but for one person's, which bounds the memory."""
 
 _ENTRIES = 1 << 22
 """Numbers of single people's gradients that are held at a time, likewise."""
@@ -90,7 +103,8 @@ class Summed(Protocol):
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the sum over all people, whole numbers, shape (d,).
 
-        Up to 2^22 people it is exact in float64.
+        It is exact, and cut to 2^52 in each coordinate, which moves no two sums further apart:
+        fewer than 2^22 people never come to that.
         """
         ...
 
@@ -191,14 +205,15 @@ class DenseGradients:
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the sum over all people; see ``Summed``."""
         parameters = self._parameters(weights)
-        total = np.zeros(self.layout.size)
+        total = np.zeros(self.layout.size, np.int64)
         for count, rows in rows_of_people(examples):
-            most = _BLOCK if count == 1 else max(1, _ENTRIES // total.size)
+            most = _BLOCK if count == 1 else max(1, min(_ENTRIES // total.size, _BLOCK // count))
             for start in range(0, len(rows), most):
                 own = rows[start : start + most].ravel()
                 passed = self._passed(parameters, examples.features[own], examples.labels[own])
-                total += self._one_row(passed) if count == 1 else self._rows(passed, count)
-        return total
+                block = self._one_row(passed) if count == 1 else self._rows(passed, count)
+                total += block.astype(np.int64)
+        return _cut(total)
 
     def _parameters(self, weights: NDArray[np.float32]) -> list[Floats]:
         """Return the matrix of each layer, with its bias as the last column, on the grid."""
@@ -211,7 +226,7 @@ class DenseGradients:
                 next(shapes)
                 bias = weights[stop : stop + units, None].astype(np.float64)
                 matrix, stop = np.hstack([matrix, bias]), stop + units
-            norm = float(np.linalg.norm(matrix))  # of what is public
+            norm = _norm(matrix)
             if norm > _MARGIN * _LONGEST_WEIGHTS:
                 matrix *= _MARGIN * _LONGEST_WEIGHTS / norm
             found.append(_on_grid(matrix, _WEIGHT_BITS))
@@ -242,6 +257,9 @@ class DenseGradients:
             back = errors[0] @ parameters[at][:, :width]
             if self.layers[at - 1].relu:
                 back[inputs[at][:, :width] <= 0] = 0
+            if at > 1:
+                most = _MARGIN * _LONGEST_BACK / max(1.0, _norm(parameters[at - 1]))
+                back *= np.minimum(1, most / np.maximum(np.sqrt(_squares(back)), 1e-200))[:, None]
             errors.insert(0, _on_grid(back, _ERROR_BITS))
         return [_Passed(*both) for both in zip(inputs, errors, strict=True)]
 
@@ -284,12 +302,17 @@ class DenseGradients:
         alone = np.zeros(len(passed[0].given))
         for one in passed:
             alone += _squares(one.error) * np.einsum("ij,ij->i", one.given, one.given)
-        # Rows may cancel each other: so far that all parts of their sum stay exact, and no further.
         together = np.zeros(len(error[0]))
         for column in np.sqrt(alone).reshape(-1, count).T:
             together += column
-        factors = self._factors(norms(error) / count**2)
-        factors = np.minimum(factors, _EXACT / np.maximum(together, 1e-200))
+        together = np.maximum(together, 2.0**-64)  # smaller ones are none
+        # The norm of the sum, of rows that are whole numbers: a product of floats would have other
+        # bits wherever its library adds in another order.
+        fine = (_EXACT * 2.0**-_INPUT_BITS / together)[:, None, None]
+        whole = norms([np.rint(each * fine) for each in error]) * 4.0**_INPUT_BITS
+        factors = self._factors(whole * np.square(together / (_EXACT * count)))
+        # Rows may cancel each other: so far that all parts of all sums stay exact, and no further.
+        factors = np.minimum(factors, _TOGETHER * count / together)
         errors = _rounded(
             [each * (factors * (2.0**-_INPUT_BITS / count))[:, None, None] for each in error],
             lambda found: norms(found) * 4.0**_INPUT_BITS,
@@ -332,7 +355,8 @@ def dense_layers(layers: Sequence[Layer]) -> tuple[_Layer, ...] | None:
 class ModelGradients:
     """Sums for any torch model, which sees one person's rows at a time.
 
-    Layers that draw random numbers, as dropout, do not do so: who comes next would draw others.
+    Layers of torch that draw random numbers, as dropout, do not do so. What else a model draws is
+    the same for every person. Where it fails on a person's rows, that person counts as zeros.
 
     Attributes:
         model: at whose parameters gradients are taken; on the processor.
@@ -356,18 +380,33 @@ class ModelGradients:
         self.model.eval()
         load_weights(self.model, self.layout, weights)
         factors = torch.tensor(self.class_weights)
-        total = np.zeros(self.layout.size)
-        for _, people in rows_of_people(examples):
-            for rows in people:
-                inputs = torch.from_numpy(examples.features[rows])
-                answers = torch.from_numpy(examples.labels[rows])
-                losses = functional.cross_entropy(self.model(inputs), answers, reduction="none")
-                if len(factors):
-                    losses = losses * factors[answers]
-                parts = torch.autograd.grad(losses.mean(), list(self.model.parameters()))
-                gradient = torch.cat([each.flatten() for each in parts]).numpy()
-                total += on_grid_of_clip(gradient.astype(np.float64), self.clip)
-        return total
+
+        def gradient(rows: NDArray[np.int64]) -> Floats:
+            # Copies, for torch aligns its own memory: where a library begins decides on bits.
+            inputs = torch.from_numpy(examples.features[rows]).clone()
+            answers = torch.from_numpy(examples.labels[rows]).clone()
+            losses = functional.cross_entropy(self.model(inputs), answers, reduction="none")
+            if len(factors):
+                losses = losses * factors[answers]
+            parts = torch.autograd.grad(
+                losses.mean(),
+                list(self.model.parameters()),
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            return torch.cat([each.flatten() for each in parts]).numpy().astype(np.float64)
+
+        total = np.zeros(self.layout.size, np.int64)
+        with torch.random.fork_rng(devices=[]):
+            for _, people in rows_of_people(examples):
+                for rows in people:
+                    torch.manual_seed(0)  # or a model that draws would draw on from the one before
+                    try:
+                        found = gradient(rows)
+                    except Exception:  # what one person's rows cause may not touch anybody else
+                        continue
+                    total += on_grid_of_clip(found, self.clip).astype(np.int64)
+        return _cut(total)
 
 
 def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
@@ -383,7 +422,7 @@ def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
             return np.zeros_like(gradient)
         longer = 1.0
         if peak > 0:  # so that no square overflows
-            longer = max(peak * float(np.linalg.norm(gradient / peak)) / (_MARGIN * clip), 1.0)
+            longer = max(peak * _norm(gradient / peak) / (_MARGIN * clip), 1.0)
         exact = gradient[None] * ((NORM / clip) / longer)
         (found,) = _rounded([exact], lambda parts: np.square(parts[0]).sum(axis=1, dtype=float))
     return np.asarray(found[0], np.float64)
@@ -425,6 +464,7 @@ def _rounded(exact: list[Floats], norms: Callable[[list[Floats]], Floats]) -> li
 def _bounded(values: Floats, bias: bool) -> Floats:
     """Return rows on the grid, with a norm of at most 256, and a 1 for the bias."""
     most = _LONGEST_INPUT * min(1.0, math.sqrt(_MOST_INPUTS / values.shape[1]))
+    most = math.floor(most * 2.0**_INPUT_BITS) * 2.0**-_INPUT_BITS
     found = _on_grid(values.clip(-most, most), _INPUT_BITS)
     norms = np.sqrt(np.einsum("ij,ij->i", found, found))  # of exact sums
     long = norms > _MARGIN * _LONGEST_INPUT
@@ -436,6 +476,15 @@ def _bounded(values: Floats, bias: bool) -> Floats:
 
 def _on_grid(values: Floats, bits: int) -> Floats:
     return np.rint(values * 2.0**bits) * 2.0**-bits
+
+
+def _cut(total: NDArray[np.int64]) -> Floats:
+    return total.clip(-_LARGEST_SUM, _LARGEST_SUM).astype(np.float64)
+
+
+def _norm(matrix: Floats) -> float:
+    """Return the norm of public numbers, which are added one after the other: always to one bit."""
+    return math.sqrt(np.add.accumulate(np.square(matrix.ravel()))[-1])
 
 
 def _squares(rows: Floats) -> Floats:
