@@ -97,3 +97,40 @@ def test_a_run_of_an_earlier_version_is_shown_as_it_was(rare: Result, tmp_path: 
     text = Page(page([read_run(folder)])).text()
     assert "Accuracy and loss by round" in text
     assert "AUC" not in text
+
+
+def test_a_threshold_moves_what_is_named_and_no_ranking(
+    rare: Result, fedldp_command: Any, tmp_path: Path
+) -> None:
+    rng, labels = np.random.default_rng(1), (np.arange(200) % 100 >= 87).astype(np.int64)
+    features = (rng.normal(size=(200, 2)) + labels[:, None]).astype(np.float32)
+    new = tmp_path / "new.npz"
+    np.savez(new, features=features, labels=labels)
+    outcomes = {}
+    for threshold in (None, 0.13):
+        given = () if threshold is None else ("--threshold", threshold)
+        done = fedldp_command("evaluate", rare.run_dir, *given, "--data", new, "--json")
+        assert done.status == 0, done.err
+        outcomes[threshold] = json.loads(done.out)
+        assert outcomes[threshold]["threshold"] == threshold
+    plain, moved = outcomes[None], outcomes[0.13]
+    for name in ("auc", "average_precision", "brier"):
+        assert moved[name] == plain[name]
+    assert moved["balanced_accuracy"] > plain["balanced_accuracy"]
+    assert moved["accuracy"] < plain["accuracy"]
+    right = sum(moved["confusion"][k][k] for k in (0, 1)) / moved["examples"]
+    assert moved["accuracy"] == pytest.approx(right)
+    shown = fedldp_command("evaluate", rare.run_dir, "--threshold", 0.13, "--data", new).out
+    assert "threshold  1 is named from a probability of 0.13 on" in shown
+
+
+def test_no_threshold_but_between_two_classes(
+    rare: Result, runs: dict[str, Path], fedldp_command: Any
+) -> None:
+    for threshold in (0, 1, 1.5, "nan"):
+        done = fedldp_command("evaluate", rare.run_dir, "--threshold", threshold)
+        assert done.status == 2
+        assert "give a probability above 0 and below 1" in done.err
+    done = fedldp_command("evaluate", runs["quickstart"], "--threshold", 0.5)
+    assert done.status == 2
+    assert "10 classes, and a threshold is between two" in done.err

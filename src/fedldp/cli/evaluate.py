@@ -27,13 +27,20 @@ def evaluate(
             help="labelled examples: .npz, .csv or .parquet; else the run's test set",
         ),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="of two classes: name class 1 from this probability on, such as its public share",
+        ),
+    ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
     """Say how good the model of a run is: accuracy, F1, AUC, and each class."""
     from fedldp.simulation.evaluating import evaluate as measure
 
-    found = measure(run_dir, data, data_dir)
+    found = measure(run_dir, data, data_dir, threshold)
     if as_json:
         print_json(found)
     else:
@@ -56,8 +63,13 @@ def _print(found: dict[str, Any]) -> None:
     )
     why = f" (first: {imbalance(found['most_frequent'])})" if leads else ""
     ranking = ("AUC", (area(found["auc"]) or "not defined here") + why)
+    at = (
+        "threshold",
+        f"{found['classes'][1]['class']} is named from a probability of {found['threshold']} on",
+    )
     for label, text in (
         ("tested on", f"{found['data']}, {found['examples']:,} examples"),
+        *(() if found["threshold"] is None else (at,)),
         *((ranking, balanced, accuracy) if leads else (accuracy, balanced)),
         ("F1", f"{found['f1_macro']:.4f}, the mean of the classes"),
         *(() if leads else (ranking,)),

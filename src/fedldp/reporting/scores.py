@@ -105,6 +105,7 @@ def scores(
     labels: NDArray[np.int64],
     probabilities: NDArray[np.float64],
     schema: Schema,
+    threshold: float | None = None,
 ) -> dict[str, Any]:
     """Return a model's figures on a test, JSON-ready.
 
@@ -115,11 +116,15 @@ def scores(
         labels: shape (n,), n of at least 1.
         probabilities: of each class, shape (n, num_classes).
         schema: of the model.
+        threshold: of two classes, the probability from which class 1 is named; None: the more
+            probable class is. AUC, average precision and the Brier score do not depend on it.
     """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     places = np.arange(schema.num_classes)
     predicted = probabilities.argmax(1)
+    if threshold is not None:
+        predicted = (probabilities[:, 1] >= threshold).astype(np.int64)
     precision, recall, f1, support = precision_recall_fscore_support(
         labels, predicted, labels=places, zero_division=0.0
     )

@@ -127,7 +127,10 @@ def load_trained(folder: Path) -> Trained:
 
 
 def evaluate(
-    folder: Path, data: Path | None = None, data_dir: Path | None = None
+    folder: Path,
+    data: Path | None = None,
+    data_dir: Path | None = None,
+    threshold: float | None = None,
 ) -> dict[str, Any]:
     """Return how good the model of a run folder is: what ``fedldp evaluate --json`` prints.
 
@@ -136,11 +139,20 @@ def evaluate(
         data: labelled examples: a .npz file (features, labels), or a table with the run's columns;
             else the run's own test set.
         data_dir: the data folder.
+        threshold: of a model of two classes, the probability from which it names class 1, above 0
+            and below 1; None: it names the more probable class.
 
     Raises:
-        FedldpError: the folder or the data cannot be used.
+        FedldpError: the folder or the data cannot be used, or there is no such threshold.
     """
+    if threshold is not None and not 0 < threshold < 1:
+        raise ConfigError(f"threshold = {threshold:g}: give a probability above 0 and below 1")
     trained = load_trained(folder)
+    if threshold is not None and trained.schema.num_classes != 2:
+        raise ConfigError(
+            f"threshold = {threshold:g}: the model of {folder} has {trained.schema.num_classes} "
+            "classes, and a threshold is between two; leave it out"
+        )
     examples, warnings = (
         _test_set(trained, data_dir) if data is None else (_labelled(trained, data), [])
     )
@@ -152,11 +164,13 @@ def evaluate(
             f"{trained.schema.num_classes - 1}"
         )
     schema = trained.schema
-    found = scores(examples.labels, trained.probabilities(examples.features), schema)
+    shares = trained.probabilities(examples.features)
+    found = scores(examples.labels, shares, schema, threshold)
     confusion = np.array(found["confusion"])
     return {
         "run_dir": str(folder),
         "data": "the run's test set" if data is None else str(data),
+        "threshold": threshold,
         **found,
         "warnings": [
             *doubts(found, confusion, confusion.sum(1), schema),
