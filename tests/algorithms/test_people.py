@@ -12,17 +12,26 @@ import fedldp
 from fedldp.accounting.accountants import on_side
 from fedldp.accounting.events import GaussianShare, InClear, PerPerson, PerRecord, SelfComposed
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
+from fedldp.algorithms.people import SCORE
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.examples import Examples
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
+from fedldp.models import layers_of, layout_of
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.training.person_gradients import NoisySteps
+from fedldp.training.person_gradients import (
+    NORM,
+    SUMS,
+    DenseGradients,
+    NoisySteps,
+    PersonGradients,
+    dense_layers,
+)
 
 CHANNELS = {"named": "server", "sum": "summing-server", "central": "downlink"}
 
@@ -214,3 +223,102 @@ def test_the_server_divides_by_the_public_number_of_people() -> None:
     other = made.changed(people=100)
     one, half = (trained(each, visits()) for each in (made, other))
     np.testing.assert_allclose(one, 2 * half, atol=0.05 * np.abs(one).max())
+
+
+# People who are held out, and vote
+
+
+def voters(held_out: float, summed: Any = None) -> PersonGradients:
+    layers = dense_layers(layers_of("logistic", (4,), 2) or [])
+    assert layers is not None
+    layout = layout_of("logistic", (4,), 2)
+    dense = DenseGradients(layers=layers, layout=layout, clip=0.5)
+    return PersonGradients(summed=summed or dense, held_out=held_out)
+
+
+def one_site(examples: Examples, key: int = 0) -> Batch:
+    def drawn(purpose: str) -> Stream:
+        return Stream(bytes([key]) * 32, simulated=True)
+
+    return Batch.of_one(
+        Client(index=0, examples=examples, fresh=drawn, kept=drawn, store=MemoryStore())
+    )
+
+
+def test_whoever_is_replaced_moves_the_sum_by_at_most_twice_the_norm() -> None:
+    """Who trains or votes, with one row or several, and by whomever: in exact integers."""
+    rng = np.random.default_rng(2)
+    weights = rng.normal(size=10).astype(np.float32)
+    whose = np.repeat(np.arange(12), 3)
+    features = rng.normal(size=(36, 4)).astype(np.float32)
+    labels = rng.integers(0, 2, 36)
+    update, broadcast = voters(0.4), Broadcast(round=1, weights=weights)
+
+    def sums(features: np.ndarray, labels: np.ndarray) -> list[int]:
+        found = update(broadcast, one_site(Examples(features, labels, whose))).open()
+        return [int(each) for each in found.aux[SUMS][0]]
+
+    before, moved = sums(features, labels), []
+    for person in range(12):
+        other = features.copy()
+        other[whose == person] *= -100
+        after = sums(other, labels)
+        moved.append([one != two for one, two in zip(before, after, strict=True)])
+        assert sum((a - b) ** 2 for a, b in zip(after, before, strict=True)) <= (2 * NORM) ** 2
+    voted = [each[-1] and not any(each[:-1]) for each in moved]
+    trained = [any(each[:-1]) and not each[-1] for each in moved]
+    assert any(voted)
+    assert any(trained)
+    assert not any(each[-1] and any(each[:-1]) for each in moved), "nobody does both"
+
+
+def test_who_votes_is_drawn_once_and_not_by_what_anybody_has() -> None:
+    asked: list[np.ndarray] = []
+
+    class Seen(DenseGradients):
+        def right(self, weights: np.ndarray, examples: Examples) -> np.ndarray:
+            asked.append(examples.people)
+            return super().right(weights, examples)
+
+    layers = dense_layers(layers_of("logistic", (4,), 2) or [])
+    assert layers is not None
+    seen = Seen(layers=layers, layout=layout_of("logistic", (4,), 2), clip=0.5)
+    rng = np.random.default_rng(3)
+    for scale in (1.0, 100.0):
+        examples = Examples(
+            (scale * rng.normal(size=(200, 4))).astype(np.float32), rng.integers(0, 2, 200),
+            np.arange(200),
+        )  # fmt: skip
+        for round in (1, 2):
+            told = Broadcast(round=round, weights=rng.normal(size=10).astype(np.float32))
+            voters(0.25, seen)(told, one_site(examples))
+    assert all(np.array_equal(each, asked[0]) for each in asked)
+    assert 30 < len(asked[0]) < 70
+
+
+def test_a_person_has_one_vote_for_what_most_of_its_rows_say() -> None:
+    weights = np.array([-1, 0, 0, 0, 1, 0, 0, 0, 0, 0], np.float32)  # class 1 where x_0 > 0
+    features = np.zeros((6, 4), np.float32)
+    features[:, 0] = [1, 1, -1, 1, -1, -1]
+    labels = np.array([1, 1, 1, 1, 1, 1])  # the first person has two of three right, the other one
+    examples = Examples(features, labels, np.array([7, 7, 7, 3, 3, 3]))
+    found = voters(1.0)(Broadcast(round=1, weights=weights), one_site(examples)).open()
+    assert found.aux[SUMS][0, -1] == 0  # one for, one against
+    assert not found.aux[SUMS][0, :-1].any()
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_a_run_can_be_watched_by_votes(channel: str) -> None:
+    found = simulate(config(channel=channel, held_out_people=0.4, epsilon=1e3, rounds=12))
+    last = found.rounds[-1]
+    assert abs(last.metrics[SCORE] - last.accuracy) < 0.15
+    assert found.rounds[0].metrics[SCORE] < 0.5 * last.metrics[SCORE]
+
+
+def test_votes_cost_nothing_beside_training() -> None:
+    without, voted = lines(config()), lines(config(held_out_people=0.3))
+    assert voted["record", "server"]["epsilon"] == pytest.approx(
+        without["record", "server"]["epsilon"], rel=1e-3
+    )
+    with pytest.raises(ConfigError, match="held_out_people = 0"):
+        config(held_out_people=0.3, steps_per_round=2)

@@ -30,7 +30,7 @@ from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs
 from fedldp.algorithms.settings import Count, Offer
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import rounded_count
 from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.data import SUFFIXES
@@ -80,6 +80,19 @@ STEPS = Offer(
 )
 
 
+SCORED = Offer(
+    "held_out_people",
+    Annotated[float, Field(ge=0, le=0.5), LEFT_OUT],
+    "share of people that are held out at their sites, drawn once: each votes in every round "
+    "whether the model is right, in the same noisy sum, so that a run can be watched without a "
+    "test set",
+    0.0,
+)
+
+SCORE = "held-out accuracy"
+"""What the server calls the noisy share of votes in favour."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PersonSteps(Local):
     """One gradient for each person in a step, clipped and summed.
@@ -97,7 +110,7 @@ class PersonSteps(Local):
         settings, problem = self.settings, algorithm.problem
         summed = self.summed(algorithm)
         if settings.steps_per_round == 1:
-            return PersonGradients(summed=summed)
+            return PersonGradients(summed=summed, held_out=settings.held_out_people)
         return NoisySteps(
             summed=summed,
             noise=self.calibration.noise(algorithm.layout.size),
@@ -130,7 +143,8 @@ class PersonSteps(Local):
 
 def per_step(settings: Settings, problem: Problem) -> float:
     """Return what a client's sum, in grid steps, is multiplied by for its mean gradient."""
-    found: float = settings.clip / NORM * settings.num_clients / people_of(settings, problem)
+    trained = people_of(settings, problem) * (1 - settings.held_out_people)
+    found: float = settings.clip / NORM * settings.num_clients / trained
     return found
 
 
@@ -140,10 +154,16 @@ class OfPeople(Bound):
 
     Attributes:
         rate: what the mean of clients' sums is multiplied by.
+        votes: whether a last coordinate has votes of people who are held out.
     """
 
     send: Send = "update"
     rate: float
+    votes: bool = False
+
+    def size(self, size: int) -> int:
+        """Return the coordinates of a sum, of a model of ``size`` weights."""
+        return size + self.votes
 
     def apply(self, rows: NDArray[np.floating], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return sums as they are; see ``Bound.apply``."""
@@ -153,7 +173,7 @@ class OfPeople(Bound):
         self, mean: NDArray[np.float64], state: State, factor: float = 1.0
     ) -> NDArray[np.floating]:
         """Return the step against the mean gradient; see ``Bound.restore``."""
-        return (-factor * self.rate) * mean
+        return (-factor * self.rate) * mean[: state.weights.size]
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
         """Return infinity: of one person it is ``NORM``, whatever the sum is."""
@@ -166,9 +186,12 @@ class PersonRelease(Release):
 
     Attributes:
         of_rows: whether nothing says which rows are one person's, so that one row is protected.
+        people: of all clients; public.
     """
 
+    bound: OfPeople
     of_rows: bool
+    people: int
 
     def event(self) -> Event:
         """Return what the report releases: of one person, or one row; and that a client's is not.
@@ -192,11 +215,15 @@ def of_people(of_one: Event, of_rows: bool) -> Event:
 def sums_of_people(release: Release, settings: Settings, problem: Problem) -> PersonRelease:
     """Return a release of sums in place of weights, for the public number of people."""
     return PersonRelease(
-        bound=OfPeople(rate=settings.learning_rate * per_step(settings, problem)),
+        bound=OfPeople(
+            rate=settings.learning_rate * per_step(settings, problem),
+            votes=settings.held_out_people > 0,
+        ),
         mechanism=release.mechanism,
         size=release.size,
         sends=SUMS,
         of_rows=problem.people is None,
+        people=people_of(settings, problem),
     )
 
 
@@ -220,35 +247,44 @@ def people_of(settings: Settings, problem: Problem) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyTotal:
-    """The mean of people's gradients, with noise that a trusted server draws once for the sum.
+class MeanOfPeople:
+    """The mean of people's gradients, from exact sums, and their votes where some are held out.
 
     Attributes:
-        noise: gives what draws it, for a model of so many weights.
+        mechanism: of the reports.
         bound: of the sums.
-        clients: of a round, as agreed: how many really answered would show in the noise's scale.
+        clients: of a round, as agreed. A trusted server divides by it, where the number of those
+            who really answered would show.
+        voters: people of a client who are expected to vote; public.
+        noise: gives what draws a trusted server's noise, for a sum of so many coordinates.
     """
 
     needs: ClassVar[Needs] = "sum"
     gives: ClassVar[Send] = "update"
 
-    noise: Callable[[int], IntegerGaussian]
-    bound: Bound
+    mechanism: IntegerGaussian | Integers
+    bound: OfPeople
     clients: int
+    voters: float
+    noise: Callable[[int], IntegerGaussian] | None
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        """Return the estimate, of exact integers with exact noise; see ``Estimate``."""
-        total = Integers().aggregate(state.weights.size)
+        """Return the estimate, and the noisy share of votes in favour; see ``Estimate``."""
+        size = self.bound.size(state.weights.size)
+        total = self.mechanism.aggregate(size)
         for report in whole(reports):
-            total.add(report.payload)
-        if not total.clients:
-            raise RunError("no report came in: there is no mean to take")
-        noise = self.noise(state.weights.size)
-        steps = noise.noisy(total.total(), draw("mechanism"))
-        mean = steps.astype(np.float64) * (noise.step / self.clients)
-        return Estimated(values=self.bound.restore(mean, state, factor))
+            total.add(report.payload, 1 if report.weight is None else int(report.weight))
+        mean = total.mean()
+        if self.noise is not None:
+            noise = self.noise(size)
+            steps = noise.noisy(total.total(), draw("mechanism"))
+            mean = steps.astype(np.float64) * (noise.step / self.clients)
+        votes = {}
+        if self.bound.votes:
+            votes[SCORE] = 0.5 + 0.5 * float(mean[-1]) / NORM / self.voters
+        return Estimated(values=self.bound.restore(mean, state, factor), metrics=votes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +320,12 @@ class PerPersonRun(Calibration):
                 "of a step of its own with channel = named only; set channel = named, or "
                 "steps_per_round = 1"
             )
+        if steps > 1 and self.settings.held_out_people:
+            raise ConfigError(
+                f"steps_per_round = {steps} and held_out_people = "
+                f"{self.settings.held_out_people:g}: weights have no place for votes; set "
+                "steps_per_round = 1, or held_out_people = 0"
+            )
 
     @property
     def kind(self) -> type[Mechanism]:  # type: ignore[override]
@@ -311,14 +353,14 @@ class PerPersonRun(Calibration):
             return Integers("sums of people's gradients")
         if self.settings.steps_per_round > 1:  # the steps have had theirs
             return Plain()
-        size = self.settings.layout(problem).size
+        size = self.settings.layout(problem).size + (self.settings.held_out_people > 0)
         return self.noise(size, client, people_of(self.settings, problem))
 
     def noise(self, size: int, client: int = 0, people: int = 1) -> IntegerGaussian:
         """Return the noise of one release.
 
         Args:
-            size: of the model, d.
+            size: coordinates of the sum.
             client: whose it is.
             people: whose vectors the modulus of a sum is to hold.
 
@@ -351,21 +393,25 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
     """Return what leaves a client and what the server takes of it, as parts of a composition."""
     if settings.steps_per_round > 1:
         return {"estimate": WeightedMean()}
-    found: dict[str, Any] = {
-        "bound": OfPeople(rate=settings.learning_rate),
-        "shaped": lambda release, problem: sums_of_people(release, settings, problem),
-    }
-    if calibration.channel != "central":
-        return found
 
-    def estimate(release: Release) -> NoisyTotal:
-        return NoisyTotal(noise=calibration.noise, bound=release.bound, clients=settings.round_size)
+    def estimate(release: Release) -> MeanOfPeople:
+        assert isinstance(release.mechanism, IntegerGaussian | Integers)
+        assert isinstance(release, PersonRelease)
+        return MeanOfPeople(
+            mechanism=release.mechanism,
+            bound=release.bound,
+            clients=settings.round_size,
+            voters=release.people * settings.held_out_people / settings.num_clients,
+            noise=calibration.noise if calibration.channel == "central" else None,
+        )
 
     def downlink(size: int, problem: Problem) -> Event:
-        return of_people(calibration.noise(size).event(size), problem.people is None)
+        whole_size = size + (settings.held_out_people > 0)
+        return of_people(calibration.noise(whole_size).event(whole_size), problem.people is None)
 
     return {
-        **found,
-        "estimate": EstimateBy(make=estimate, needs="sum", setting="channel = central"),
-        "downlink": downlink,
+        "bound": OfPeople(rate=settings.learning_rate),
+        "shaped": lambda release, problem: sums_of_people(release, settings, problem),
+        "estimate": EstimateBy(make=estimate, needs="sum", setting="system = person_dp_sgd"),
+        "downlink": downlink if calibration.channel == "central" else None,
     }

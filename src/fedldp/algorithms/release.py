@@ -76,7 +76,7 @@ class Release:
         streams = senders.fresh("mechanism")
         if self.sends is not None:
             chart = self.bound.chart
-            nothing = np.zeros((len(update), self.size if chart is None else chart.size))
+            nothing = np.zeros((len(update), self.coordinates if chart is None else chart.size))
             update = replace(update, rows=update.aux.get(self.sends, nothing))
         if not isinstance(update.rows, np.ndarray):
             if self._on_device:

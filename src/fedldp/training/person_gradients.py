@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from fedldp.data.examples import Examples
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian, whole
 from fedldp.models import Dense, Flatten, Layer, Relu
-from fedldp.protocol.roles import Batch, Update
+from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 
 if TYPE_CHECKING:
@@ -108,26 +108,52 @@ class Summed(Protocol):
         """
         ...
 
+    def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
+        """Return which rows the model classifies rightly, shape (n,); each row by itself."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class PersonGradients:
     """The local update: the sum over a client's people, beside the weights of the broadcast.
 
+    Some people may be held out of training: each of them gives a vote instead, ``NORM`` if the
+    broadcast's weights classify most of its rows rightly, else -``NORM``, in a coordinate of its
+    own. So these people, too, give a vector of norm ``NORM`` at most, and nobody gives two: what
+    holds for a person in training holds for a person that votes.
+
     Attributes:
         summed: sums the vectors of people.
+        held_out: the share of people who vote, from 0. Who they are is drawn once in a run, by
+            place, so that it does not depend on what anybody's rows are.
     """
 
     summed: Summed
+    held_out: float = 0.0
 
     def group(self, most_examples: int) -> int:
         """Return that clients compute one after the other."""
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the weights as they are, and sums of shape (n, d)."""
-        sums = [self.summed(broadcast.weights, client.examples) for client in batch]
+        """Return the weights as they are, and sums of shape (n, d), or (n, d + 1) with votes."""
+        sums = [self._sum(broadcast.weights, client) for client in batch]
         rows = np.repeat(broadcast.weights[None], len(batch), axis=0)
         return Sensitive(Update(rows=rows, aux={SUMS: np.stack(sums)}))
+
+    def _sum(self, weights: NDArray[np.float32], client: Client) -> Floats:
+        examples = client.examples
+        if not self.held_out:
+            return self.summed(weights, examples)
+        people = whose_rows(examples)
+        drawn = client.kept("held-out people").generator().random(people.max(initial=-1) + 1)
+        votes = (drawn < self.held_out)[people]
+        asked, whose = examples.taken(votes), people[votes]
+        right = np.bincount(whose, self.summed.right(weights, asked), len(drawn))
+        rows = np.bincount(whose, minlength=len(drawn))
+        in_favour = np.count_nonzero(2 * right[rows > 0] > rows[rows > 0])
+        balance = 2 * in_favour - np.count_nonzero(rows)
+        return np.append(self.summed(weights, examples.taken(~votes)), float(NORM) * balance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +241,15 @@ class DenseGradients:
                 total += block.astype(np.int64)
         return _cut(total)
 
+    def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
+        """Return which rows the model classifies rightly; see ``Summed``."""
+        parameters, found = self._parameters(weights), np.zeros(len(examples), np.bool_)
+        for start in range(0, len(examples), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            _, logits, lost = self._forward(parameters, examples.features[part])
+            found[part] = (logits.argmax(axis=1) == examples.labels[part]) & ~lost
+        return found
+
     def _parameters(self, weights: NDArray[np.float32]) -> list[Floats]:
         """Return the matrix of each layer, with its bias as the last column, on the grid."""
         found, start, shapes = [], 0, iter(self.layout.shapes)
@@ -233,20 +268,27 @@ class DenseGradients:
             start = stop
         return found
 
-    def _passed(
-        self, parameters: list[Floats], features: NDArray[np.float32], labels: NDArray[np.int64]
-    ) -> list[_Passed]:
-        """Return some rows in each layer."""
+    def _forward(
+        self, parameters: list[Floats], features: NDArray[np.float32]
+    ) -> tuple[list[Floats], Floats, NDArray[np.bool_]]:
+        """Return rows' inputs to each layer, their logits, and which of them are not finite."""
         values = features.reshape(len(features), -1).astype(np.float64)
-        lost = ~np.isfinite(values).all(axis=1)
+        lost = np.asarray(~np.isfinite(values).all(axis=1))
         values[lost] = 0
-        inputs = []
+        inputs: list[Floats] = []
         for layer, matrix in zip(self.layers, parameters, strict=True):
             inputs.append(_bounded(values, layer.bias))
             values = inputs[-1] @ matrix.T
             if layer.relu:
                 values = np.maximum(values, 0)
-        error = _softmax(values)
+        return inputs, values, lost
+
+    def _passed(
+        self, parameters: list[Floats], features: NDArray[np.float32], labels: NDArray[np.int64]
+    ) -> list[_Passed]:
+        """Return some rows in each layer."""
+        inputs, logits, lost = self._forward(parameters, features)
+        error = _softmax(logits)
         error[np.arange(len(labels)), labels] -= 1
         if self.class_weights:
             error *= np.array(self.class_weights)[labels, None]
@@ -408,6 +450,22 @@ class ModelGradients:
                     total += on_grid_of_clip(found, self.clip).astype(np.int64)
         return _cut(total)
 
+    def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
+        """Return which rows the model classifies rightly; see ``Summed``."""
+        import torch
+
+        from fedldp.training.tensors import load_weights
+
+        self.model.eval()
+        load_weights(self.model, self.layout, weights)
+        found = np.zeros(len(examples), np.bool_)
+        with torch.no_grad():
+            for row in range(len(examples)):
+                logits = self.model(torch.from_numpy(examples.features[row : row + 1]))
+                finite = bool(logits.isfinite().all())
+                found[row] = finite and int(logits.argmax()) == examples.labels[row]
+        return found
+
 
 def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
     """Return a person's gradient, scaled down to ``clip``, in grid steps: of norm ``NORM`` at most.
@@ -426,6 +484,13 @@ def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
         exact = gradient[None] * ((NORM / clip) / longer)
         (found,) = _rounded([exact], lambda parts: np.square(parts[0]).sum(axis=1, dtype=float))
     return np.asarray(found[0], np.float64)
+
+
+def whose_rows(examples: Examples) -> NDArray[np.int64]:
+    """Return for each row the place of its person among the client's people, shape (n,)."""
+    if examples.people is None:
+        return np.arange(len(examples))
+    return np.unique(examples.people, return_inverse=True)[1].astype(np.int64)
 
 
 def rows_of_people(examples: Examples) -> list[tuple[int, NDArray[np.int64]]]:

@@ -37,6 +37,7 @@ from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.people import (
     PEOPLE,
+    SCORED,
     STEPS,
     PerPersonRun,
     PersonClip,
@@ -62,6 +63,7 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     Offer("learning_rate", LearningRate, "the server's step along the mean gradient"),
     PEOPLE,
     STEPS,
+    SCORED,
     Offer(
         "average",
         Annotated[Annotated[float, Field(ge=0, le=1)] | None, LEFT_OUT],
