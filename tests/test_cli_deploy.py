@@ -327,6 +327,14 @@ def test_persons_are_agreed_and_a_gap_is_told_before_a_site_accepts(
     assert fedldp_command(*accept).status == 0
     check = ("deploy", "site", "site.toml", "--check")
     assert "NOT OK" not in fedldp_command(*check).out
+    terms = Path("site.toml").read_text()
+    Path("site.toml").write_text(f"people = 3\n{terms}")
+    for command in (accept, check):
+        outcome = fedldp_command(*command)
+        assert outcome.status == 2
+        assert "would use are of 2 persons; state no more" in outcome.out + outcome.err
+    Path("site.toml").write_text(f"people = 2\n{terms}")
+    assert "NOT OK" not in fedldp_command(*check).out
     Path("own.csv").write_text(rows)  # which its owner alone is told, and no round
     assert "line 3: column 'patient' holds ''" in fedldp_command(*check).out
 

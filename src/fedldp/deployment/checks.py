@@ -12,7 +12,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fedldp.core.errors import FedldpError
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.data.people import count_of
 from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
 from fedldp.deployment.examples import (
     check_people,
@@ -128,14 +129,24 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse what is amiss with whose a site's rows are: in a round nobody may be told of it.
+    """Refuse what is amiss with a site's people, for its operator: in a round nobody may be told.
 
     Raises:
-        FedldpError: an agreement is about people, and the data do not say of a row whose it is.
+        FedldpError: an agreement is about people, and the data do not say of a row whose it is; or
+            there are fewer than the policy states.
     """
-    if is_about_people(agreement):
-        source = open_source(policy.data, policy.label_column, policy.person_column)
-        check_people(agreement, source, policy.data)
+    if not is_about_people(agreement) and policy.people is None:
+        return
+    source = open_source(policy.data, policy.label_column, policy.person_column)
+    check_people(agreement, source, policy.data)
+    if policy.people is not None:
+        found = source.examples(agreement.config.columns, agreement.problem.features)
+        count = len(found) if found.people is None else count_of(found.people)
+        if count < policy.people:
+            raise ConfigError(
+                f"people = {policy.people}: the data that run {agreement.run[:8]} would use are of "
+                f"{count} {'person' if count == 1 else 'persons'}; state no more, rounded down"
+            )
 
 
 def _accepted(policy: SitePolicy, path: Path) -> str:
@@ -147,7 +158,7 @@ def _accepted(policy: SitePolicy, path: Path) -> str:
     source = open_source(policy.data, policy.label_column, policy.person_column)
     # Its operator is told what is amiss.
     source.examples(agreement.config.columns, agreement.problem.features, leave_out=False)
-    check_people(agreement, source, policy.data)
+    check_people_of(policy, agreement)
     secret = policy.state / "secret"  # without it, nothing was drawn yet, and nothing released
     if agreement.draws_once and (secret.exists() or agreement.config.rows_per_person is None):
         most = agreement.config.algorithm(agreement.problem).most_examples()

@@ -89,6 +89,11 @@ class SitePolicy(FrozenConfig):
         None,
         description="of a .csv or .parquet file: whose a row is; the agreement's column if not set",
     )
+    people: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="what the site states in public of how many persons it has, rounded down; with "
+        "fewer, its operator is told so before an agreement is accepted",
+    )
     key: Path = Field(description="the site's identity, from `fedldp deploy keys`")
     ledger: Path = Field(description="the ledger's file")
     state: Path = Field(description="a folder that is the site's own")
