@@ -217,7 +217,7 @@ def test_several_runs_are_beside_each_other(both: list[FinishedRun]) -> None:
     assert "Run 2: fedavg-quickstart" in text
 
 
-@pytest.mark.parametrize("name", ["seed", "rounds", "learning_rate", "dataset"])
+@pytest.mark.parametrize("name", ["seed", "rounds", "learning_rate", "dataset", "class_weights"])
 def test_a_run_with_other_training_is_no_twin(both: list[FinishedRun], name: str) -> None:
     config = both[1].summary["config"] | {name: 77}
     other = replace(both[1], summary=both[1].summary | {"config": config})

@@ -37,6 +37,7 @@ _UNITS = {
     "dropout": "probability",
     "average": "share of 1",
     "server_momentum": "share of 1",
+    "class_weights": "factor",
 }
 """Of settings whose name does not end in what they count."""
 

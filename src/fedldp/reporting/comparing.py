@@ -16,7 +16,8 @@ from fedldp.reporting.runs import FinishedRun
 
 TRAINING = ("dataset", "label_column", "standardise", "partition", "num_examples", "num_clients",
             "clients_per_round", "rounds", "model", "local_epochs", "batch_size", "learning_rate",
-            "seed", "server_optimizer", "server_rate", "server_momentum", "average")  # fmt: skip
+            "seed", "server_optimizer", "server_rate", "server_momentum", "average",
+            "class_weights")  # fmt: skip
 """The settings that a noise-free twin shares with a run."""
 
 LONGEST_COMMAND = 2000
