@@ -24,6 +24,7 @@ from fedldp.audit.harness import AttackedClient
 from fedldp.core.errors import ConfigError
 from fedldp.data import Examples
 from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.k_closest import KClosest
 from fedldp.protocol.roles import Batch, State, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.simulation.engine import simulate
@@ -166,6 +167,39 @@ def _statistics_chart() -> Any:
     return bound.chart
 
 
+def test_of_clients_of_one_label_that_label_and_its_weights_are_sent() -> None:
+    algorithm = made(**SOLUTION, one_label=True, model="logistic").algorithm(DIGITS)
+    release = algorithm.release(0)
+    assert release.coordinates == 10 * 65
+    assert isinstance(release.mechanism, KClosest)
+    assert release.mechanism.blocks == 10
+    assert release.event().epsilon <= 4  # type: ignore[attr-defined]
+    model = LinearModel(10, 64, intercept=True)
+    told = Broadcast(round=1, weights=np.zeros(650, np.float32))
+    features = np.random.default_rng(0).normal(size=(4, 1, 8, 8)).astype(np.float32)
+    batch = Batch(
+        indices=range(3), examples=Examples(features, np.array([7, 7, 0, 0])),
+        rows=[np.array([0, 1]), np.array([2, 3]), np.array([], np.int64)],
+        fresh=lambda purpose: [], kept=lambda purpose: [], alone=lambda place: None,  # type: ignore[arg-type, return-value]
+    )  # fmt: skip
+    rows = np.asarray(RidgeSolution(model=model, ridge=0.1)(told, batch).open().rows)
+    sent = release.bound.apply(rows, told).reshape(3, 10, 65)
+    assert [np.flatnonzero(each.any(1)).tolist() for each in sent[:2]] == [[7], [0]]
+    np.testing.assert_allclose(np.linalg.norm(sent, axis=(1, 2)), 1)
+    assert sent[2].all()  # a zero solution: a public direction
+    for row, each in zip(rows, sent[:2], strict=False):
+        back = release.bound.restore(each.ravel(), State(weights=told.weights))
+        np.testing.assert_allclose(
+            back / np.linalg.norm(back), row / np.linalg.norm(row), atol=1e-6
+        )
+
+
+def test_clients_of_one_label_each_learn_together() -> None:
+    given = {**SOLUTION, "num_clients": 100, "partition": "shards:1", "epsilon": 8.0, "ridge": 0.1}
+    both = [simulate(made(**given, one_label=one)).accuracy or 0 for one in (False, True)]
+    assert both[0] + 0.1 < both[1]
+
+
 def test_an_audit_puts_statistics_in_the_place_of_statistics() -> None:
     attacked = AttackedClient(made(**STATISTICS_OF), DIGITS, 0)
     assert attacked.takes_updates
@@ -298,6 +332,14 @@ def test_defaults_are_written_nowhere() -> None:
         (
             {**SOLUTION, "mechanism": "two_point"},
             "bound = direction and mechanism = two_point: .* set bound = range",
+        ),
+        (
+            {**SOLUTION, "one_label": True, "bound": "norm"},
+            "one_label = true and bound = norm: .* set bound = direction, or leave one_label out$",
+        ),
+        (
+            {**STATISTICS_OF, "one_label": True},
+            "one_label = true and local_update = statistics: .* set local_update = solution",
         ),
         (
             {**SOLUTION, "channel": "central"},

@@ -190,6 +190,90 @@ def test_a_report_is_one_of_the_closest_with_the_probability_of_its_weights(
     assert stats.binomtest(kept, reports, expected).pvalue > 1e-6
 
 
+# Blocks
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+@pytest.mark.parametrize("closest", [1, 5, 16])
+def test_which_block_it_was_is_as_private_as_the_direction(epsilon: float, closest: int) -> None:
+    choice = Choice(epsilon, SMALL, closest, blocks=3)
+    window, (seed,) = choice.window, seeds(1)
+    assert window.cells == 3 * 32
+    laws, units = [], some_units(8)[:3]
+    for own, unit in itertools.product(range(3), units):
+        along, found = SMALL.along(unit[None], [seed]), {}
+        for start, stop in itertools.pairwise(starts_of(choice)):
+            (category,) = choice.draw(along, [Words(start)], np.array([own]))  # type: ignore[list-item]
+            found[int(category)] = Fraction(stop - start, window.total)
+        assert sorted(found) == list(range(96))
+        top = {category for category, share in found.items() if share * window.total > window.low}
+        assert top <= set(range(32 * own, 32 * own + 32))
+        assert len(top) == closest
+        laws.append(found)
+    exact = Fraction(window.high, window.low)
+    for first, second in itertools.permutations(laws, 2):
+        assert {first[c] / second[c] for c in first} <= {Fraction(1), exact, 1 / exact}
+
+
+def test_the_event_counts_the_categories_of_all_blocks() -> None:
+    mechanism = KClosest(4.0, 1.0, blocks=10)
+    event, stated = mechanism.event(10 * 201), mechanism.category(10 * 201)
+    assert stated.categories == 10 * 4096
+    assert stated.closest == mechanism.choice(10 * 201).closest
+    assert Fraction(stated.high, stated.low) <= exp_bounds(Fraction(event.epsilon))[1]
+    assert event.epsilon == pytest.approx(4.0, rel=1e-6)
+    assert event.epsilon <= 4
+
+
+def test_a_vector_in_one_block_is_estimated_without_bias() -> None:
+    x = np.zeros((4, 30))
+    x[2] = np.random.default_rng(7).normal(size=30)
+    x[2] *= 0.8 / np.linalg.norm(x[2])
+    mechanism, reports = KClosest(8.0, 1.0, blocks=4), 3000
+    aggregate = mechanism.aggregate(120)
+    given = [stream(n) for n in range(reports)]
+    for payload in mechanism.encode_many(np.tile(x.ravel(), (reports, 1)), given):
+        aggregate.add(payload.tobytes())
+    variance = mechanism.variance(x.ravel())
+    found = (aggregate.mean() - x.ravel()) / np.sqrt(variance / reports)
+    assert abs(found @ x.ravel()) / 0.8 < 5  # along x
+    assert np.abs(found).max() < 5
+    assert stats.chi2(120).ppf([1e-6, 1 - 1e-6])[0] < (found**2).sum()
+    assert (found**2).sum() < stats.chi2(120).ppf(1 - 1e-6)
+
+
+def test_the_longest_block_is_the_same_alone_and_among_others() -> None:
+    mechanism = KClosest(4.0, 1.0, blocks=5)
+    rows = np.random.default_rng(8).normal(size=(40, 5 * 33))
+    rows[3] = 0
+    rows[4] *= 1e300
+    block = mechanism.encode_many(rows, [stream(n) for n in range(40)])
+    for at in (0, 3, 4, 39):
+        alone = mechanism.encode(rows[at], stream(at))
+        assert alone == block[at].tobytes()
+        kept = mechanism.bound(rows[at]).reshape(5, 33).any(1)
+        assert kept.sum() == (at != 3)
+
+
+def test_in_one_block_noise_is_less_from_epsilon_4_on() -> None:
+    x = np.zeros((10, 201))
+    x[3] = 1 / math.sqrt(201)
+    ratios = [
+        KClosest(epsilon, 1.0, blocks=10).variance(x.ravel()).sum()
+        / KClosest(epsilon, 1.0).variance(x.ravel()).sum()
+        for epsilon in (2.0, 4.0, 8.0, 16.0)
+    ]
+    assert ratios[0] > 1.5
+    assert ratios[1] < 0.5
+    assert max(ratios[2:]) < 0.2
+
+
+@pytest.mark.parametrize("blocks", [0, 7])
+def test_coordinates_that_do_not_divide_into_blocks_are_refused(blocks: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^blocks = {blocks}: [^\n]*$"):
+        KClosest(1.0, 1.0, blocks=blocks).choice(20)
+
+
 # Directions
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.settings import Offer, Positive
-from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges
+from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges, longest_blocks
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.rotation import Rotation, padded_size
 from fedldp.protocol.roles import State
@@ -103,6 +103,52 @@ class InContrasts:
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weights with these contrasts; see ``Chart``."""
         return self._model.weights(mean.reshape(-1, self._model.inputs))
+
+    @property
+    def _model(self) -> LinearModel:
+        assert self.model is not None
+        return self.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class InLabels:
+    """Of a linear model's weights less their mean over the classes, those of one class alone.
+
+    It is the class whose weights are longest, the first of equal ones: of a client whose examples
+    all have one label, that label, whose weights say all that its solution says.
+
+    Attributes:
+        model: the model; None until it is bound to one.
+    """
+
+    model: LinearModel | None = None
+
+    def bound_to(self, layout: Layout) -> InLabels:
+        """Return it for a linear model."""
+        return InLabels(model=LinearModel.of(layout))
+
+    @property
+    def labels(self) -> int:
+        """How many classes there are; each is a block of the coordinates."""
+        return self._model.classes
+
+    @property
+    def size(self) -> int:
+        """How many coordinates there are."""
+        return self._model.classes * self._model.inputs
+
+    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return zeros but for one class; see ``Chart``."""
+        weights = self._model.by_class(rows)
+        weights -= weights.mean(1, keepdims=True)
+        own = longest_blocks(weights)
+        weights[np.arange(self._model.classes) != own[:, None]] = 0
+        return weights.reshape(len(rows), -1)
+
+    def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights, less their mean over the classes; see ``Chart``."""
+        found = mean.reshape(self._model.classes, -1)
+        return self._model.of_classes(found - found.mean(0))
 
     @property
     def _model(self) -> LinearModel:

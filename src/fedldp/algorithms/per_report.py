@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from fedldp.algorithms.bounds import Bound
+from fedldp.algorithms.bounds import Bound, InLabels
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.per_client import is_own, of_client
 from fedldp.algorithms.preset import Settings
@@ -67,10 +67,12 @@ class PerReport(Calibration):
         budget = of_client(self.settings.epsilon, client)
         layout = self.settings.layout(problem)
         bound = None if self.bound is None else self.bound.bound_to(layout)
-        return self.randomiser(budget, layout.size if bound is None else bound.size(layout.size))
+        size = layout.size if bound is None else bound.size(layout.size)
+        chart = None if bound is None else bound.chart
+        return self.randomiser(budget, size, chart.labels if isinstance(chart, InLabels) else 1)
 
-    def randomiser(self, epsilon: float, size: int) -> Mechanism:
-        """Return the mechanism with a budget, for ``size`` coordinates."""
+    def randomiser(self, epsilon: float, size: int, blocks: int = 1) -> Mechanism:
+        """Return the mechanism with a budget, for ``size`` coordinates in some blocks."""
         settings = self.settings
         return _randomiser(
             settings.mechanism,
@@ -80,6 +82,7 @@ class PerReport(Calibration):
                 clip=settings.clip,
                 size=size,
                 integer_bits=settings.integer_bits,
+                blocks=blocks,
             ),
         )
 

@@ -200,6 +200,21 @@ def _one_each(value: float | list[float], sizes: tuple[int, ...]) -> NDArray[np.
     return np.full(len(sizes), value, np.float64)
 
 
+def longest_blocks(values: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Return which block of each vector has the largest L2 norm, the first of equal ones.
+
+    Args:
+        values: finite, shape (n, blocks, size of one).
+
+    Returns:
+        Shape (n,); of each vector as it would be by itself.
+    """
+    largest = np.abs(values).max((1, 2)).astype(np.float64)
+    parts = values / np.where(largest > 0, largest, 1)[:, None, None]  # so no square overflows
+    found: NDArray[np.int64] = np.einsum("ijk,ijk->ij", parts, parts).argmax(1)
+    return found
+
+
 def scaled_down(values: NDArray[np.floating], radius: float) -> NDArray[np.float64]:
     """Return ``values`` shrunk as a whole to an L2 norm of at most ``radius``, where it is larger.
 

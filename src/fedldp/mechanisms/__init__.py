@@ -82,6 +82,7 @@ class MechanismSettings:
         clip: the norm bound on the normalised vector; which norm is the mechanism's.
         size: the number of coordinates, d.
         integer_bits: of a random comparison, where the mechanism makes them.
+        blocks: of the coordinates, of which the longest alone is reported, for ``KClosest``.
     """
 
     epsilon: float
@@ -89,6 +90,7 @@ class MechanismSettings:
     clip: float
     size: int
     integer_bits: Literal[64, 32] = 64
+    blocks: int = 1
 
 
 class Aggregate(ABC):

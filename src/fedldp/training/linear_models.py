@@ -60,14 +60,26 @@ class LinearModel:
         Returns:
             Shape (n, k - 1, p); each as it would be by itself, to the bit.
         """
-        split = self.classes * self.features
-        weights = np.empty((len(rows), self.classes, self.inputs))
-        weights[..., : self.features] = rows[:, :split].reshape(len(rows), self.classes, -1)
-        if self.intercept:
-            weights[..., -1] = rows[:, split:]
+        weights = self.by_class(rows)
         found = np.zeros((len(rows), self.classes - 1, self.inputs))
         for coefficients, own in zip(basis(self.classes).T, weights.swapaxes(0, 1), strict=True):
             found += coefficients[:, None] * own[:, None]
+        return found
+
+    def by_class(self, rows: NDArray[np.floating]) -> Floats:
+        """Return weights, with the intercept last, class after class.
+
+        Args:
+            rows: weights of n models, shape (n, d).
+
+        Returns:
+            Shape (n, k, p).
+        """
+        split = self.classes * self.features
+        found = np.empty((len(rows), self.classes, self.inputs))
+        found[..., : self.features] = rows[:, :split].reshape(len(rows), self.classes, -1)
+        if self.intercept:
+            found[..., -1] = rows[:, split:]
         return found
 
     def weights(self, contrasts: Floats) -> Floats:
@@ -76,7 +88,10 @@ class LinearModel:
         Args:
             contrasts: shape (k - 1, p).
         """
-        found = basis(self.classes).T @ contrasts
+        return self.of_classes(basis(self.classes).T @ contrasts)
+
+    def of_classes(self, found: Floats) -> Floats:
+        """Return weights, shape (d,), from those of each class, shape (k, p)."""
         return np.concatenate(
             [found[:, : self.features].ravel(), found[:, self.features :].ravel()]
         )

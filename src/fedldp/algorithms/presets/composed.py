@@ -31,6 +31,7 @@ from fedldp.algorithms.bounds import (
     Chart,
     InBox,
     InContrasts,
+    InLabels,
     InNorm,
     InRange,
     OfStatistics,
@@ -81,6 +82,14 @@ from fedldp.mechanisms.none import Plain
 @preset(
     LOCAL_UPDATE,
     RIDGE,
+    Offer(
+        "one_label",
+        Annotated[bool, LEFT_OUT],
+        "for clients whose examples have one label each: the report names a label and a direction "
+        "of its weights, as one index (local_update = solution, bound = direction, mechanism = "
+        "k_closest)",
+        False,
+    ),
     Offer(
         "learning_rate", LearningRate | None, "SGD step size; local_update = sgd needs one", None
     ),
@@ -208,6 +217,14 @@ def bound_of(settings: Settings) -> Bound:
         ConfigError: it is not one for the mechanism, or for what is sent.
     """
     send, chart = sent(settings)
+    if settings.one_label:
+        needed = {"local_update": "solution", "bound": "direction", "mechanism": "k_closest"}
+        for name, value in needed.items():
+            if (given := getattr(settings, name)) != value:
+                raise ConfigError(
+                    f"one_label = true and {name} = {given}: a label and a direction are the "
+                    f"solution of k_closest; set {name} = {value}, or leave one_label out"
+                )
     if settings.send == "weights" and settings.local_update == "statistics":
         raise ConfigError(
             "send = weights and local_update = statistics: statistics are sent in place of "
@@ -253,7 +270,7 @@ def sent(settings: Settings) -> tuple[Send, Chart | None]:
     """Return what clients send, and in which coordinates where these are not the weights."""
     match settings.local_update:
         case "solution":
-            return settings.send, InContrasts()
+            return settings.send, InLabels() if settings.one_label else InContrasts()
         case "statistics":
             return "weights", OfStatistics(ridge=settings.ridge)
         case _:
