@@ -84,6 +84,14 @@ def test_where_the_data_say_whose_rows_are_a_person_is_protected(channel: str) -
     assert line["neighbours"] == "replace-person"
 
 
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_a_person_at_several_sites_is_protected_as_one_at_one(channel: str) -> None:
+    made = config(channel=channel, num_clients=3, epsilon=2.0, persons_at_sites=2)
+    line = lines(made, visits())["person", CHANNELS[channel]]
+    assert 1.9 < line["epsilon"] <= 2
+    assert "no more than 2 sites" in " ".join(line["assumptions"])
+
+
 def test_in_a_sum_a_report_by_itself_has_a_share_and_says_what_that_is_worth() -> None:
     found = lines(config(channel="sum"))
     alone, together = found["record", "server"], found["record", "summing-server"]
@@ -205,6 +213,7 @@ def test_several_steps_cost_as_many_releases() -> None:
         ({"local_epochs": 3}, "each person gives one gradient"),
         ({"batch_size": 20}, "each person gives one gradient"),
         ({"people": 10**10}, "exact for up to"),
+        ({"persons_at_sites": 2}, "give person_column"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], said: str) -> None:

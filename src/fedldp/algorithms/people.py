@@ -347,8 +347,14 @@ class PerPersonRun(Calibration):
         """Return what adds the noise, or a share of it, or nothing.
 
         Raises:
-            ConfigError: no grid is fine enough for ``epsilon``.
+            ConfigError: no grid is fine enough for ``epsilon``; or persons may be at several
+                sites, and the data do not say whose rows are.
         """
+        if self.settings.persons_at_sites > 1 and problem.people is None:
+            raise ConfigError(
+                f"persons_at_sites = {self.settings.persons_at_sites}: nothing says which rows are "
+                "one person's; give person_column (of a table) or groups, or leave it out"
+            )
         if self.channel == "central":
             return Integers("sums of people's gradients")
         if self.settings.steps_per_round > 1:  # the steps have had theirs
