@@ -12,7 +12,7 @@ import fedldp
 from fedldp.accounting.accountants import on_side
 from fedldp.accounting.events import GaussianShare, InClear, PerPerson, PerRecord, SelfComposed
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
-from fedldp.algorithms.people import SCORE
+from fedldp.algorithms.people import SCORE, people_of
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, load_dataset
@@ -212,7 +212,6 @@ def test_several_steps_cost_as_many_releases() -> None:
         ({"epsilon": 1e-4, "rounds": 100_000, "model": "mlp_64"}, "larger epsilon"),
         ({"local_epochs": 3}, "each person gives one gradient"),
         ({"batch_size": 20}, "each person gives one gradient"),
-        ({"people": 10**10}, "exact for up to"),
         ({"persons_at_sites": 2}, "give person_column"),
     ],
 )
@@ -226,12 +225,12 @@ def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], said
     assert "\n" not in str(error.value)
 
 
-def test_the_server_divides_by_the_public_number_of_people() -> None:
-    """Whoever is not there moves the mean by nothing else than what it would have added."""
-    made = config(num_clients=3, people=50, epsilon=1e4, server_optimizer="none", rounds=1)
-    other = made.changed(people=100)
-    one, half = (trained(each, visits()) for each in (made, other))
-    np.testing.assert_allclose(one, 2 * half, atol=0.05 * np.abs(one).max())
+@pytest.mark.parametrize(("number", "stated"), [(7, 1), (68, 60), (618, 610), (2_085, 2_000)])
+def test_sums_are_divided_by_a_number_that_may_be_known(number: int, stated: int) -> None:
+    made = config(num_clients=3)
+    problem = replace(problem_of(made, None), people=number)
+    assert people_of(made, problem) == number
+    assert people_of(made, replace(problem, counted_in_private=True)) == stated
 
 
 # People who are held out, and vote

@@ -31,9 +31,7 @@ from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs
 from fedldp.algorithms.settings import Count, Offer
 from fedldp.core.errors import ConfigError
-from fedldp.core.formatting import rounded_count
 from fedldp.core.frozen_config import LEFT_OUT
-from fedldp.data import SUFFIXES
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian, Integers, integer_gaussian
@@ -58,15 +56,6 @@ from fedldp.training.person_gradients import (
 
 if TYPE_CHECKING:
     import torch
-
-PEOPLE = Offer(
-    "people",
-    Annotated[Count | None, LEFT_OUT],
-    "public number of people of all clients together, by which the sum of their gradients is "
-    "divided: stated, and rounded down. Where it is not set, as many as there are; of data of your "
-    "own, rounded",
-    None,
-)
 
 PersonClip = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP, allow_inf_nan=False)]
 
@@ -228,20 +217,22 @@ def sums_of_people(release: Release, settings: Settings, problem: Problem) -> Pe
 
 
 def people_of(settings: Settings, problem: Problem) -> int:
-    """Return the public number of people of all clients.
+    """Return the public number of people of all clients, by which sums are divided.
+
+    In an agreement it is stated. Of data of the user's own a simulation takes as many as there are,
+    rounded down to two digits, and to tens at least.
 
     Raises:
         ConfigError: they are too many for exact sums.
     """
-    found: int | None = settings.people
-    if found is None:
-        found = problem.num_examples if problem.people is None else problem.people
-        if settings.dataset.lower().endswith(SUFFIXES):
-            found = rounded_count(found)
+    found = problem.num_examples if problem.people is None else problem.people
+    if problem.counted_in_private:
+        digits = 10 ** max(1, len(str(found)) - 2)
+        found = found // digits * digits
     if found > MOST_PEOPLE * settings.num_clients:
         raise ConfigError(
-            f"people = {found}: sums are exact for up to {MOST_PEOPLE:,} people of a client; "
-            "divide them among more clients"
+            f"num_clients = {settings.num_clients}: sums are exact for up to {MOST_PEOPLE:,} "
+            f"people of a client, and there are {found:,}; divide them among more clients"
         )
     return max(1, found)
 

@@ -22,6 +22,8 @@ class Problem:
         features: the names of a table's features, in their order; else None.
         people: where the data say whose rows are, of how many people; None: every row is a person
             of its own, as far as is known.
+        counted_in_private: whether numbers of examples and people are those of a table of the
+            user's own, and nobody has stated them.
         private_scores: whether a run's model is measured on rows held out of the clients' own.
     """
 
@@ -32,6 +34,7 @@ class Problem:
     num_clients: int | None = None
     features: tuple[str, ...] | None = None
     people: int | None = None
+    counted_in_private: bool = False
     private_scores: bool = False
 
 

@@ -252,6 +252,7 @@ def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> 
         problem,
         features=dataset.features,
         people=dataset.num_people,
+        counted_in_private=not dataset.is_public,
         private_scores=dataset.scores_are_private,
     )
 

@@ -36,7 +36,6 @@ from fedldp.algorithms.channel import Central, Channel, Named, Sum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.people import (
-    PEOPLE,
     SCORED,
     STEPS,
     PerPersonRun,
@@ -61,7 +60,6 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     ),
     CLIP.but(type=PersonClip, meaning="L2 norm bound of the gradient of one person", default=1.0),
     Offer("learning_rate", LearningRate, "the server's step along the mean gradient"),
-    PEOPLE,
     STEPS,
     SCORED,
     Offer(
