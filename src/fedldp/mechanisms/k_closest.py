@@ -413,7 +413,7 @@ class KClosest(Mechanism):
     a number in b x M: of those of its own block, the k closest have weight H, and all others, of
     every block, L. The proof holds as it is, for b M categories of which k have the larger weight,
     and so covers which block it was. Where all of x is in one block, as with clients of one label,
-    noise is less than that of all b d coordinates from epsilon 3 on, and more below.
+    ten blocks have less noise from epsilon 3 on than nine reported as a whole, and more below.
 
     Bias: the estimate would be unbiased with directions that are uniform on the sphere, and S_k is
     their expected sum, corrected for the norm that the inner products with a frame have together.
