@@ -165,9 +165,10 @@ class Comparison:
         """Return the line of one run, which is made if it is not there.
 
         It has the cell, the purpose, the seed, the try, the data and a digest of them all; the
-        "accuracy" (0 to 1), or why it was "refused"; what is "proven" of it, where its contestant
-        is calibrated; seconds, versions and hardware. A run whose settings do not go together,
-        whose training diverges or whose update is not finite is a line that is refused.
+        "accuracy" (0 to 1) and, where it is defined, the "auc", or why it was "refused"; what is
+        "proven" of it, where its contestant is calibrated; seconds, versions and hardware. A run
+        whose settings do not go together, whose training diverges or whose update is not finite is
+        a line that is refused.
 
         Raises:
             ComparisonError: the run's statement proves less than the cell's label says. If that
@@ -197,7 +198,7 @@ class Comparison:
         except (ConfigError, Diverged, PrivacyError) as error:  # the last: an update is not finite
             row["refused"] = str(error)
         else:
-            row["accuracy"] = result.accuracy
+            row["accuracy"], row["auc"] = result.accuracy, result.rounds[-1].auc
             row["settings"] = {name: getattr(config, name) for name in _SHOWN
                                if hasattr(config, name)}  # fmt: skip
         row["seconds"] = round(time.perf_counter() - start, 2)

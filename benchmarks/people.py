@@ -1,0 +1,370 @@
+"""Few sites with many people each, one guarantee for each person: what can be had, and what for.
+
+    FEDLDP_DATA=... python -m benchmarks.people RESULTS.jsonl --budget 60
+    python -m benchmarks.people RESULTS.jsonl --page docs/people.md
+    python -m benchmarks.people RESULTS.jsonl --page README.md            MNIST alone
+
+Every contestant is ``person_dp_sgd`` on the same features, and every row is one person's. The rule
+is that of ``fedldp.comparing``: eight tries for each contestant, scored on training examples that
+no site has and on a seed of their own; then other seeds, on the test set: three, and ten where all
+sites together have 1,000 people at most. RESULTS.jsonl has a line for each run, and is only added
+to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.comparing import Cell, Comparison, Contestant, GuaranteeKind, Results, Row, Task, Try
+from fedldp.data import Dataset, Examples, load_dataset
+from fedldp.data.handwriting import SoftGradients
+from fedldp.data.unit_norm import UnitNorm
+from fedldp.simulation.settings import from_mapping
+
+DELTA = 1e-5
+MARK, IN_SHORT, CHOSEN = "<!-- people -->", "<!-- people, in short -->", "<!-- people, chosen -->"
+END = "<!-- end of people -->"
+
+NO_NOISE = 1e4
+"""The epsilon of runs whose noise does not show."""
+
+SETTINGS: Mapping[str, Any] = {"system": "person_dp_sgd", "model": "logistic", "epsilon": 1.0}
+
+
+def _momentum(*tries: tuple[int, float, float]) -> list[Try]:
+    return [
+        {"rounds": rounds, "clip": clip, "learning_rate": rate, "server_optimizer": "momentum"}
+        for rounds, clip, rate in tries
+    ]
+
+
+IMAGES: Sequence[Try] = [
+    *_momentum(
+        (25, 0.3, 8.0), (50, 0.3, 8.0), (100, 0.3, 2.0), (100, 0.3, 4.0),
+        (100, 1.0, 2.4), (100, 1.0, 8.0), (200, 0.3, 4.0),
+    ),
+    {
+        "rounds": 50, "clip": 0.3, "learning_rate": 1.0,
+        "server_optimizer": "adam", "server_rate": 0.3,
+    },
+]  # fmt: skip
+TABLES: Sequence[Try] = _momentum(
+    (25, 1.0, 4.0), (25, 1.0, 16.0), (50, 1.0, 4.0), (50, 1.0, 16.0),
+    (100, 0.3, 4.0), (100, 1.0, 2.0), (100, 1.0, 8.0), (200, 1.0, 8.0),
+)  # fmt: skip
+"""For examples of norm 1; the same for all contestants."""
+
+SERVER = GuaranteeKind("record", "server", DELTA)
+SUMMING = GuaranteeKind("record", "summing-server", DELTA)
+
+ANY, SUM, CENTRAL, POOLED = "any server", "behind a sum", "pooled", "pooled, no noise"
+ALONE, ALONE_FREE = "one site", "one site, no noise"
+ALL = (ANY, SUM, CENTRAL, POOLED, ALONE, ALONE_FREE)
+"""Contestants: sites together, the people of all sites in one place, and the people of one site.
+
+In one place the noise of one site is that of central DP-SGD.
+"""
+
+REFERENCES = (POOLED, ALONE_FREE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Sites and people, an epsilon, and what is measured there.
+
+    Attributes:
+        dataset: a name, as ``load_dataset`` knows it, or "breast-cancer".
+        features: "soft-gradients", "unit-norm" or "centred".
+        sites: how many.
+        people: of each.
+        epsilon: for one row.
+        names: of contestants.
+        whole: whether all training examples are used; else as many as there are people.
+    """
+
+    dataset: str
+    features: str
+    sites: int
+    people: int
+    epsilon: float
+    names: tuple[str, ...] = ALL
+    whole: bool = False
+
+
+PLACES: Sequence[Place] = [
+    Place("mnist", "soft-gradients", 10, 6_000, 1.0, whole=True),
+    Place("mnist", "soft-gradients", 10, 600, 4.0),
+    Place("mnist", "soft-gradients", 10, 6_000, 0.5, whole=True),
+    Place("mnist", "soft-gradients", 10, 600, 1.0),
+    Place("mnist", "soft-gradients", 50, 120, 4.0),
+    Place("mnist", "soft-gradients", 50, 120, 1.0),
+    Place("covertype", "unit-norm", 10, 7_400, 0.5, whole=True),
+    Place("covertype", "unit-norm", 10, 7_400, 1.0, whole=True),
+    Place("covertype", "unit-norm", 10, 7_400, 4.0, whole=True),
+    Place("covertype", "unit-norm", 10, 700, 0.5),
+    Place("covertype", "unit-norm", 10, 700, 1.0),
+    Place("covertype", "unit-norm", 10, 700, 4.0),
+    Place("covertype", "unit-norm", 5, 200, 0.5),
+    Place("covertype", "unit-norm", 5, 200, 1.0),
+    Place("covertype", "unit-norm", 5, 200, 4.0),
+    Place("breast-cancer", "centred", 5, 90, 4.0, whole=True),
+    Place("breast-cancer", "centred", 5, 90, 8.0, whole=True),
+    Place("mnist", "unit-norm", 10, 6_000, 1.0, whole=True),
+]
+"""In the order in which they are measured."""
+
+
+# Contestants
+
+
+def contestants(place: Place) -> list[Contestant]:
+    """Return what is compared; of an epsilon it is all the same."""
+    pooled = {"num_clients": 1}
+    alone = {"num_clients": 1, "num_examples": place.people}
+    own: Mapping[str, Mapping[str, Any]] = {
+        ANY: {}, SUM: {"channel": "sum"}, CENTRAL: pooled, POOLED: {**pooled, "epsilon": NO_NOISE},
+        ALONE: alone, ALONE_FREE: {**alone, "epsilon": NO_NOISE},
+    }  # fmt: skip
+    return [
+        Contestant(
+            name=name,
+            configure=_with(settings),
+            tries=IMAGES if place.dataset == "mnist" else TABLES,
+            guarantee=SUMMING if name == SUM else SERVER,
+            role="reference" if name in REFERENCES else "calibrated",
+        )
+        for name, settings in own.items()
+    ]
+
+
+def _with(own: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Try], RunConfig]:
+    return lambda shared, attempt: from_mapping({**SETTINGS, **shared, **own, **attempt})
+
+
+def comparison(place: Place) -> Comparison:
+    """Return the comparison that a place belongs to."""
+    total = place.sites * place.people
+    settings = {"dataset": place.dataset} | ({} if place.whole else {"num_examples": total})
+    task = Task(
+        f"{place.dataset}, {place.features}, {place.people:,} people a site",
+        lambda: data(place.dataset, place.features),
+        settings,
+    )
+    seeds = range(10) if total <= 1_000 else range(3)
+    return Comparison(contestants(place), [task], chosen_on=100, seeds=list(seeds))
+
+
+def cell(place: Place, name: str) -> Cell:
+    """Return the cell of a contestant."""
+    (task,) = comparison(place).tasks
+    return Cell(task, place.sites, name, 0.0 if name in REFERENCES else place.epsilon)
+
+
+# Data
+
+
+@cache
+def data(dataset: str, features: str) -> Dataset:
+    """Return a data set with each example's public features in its place."""
+    if features == "centred":
+        return breast_cancer()
+    found = load_dataset(dataset)
+    shape = found.input_shape
+    mapping = SoftGradients(shape) if features == "soft-gradients" else UnitNorm(shape)
+
+    def mapped(examples: Examples) -> Examples:
+        return replace(examples, features=mapping(examples.features))
+
+    return replace(
+        found, name=f"{dataset}-{features}", train=mapped(found.train), test=mapped(found.test)
+    )
+
+
+MOST = {
+    "radius": (30, 3, 40), "texture": (40, 5, 50), "perimeter": (200, 20, 250),
+    "area": (3_000, 300, 4_000), "smoothness": (0.2, 0.02, 0.25), "compactness": (0.4, 0.1, 1),
+    "concavity": (0.5, 0.2, 1), "concave points": (0.25, 0.05, 0.3), "symmetry": (0.4, 0.05, 0.6),
+    "fractal dimension": (0.1, 0.02, 0.2),
+}  # fmt: skip
+"""The upper end of a feature's range: of its mean, standard error, and worst; the lower end is 0.
+
+Round numbers that we chose with the table's documentation at hand, which shows its extremes: they
+are no clinical ranges. What is beyond one counts as its end.
+"""
+
+CENTRE = 0.3
+"""Of every range, as a share of it: most people are in its lower part."""
+
+
+def breast_cancer() -> Dataset:
+    """Return the table of 569 people that comes with scikit-learn; class 1 is benign.
+
+    Features are scaled by ``MOST``, less ``CENTRE``, and each row has norm 1, with the constant.
+    """
+    from sklearn.datasets import load_breast_cancer
+
+    table = load_breast_cancer()
+    most = np.array([sizes[kind] for kind in range(3) for sizes in MOST.values()])
+    scaled: NDArray[np.float64] = np.clip(table.data / most, 0, 1) - CENTRE
+    rows = UnitNorm((len(most),))(scaled.astype(np.float32))
+    return Dataset.from_arrays(rows, table.target, name="breast-cancer")
+
+
+# Measuring
+
+
+def measure(results: Results, only: str, budget: float) -> None:
+    """Measure place by place until the minutes are over."""
+    end = time.monotonic() + 60 * budget
+    for place in PLACES:
+        found = comparison(place)
+        wanted = [each for each in (cell(place, name) for name in place.names) if only in str(each)]
+        found.measure(
+            results, wanted, lambda: time.monotonic() < end, lambda line: print(line, flush=True)
+        )
+
+
+# Pages
+
+
+def figures(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
+    """Return the measured runs of each contestant of a place, with what was chosen; in order."""
+    found = {}
+    for place in PLACES:
+        compared = comparison(place)
+        standing = compared.standing([row for row in rows if compared.is_current(row)])
+        for name in place.names:
+            runs = standing.get(cell(place, name), [])
+            found[place, name] = runs if len(runs) == len(compared.seeds) else []
+    return found
+
+
+def shown(runs: Sequence[Row]) -> str:
+    """Return the mean with its standard error, or a dash: AUC of two classes, else accuracy.
+
+    Accuracy is in percent.
+    """
+    if not runs:
+        return "-"
+    auc = runs[0]["cell"]["task"].startswith("breast-cancer")
+    scores = [run["auc"] if auc else 100 * run["accuracy"] for run in runs]
+    error = statistics.stdev(scores) / math.sqrt(len(scores))
+    digits = 3 if auc else 1
+    return f"{statistics.mean(scores):.{digits}f} ± {error:.{digits}f}"
+
+
+def ordered(rows: Sequence[Row]) -> list[tuple[Place, list[list[Row]]]]:
+    """Return the places by data, people and epsilon, with the runs of all contestants of each."""
+    found = figures(rows)
+    places = sorted(
+        PLACES,
+        key=lambda each: (
+            ("mnist", "covertype", "breast-cancer").index(each.dataset),
+            each.features, -each.sites * each.people, each.sites, each.epsilon,
+        ),
+    )  # fmt: skip
+    return [(place, [found.get((place, name), []) for name in ALL]) for place in places]
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of the table."""
+    found = [
+        "| data | sites x people | epsilon | any server | behind a sum | pooled, central noise "
+        "| one site by itself, same epsilon | one site, no noise | pooled, no noise |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for place, (any_server, summed, central, pooled, alone, free) in ordered(rows):
+        cells = map(shown, (any_server, summed, central, alone, free, pooled))
+        found.append(
+            f"| {place.dataset}, {place.features} | {place.sites} x {place.people:,} "
+            f"| {place.epsilon:g} | {' | '.join(cells)} |"
+        )
+    return found
+
+
+def in_short(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a table for the features of MNIST."""
+    found = [
+        "| sites x people | epsilon | any server | behind a sum | pooled, central noise "
+        "| one site by itself |",
+        "|---|---|---|---|---|---|",
+    ]
+    for place, (any_server, summed, central, _, alone, _) in ordered(rows):
+        if (place.dataset, place.features) == ("mnist", "soft-gradients") and any_server:
+            cells = map(shown, (any_server, summed, central, alone))
+            found.append(
+                f"| {place.sites} x {place.people:,} | {place.epsilon:g} | {' | '.join(cells)} |"
+            )
+    return found
+
+
+def chosen(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a table of what was chosen for sites that train together."""
+    found = [
+        "| data | sites x people | epsilon | any server | behind a sum |",
+        "|---|---|---|---|---|",
+    ]
+    for place, (any_server, summed, *_) in ordered(rows):
+        if any_server or summed:
+            found.append(
+                f"| {place.dataset}, {place.features} | {place.sites} x {place.people:,} "
+                f"| {place.epsilon:g} | {_tried(any_server)} | {_tried(summed)} |"
+            )
+    return found
+
+
+def _tried(runs: Sequence[Row]) -> str:
+    if not runs:
+        return "-"
+    settings = runs[0]["try"]
+    rate = settings.get("server_rate", settings["learning_rate"])
+    return (
+        f"{settings['rounds']} rounds, clip {settings['clip']:g}, "
+        f"{settings['server_optimizer']} {rate:g}"
+    )
+
+
+MADE = {MARK: lines, IN_SHORT: in_short, CHOSEN: chosen}
+
+
+def updated(page: str, rows: Sequence[Row]) -> str:
+    """Return a page whose tables are made anew."""
+    for mark, table in MADE.items():
+        if mark in page:
+            before, _, rest = page.partition(mark)
+            after = rest.partition(END)[2]
+            page = before + mark + "\n" + "\n".join(table(rows)) + "\n" + END + after
+    return page
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.people", description=__doc__)
+    parser.add_argument("results", type=Path, help="the file of lines")
+    parser.add_argument("--budget", type=float, default=60.0, help="minutes to measure")
+    parser.add_argument("--only", default="", help="cells whose description has these words")
+    parser.add_argument("--page", type=Path, help="a page whose tables are made anew")
+    options = parser.parse_args()
+    results = Results(options.results)
+    if options.page is None:
+        measure(results, options.only, options.budget)
+        return
+    options.page.write_text(
+        updated(options.page.read_text(encoding="utf-8"), results.rows), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    main()
