@@ -384,3 +384,9 @@ def test_a_model_that_fails_on_one_persons_rows_fails_on_nobody_elses() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
     examples.features[examples.people == 5, 0, 0] = 7.0  # there is no such word
     np.testing.assert_array_equal(summed(weights, examples), np.sum([*own[:5], *own[6:]], axis=0))
+    assert not summed.right(weights, examples)[examples.features[:, 0, 0] == 7.0].any()
+    alone_right = [
+        summed.right(weights, examples.taken(slice(row, row + 1)))[0]
+        for row in range(len(examples))
+    ]
+    assert summed.right(weights, examples).tolist() == alone_right

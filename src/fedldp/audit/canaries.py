@@ -8,7 +8,7 @@ and what an encoder promises holds for every update.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 
 from fedldp.data.examples import Examples
 
-Swap = Literal["client", "record", "label", "weight"]
-"""What differs between two canaries: all that a client has; the features of one example; its label
-alone; one coordinate of the update."""
+Swap = Literal["client", "person", "record", "label", "weight"]
+"""What differs between two canaries: all that a client has; all rows of one person, and how many
+these are; the features of one example; its label alone; one coordinate of the update."""
 
 FAR = 1e3
 """A feature far outside of [0, 1], which no client checks."""
 LARGE = 1e6
 """A change of weights that every bound cuts off."""
+FEW, MANY = 3, 40
+"""Rows of a person."""
 
 Floats = NDArray[np.float64]
 Features = NDArray[np.float32]
@@ -60,7 +62,7 @@ class Shape:
     Attributes:
         input_shape: of one.
         num_classes: labels are 0 to num_classes - 1.
-        count: how many it has.
+        count: how many it has; of persons, how many these are.
     """
 
     input_shape: tuple[int, ...]
@@ -97,6 +99,8 @@ def pairs(swap: Swap, shape: Shape, *, updates: bool, lengths: bool) -> list[Can
     """
     if swap == "weight":
         return list(_weights(shape))
+    if swap == "person":
+        return list(_persons(shape))
     if swap == "client":
         found = list(_clients(shape))
         if lengths and shape.count > 1:
@@ -157,6 +161,53 @@ def _with_first(shape: Shape, features: Features, label: int) -> Canary:
     found = shape.examples(shape.lit(0.5), shape.num_classes - 1)
     found.features[0], found.labels[0] = features, label
     return Canary(found)
+
+
+def _persons(shape: Shape) -> Iterator[CanaryPair]:
+    """Yield pairs in which one person's rows alone differ; the others have one or two each."""
+    last = shape.num_classes - 1
+    lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
+
+    def rows(count: int, features: Features, *labels: int) -> Examples:
+        found = replace(shape, count=count).examples(features, 0)
+        return replace(found, labels=np.resize(np.array(labels, np.int64), count))
+
+    told = (
+        ("{few} rows of ones, labels 0 against {last}", rows(FEW, lit, 0), rows(FEW, lit, last)),
+        ("{many} rows of ones, labels 0 against {last}", rows(MANY, lit, 0), rows(MANY, lit, last)),
+        ("one row of ones against {many} of the same", rows(1, lit, 0), rows(MANY, lit, 0)),
+        ("{few} rows with one half lit against the other", rows(FEW, upper, 0),
+         rows(FEW, lower, 0)),
+        ("{many} rows of 1000, labels 0 against {last}", rows(MANY, FAR * lit, 0),
+         rows(MANY, FAR * lit, last)),
+        ("{many} rows that cancel each other against {few} that do not",
+         rows(MANY, lit, 0, last), rows(FEW, lit, 0)),
+    )  # fmt: skip
+    for text, one, other in told:
+        name = "person swapped: " + text.format(few=FEW, many=MANY, last=last)
+        yield CanaryPair(name, _with_person(shape, one), _with_person(shape, other))
+
+
+def _with_person(shape: Shape, own: Examples) -> Canary:
+    """Return a client whose first person has some rows: half before the others', half after."""
+    count = shape.count - 1
+    others = replace(shape, count=count + count // 2).examples(
+        shape.lit(0.5), shape.num_classes - 1
+    )
+    middle = len(own) // 2
+    return Canary(
+        Examples(
+            np.concatenate([own.features[:middle], others.features, own.features[middle:]]),
+            np.concatenate([own.labels[:middle], others.labels, own.labels[middle:]]),
+            np.concatenate(
+                [
+                    np.zeros(middle, np.int64),
+                    1 + np.arange(len(others)) % max(1, count),
+                    np.zeros(len(own) - middle, np.int64),
+                ]
+            ),
+        )
+    )
 
 
 def _updates(shape: Shape) -> Iterator[CanaryPair]:

@@ -26,7 +26,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimate
 from fedldp.audit.canaries import Canary
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import (
@@ -218,8 +218,8 @@ class AttackedClient:
         """How many numbers of an update are sent: of the weights, or of what is in their place."""
         if self._release.sends is None:
             return int(self.first.weights.size)
-        assert self._release.bound.chart is not None
-        return self._release.bound.chart.size
+        chart = self._release.bound.chart
+        return int(self.first.weights.size) if chart is None else chart.size
 
     def sent(self, update: Update) -> NDArray[np.floating] | None:
         """Return what is sent of one client's update; None where it lacks that."""
@@ -236,7 +236,9 @@ class AttackedClient:
         release = self._release
         if release.sends is None:
             return None
-        bound = replace(release.bound, chart=_AsSent(self.sent_size))
+        bound = release.bound
+        if bound.chart is not None:
+            bound = replace(bound, chart=_AsSent(self.sent_size))
         return self.config.composition.estimate(replace(release, bound=bound))
 
     @cached_property
@@ -361,6 +363,18 @@ class _AsSent:
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         return mean
+
+
+def update_of(step: LocalUpdate, broadcast: Broadcast, examples: Examples) -> Update:
+    """Return what a client computes of some examples, each time with the same randomness."""
+
+    def stream(purpose: str) -> Stream:
+        return Stream(bytes(KEY_BYTES), simulated=False)
+
+    client = Client(
+        index=0, examples=examples, fresh=stream, kept=stream, store=MemoryStore()
+    )  # fmt: skip
+    return _train(step, broadcast, client)
 
 
 def _train(step: LocalUpdate, broadcast: Broadcast, client: Client) -> Update:

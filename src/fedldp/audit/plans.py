@@ -20,6 +20,7 @@ from fedldp.audit.canaries import Swap
 from fedldp.audit.efforts import Effort
 from fedldp.audit.example_maps import PlannedMapGame
 from fedldp.audit.harness import AttackedClient
+from fedldp.audit.people_sums import PlannedPeopleCheck
 from fedldp.audit.playing import PlannedGame
 from fedldp.audit.senders import PlannedSenderGame
 from fedldp.audit.systems import PlannedSystemGame, SystemGame
@@ -44,6 +45,7 @@ CLIENTS = 200
 RECORDS = Problem((1, 16, 16), 2, 512)
 """Its pixels are as many as the records that are canaries in a whole run."""
 SMALL = Problem((1, 1, 2), 2, 80)
+"""Where persons are protected, each of its examples is one."""
 REFUTABLE = 3.0
 """A claim up to this can be refuted by the trials of the quick mode."""
 BUDGET = 1.5
@@ -54,9 +56,12 @@ _CLAIMED = "a claim of 1"
 
 _TARGETS: tuple[tuple[Unit, Adversary], ...] = (
     ("record", "server"),
+    ("person", "server"),
     ("client-round", "server"),
     ("client-run", "summing-server"),
     ("client-run", "downlink"),
+    ("record", "downlink"),
+    ("person", "downlink"),
 )
 
 
@@ -104,12 +109,15 @@ def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[P
     found: list[PlannedGame] = [
         planned for setting in settings for planned in _planned(setting, effort)
     ]
+    people = PlannedPeopleCheck(config, problem)
+    if people.applies:
+        found.append(people)
     if config.composition.features.mapping(problem) is not None:
         found.append(PlannedMapGame(config, problem))
     if config.composition.channel.shuffles_reports and config.num_clients > 1:
         small = [setting for setting in settings if not setting.late][-1].planned
         found.append(PlannedSenderGame(small.scheduled, small.problem, effort))
-    return found + list(_whole_runs(config))
+    return found + list(_whole_runs(config, problem))
 
 
 def representatives() -> list[RunConfig]:
@@ -191,9 +199,15 @@ def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
 def _small(config: RunConfig, problem: Problem, rounds: int = ROUNDS) -> list[Setting]:
     """Return the setting in which what is proven can be refuted, if the system has one."""
     changes = _small_changes(config, rounds)
+    people = problem.people
+    few = replace(
+        problem,
+        num_examples=2 * problem.num_examples // config.num_clients,
+        people=None if people is None else max(2, 2 * people // config.num_clients),
+    )
     models: tuple[tuple[dict[str, Any], Problem], ...] = (
-        ({"model": "logistic"}, SMALL),
-        ({}, replace(problem, num_examples=2 * problem.num_examples // config.num_clients)),
+        ({"model": "logistic"}, _with_people(SMALL, problem)),
+        ({}, few),
     )
     for unit, adversary in _TARGETS:
         for model, shape in models:
@@ -232,8 +246,10 @@ def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
     claimed_against = "downlink" if config.composition.downlink is not None else "server"
     small = setting.name.startswith("small")
     groups = dict.fromkeys((li["unit"], li["adversary"], li["neighbours"]) for li in lines)
-    of_a_round = (
-        "client-round" if ("client-round", "server") in {g[:2] for g in groups} else "record"
+    known = {li["unit"] for li in lines if li["adversary"] == "server" and li["kind"] != "none"}
+    of_a_round: Unit = next(
+        (unit for unit in ("person", "record") if unit in known and "client-round" not in known),
+        "client-round",
     )
     for unit, adversary, neighbours in groups:
         if setting.late and (unit, adversary) != (of_a_round, "server"):
@@ -272,13 +288,15 @@ def _planned(setting: Setting, effort: Effort) -> Iterator[PlannedSystemGame]:
 
 def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:
     """Return games with a server that asks again, or tells what it should not."""
-    again = [replace(game, asked=2) for game in games if game.swap == "client"]
+    again = [replace(game, asked=2) for game in games if game.swap in ("client", "person")]
     return again + [replace(game, factor=factor) for game in games for factor in HOSTILE]
 
 
 def _swaps(unit: Unit, attacked: AttackedClient) -> tuple[Swap, ...]:
     if unit == "record":
         return ("record", "label")
+    if unit == "person":
+        return ("person",)
     if unit == "weight":
         return ("weight",) if attacked.takes_updates else ()
     return ("client",)
@@ -286,7 +304,8 @@ def _swaps(unit: Unit, attacked: AttackedClient) -> tuple[Swap, ...]:
 
 def _game(setting: Setting, unit: Unit, adversary: Adversary, swap: Swap) -> SystemGame:
     config, problem = setting.planned.scheduled, setting.planned.problem
-    many = unit == "client-run" or (unit == "record" and not setting.attacked.trains_once)
+    drawn_once = setting.attacked.trains_once and config.composition.local.drawn_once
+    many = unit == "client-run" or (unit in ("record", "person") and not drawn_once)
     rounds = min(ROUNDS, config.rounds) if many else 1
     count = max(1, problem.num_examples // config.num_clients)
     if setting.attacked.trains_once:
@@ -338,38 +357,44 @@ _TINY = 1e-9
 """Delta of whole runs: m canaries cost the bound's p-value some 2 m delta, however well it goes."""
 
 
-def _whole_runs(config: RunConfig) -> Iterator[PlannedWholeRun]:
-    """Yield the games of whole runs, with canaries that are records or clients."""
-    units: tuple[tuple[Literal["record", "client-run"], Problem, int], ...] = (
-        ("record", RECORDS, 2),
+def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun]:
+    """Yield the games of whole runs, with canaries that are records, or persons, or clients."""
+    of_one: Literal["record", "person"] = "record" if problem.people is None else "person"
+    units: tuple[tuple[Literal["record", "person", "client-run"], Problem, int], ...] = (
+        (of_one, _with_people(RECORDS, problem), 2),
         ("client-run", replace(SMALL, num_examples=CLIENTS), CLIENTS),
     )
-    for unit, problem, num_clients in units:
+    for unit, few, num_clients in units:
         rounds = 1 if config.answers_once else WHOLE
         changes = _small_changes(config, rounds) | {
             "model": "logistic", "num_clients": num_clients,
             "target": PrivacyTarget(unit=unit, epsilon=1.0, delta=config.delta),
         }  # fmt: skip
         try:
-            planned = plan(config.changed(**changes), problem, delta=_TINY)
+            planned = plan(config.changed(**changes), few, delta=_TINY)
         except FedldpError:
             try:  # what cannot be solved for is as it was
-                planned = plan(config.changed(**changes | {"target": None}), problem, delta=_TINY)
+                planned = plan(config.changed(**changes | {"target": None}), few, delta=_TINY)
             except FedldpError:
                 continue
         lines = planned.privacy["guarantees"]
         own = [line for line in lines if (line["unit"], line["adversary"]) == (unit, "server")]
-        if not own or planned.scheduled.algorithm(problem).server().dialogue is not None:
+        if not own or planned.scheduled.algorithm(few).server().dialogue is not None:
             continue
         delta = min(line["delta"] for line in own)
         yield PlannedWholeRun(
             setting=f"small, {planned.scheduled.rounds} rounds",
-            size=planned.scheduled.layout(problem).size,
+            size=planned.scheduled.layout(few).size,
             neighbours=own[0]["neighbours"],
-            game=WholeRun(config=planned.scheduled, problem=problem, unit=unit),
+            game=WholeRun(config=planned.scheduled, problem=few, unit=unit),
             delta=delta,
             proven=_proven(own, delta),
         )
+
+
+def _with_people(small: Problem, problem: Problem) -> Problem:
+    """Return a small problem whose examples are persons where those of ``problem`` have some."""
+    return small if problem.people is None else replace(small, people=small.num_examples)
 
 
 def configs_of(name: str) -> list[RunConfig]:

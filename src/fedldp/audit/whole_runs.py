@@ -39,12 +39,13 @@ class WholeRun:
         config: of the system, with what the server draws before a run.
         problem: the shape of its data.
         unit: "record": the canaries are records of one client, each lit in a pixel of its own or
-            blank; "client-run": they are clients, each with one of two labels.
+            blank; "person": they are persons of it, each with two such rows; "client-run": they are
+            clients, each with one of two labels.
     """
 
     config: RunConfig
     problem: Problem
-    unit: Literal["record", "client-run"]
+    unit: Literal["record", "person", "client-run"]
 
     @property
     def canaries(self) -> int:
@@ -88,6 +89,9 @@ class WholeRun:
         lit, blank = self._lit(), np.zeros_like(self._lit())
         labels = np.arange(len(coins)) % self.problem.num_classes
         mine = Examples(np.where(coins.reshape(-1, *[1] * (lit.ndim - 1)), lit, blank), labels)
+        if self.unit == "person":
+            whose = np.tile(np.arange(len(coins)), 2)
+            mine = replace(mine.taken(whose), people=whose)
         runtime = attacked.runtime(
             Canary(mine), TrialKeys(secrets[0], attacked.idealised), trains=True
         )
@@ -167,7 +171,8 @@ class PlannedWholeRun:
         lower, how = best_lower(scores, coins, delta=self.delta, confidence=confidence)
         rounds = self.game.config.rounds
         by = whose_word(self.game.config)
-        kind = "records of one client" if self.game.unit == "record" else "clients"
+        unit = self.game.unit
+        kind = "clients" if unit == "client-run" else f"{unit}s of one client"
         yield Result(
             subject=self.game.config.name(),
             game="system",

@@ -1,0 +1,196 @@
+"""Sums over people with one mistake each, beside right ones: those of ``person_dp_sgd``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+import fedldp
+from fedldp.algorithms.composition import Algorithm
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.systems import systems
+from fedldp.core.randomness import Stream
+from fedldp.data.examples import Examples
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian
+from fedldp.protocol.roles import Update
+from fedldp.protocol.wire import Sensitive
+from fedldp.training.person_gradients import NORM, DenseGradients, NoisySteps, PersonGradients
+
+Floats = Any
+person_dp_sgd: Any = systems()["person_dp_sgd"]
+
+
+@dataclass(frozen=True)
+class Planted(Algorithm):
+    """The parts of ``person_dp_sgd``, with the sums and the noise that the configuration names."""
+
+    def local_update(self, device: Any) -> Any:
+        update: Any = super().local_update(device)
+        if isinstance(update, NoisySteps):
+            made = {each.name: getattr(update, each.name) for each in fields(update)}
+            return self.config.steps(**made)
+        assert isinstance(update, PersonGradients)
+        assert isinstance(update.summed, DenseGradients)
+        return replace(update, summed=self.config.sums(update.summed))
+
+    def release(self, client: int) -> Release:
+        found = super().release(client)
+        right = found.mechanism
+        if not isinstance(right, IntegerGaussian):
+            return found
+        noise = self.config.noise(right.distance, right.step, right.scale_bits, right.bits)
+        return replace(found, mechanism=noise)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What sums people; rightly so."""
+
+    inner: DenseGradients
+
+    def __call__(self, weights: Floats, examples: Examples) -> Floats:
+        return self.inner(weights, examples)
+
+    def right(self, weights: Floats, examples: Examples) -> Any:
+        return self.inner.right(weights, examples)
+
+
+class RightConfig(person_dp_sgd):
+    """The right one, whose parts wrong ones may change.
+
+    Attributes:
+        sums: what sums people.
+        noise: what adds noise to the sum.
+        steps: what takes several steps in a round.
+    """
+
+    system: Literal["planted_people:RightConfig"] = "planted_people:RightConfig"
+    sums: ClassVar[Any] = Sums
+    noise: ClassVar[Any] = IntegerGaussian
+    steps: ClassVar[Any] = NoisySteps
+
+    def algorithm(self, problem: Problem) -> Algorithm:
+        return Planted(self, self.composition, problem)
+
+
+class RowsClipped(Sums):
+    """Every row is clipped, and not the person that has several."""
+
+    def __call__(self, weights: Floats, examples: Examples) -> Floats:
+        return self.inner(weights, replace(examples, people=None))
+
+
+class RowsClippedConfig(RightConfig):
+    system: Literal["planted_people:RowsClippedConfig"] = "planted_people:RowsClippedConfig"
+    sums: ClassVar[Any] = RowsClipped
+
+
+class PrivateDivisor(Sums):
+    """The sum is divided by the client's number of rows, which nobody but the client knows."""
+
+    def __call__(self, weights: Floats, examples: Examples) -> Floats:
+        return np.rint(self.inner(weights, examples) * (64 / max(1, len(examples))))
+
+
+class PrivateDivisorConfig(RightConfig):
+    system: Literal["planted_people:PrivateDivisorConfig"] = "planted_people:PrivateDivisorConfig"
+    sums: ClassVar[Any] = PrivateDivisor
+
+
+class NoNoise(IntegerGaussian):
+    """A share of the noise is stated and left out: others' shares are to do."""
+
+    def _noise(self, size: int, stream: Stream) -> Any:
+        return np.zeros(size, np.int64)
+
+
+class NoNoiseConfig(RightConfig):
+    system: Literal["planted_people:NoNoiseConfig"] = "planted_people:NoNoiseConfig"
+    noise: ClassVar[Any] = NoNoise
+
+
+class FloatSums(Sums):
+    """People's vectors are added as floats of 24 bits, and rounded thereafter."""
+
+    def __call__(self, weights: Floats, examples: Examples) -> Floats:
+        assert examples.people is not None
+        total = np.zeros(len(weights), np.float32)
+        for who in np.unique(examples.people):
+            total += self.inner(weights, examples.taken(examples.people == who)).astype(np.float32)
+        return np.rint(total.astype(np.float64))
+
+
+class FloatSumsConfig(RightConfig):
+    system: Literal["planted_people:FloatSumsConfig"] = "planted_people:FloatSumsConfig"
+    sums: ClassVar[Any] = FloatSums
+
+
+class BatchGradients(Sums):
+    """Gradients are right to 24 bits, and their bits depend on who is in the batch."""
+
+    def __call__(self, weights: Floats, examples: Examples) -> Floats:
+        assert examples.people is not None
+        mean = np.float32(1e-7) * examples.features.mean(dtype=np.float32)
+        moved = replace(examples, features=np.nan_to_num(examples.features + mean))
+        return self.inner(weights, moved)
+
+
+class BatchGradientsConfig(RightConfig):
+    system: Literal["planted_people:BatchGradientsConfig"] = "planted_people:BatchGradientsConfig"
+    sums: ClassVar[Any] = BatchGradients
+
+
+class FloatClip(Sums):
+    """Vectors are scaled to the norm by floats, and rounded to the next integers."""
+
+    def __call__(self, weights: Floats, examples: Examples) -> Floats:
+        assert examples.people is not None
+        total = np.zeros(len(weights))
+        for who in np.unique(examples.people):
+            vector = self.inner(weights, examples.taken(examples.people == who))
+            total += np.rint(vector * (NORM / max(float(np.linalg.norm(vector)), 1.0)))
+        return total
+
+
+class FloatClipConfig(RightConfig):
+    system: Literal["planted_people:FloatClipConfig"] = "planted_people:FloatClipConfig"
+    sums: ClassVar[Any] = FloatClip
+
+
+class EarlyStop(NoisySteps):
+    """Steps end where people's gradients have become small, which nobody else may know."""
+
+    def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
+        (client,) = batch
+        sums = np.abs(self.summed(broadcast.weights, client.examples)).max()
+        steps = self.steps if sums > NORM / 2 else 1
+        return NoisySteps.__call__(replace(self, steps=steps), broadcast, batch)
+
+
+class EarlyStopConfig(RightConfig):
+    system: Literal["planted_people:EarlyStopConfig"] = "planted_people:EarlyStopConfig"
+    steps: ClassVar[Any] = EarlyStop
+
+
+class LastStepPlain(NoisySteps):
+    """After the noisy steps a small one is taken without noise."""
+
+    def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
+        (client,) = batch
+        rows = NoisySteps.__call__(self, broadcast, batch).open().rows
+        sums = self.summed(broadcast.weights, client.examples)
+        return Sensitive(Update(rows=(rows - 1e-4 * self.rate * sums).astype(np.float32)))
+
+
+class LastStepPlainConfig(RightConfig):
+    system: Literal["planted_people:LastStepPlainConfig"] = "planted_people:LastStepPlainConfig"
+    steps: ClassVar[Any] = LastStepPlain
+
+
+def settings(channel: str = "named", **more: Any) -> dict[str, Any]:
+    """Return settings of three sites on digits, in two rounds."""
+    recipe = fedldp.recipe("person-dp-sgd-digits", channel=channel, num_clients=3, rounds=2, **more)
+    return recipe.model_dump(exclude={"system"}, exclude_unset=True)

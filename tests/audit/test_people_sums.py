@@ -1,0 +1,144 @@
+"""Mistakes in sums over people are found, by trials or by integers; the right sums pass."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import planted_people as planted
+import pytest
+
+import fedldp
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.observations import AuditKeys
+from fedldp.audit.people_sums import PlannedPeopleCheck
+from fedldp.audit.plans import planned_games
+from fedldp.audit.playing import play
+from fedldp.audit.systems import PlannedSystemGame
+from fedldp.simulation.plan import problem_of
+
+FEW = replace(QUICK, system_explore=40)
+
+
+def problem(config: Any) -> Any:
+    """Return that of the digits, as if they were of 700 persons."""
+    return replace(problem_of(config, None), people=700)
+
+
+def exactly(config: Any, seed: int = 0) -> Any:
+    """Return the row of the exact check."""
+    games = planned_games(config, problem(config), QUICK)
+    (check,) = [each for each in games if isinstance(each, PlannedPeopleCheck)]
+    (row,) = check.rows(AuditKeys(seed), 0.999, None)
+    return row
+
+
+def games(config: Any, adversary: str = "server", small: bool = True) -> list[Any]:
+    """Return the games of persons in two rounds, with an honest server."""
+    return [
+        each
+        for each in planned_games(config, problem(config), FEW)
+        if isinstance(each, PlannedSystemGame)
+        and each.setting.startswith("small" if small else "as given")
+        and (each.unit, each.game.adversary, each.game.apart) == ("person", adversary, "")
+    ]
+
+
+def played(config: Any, adversary: str = "server", trials: int = 150, seed: int = 0) -> Any:
+    asked = games(config, adversary)
+    assert [each.game.swap for each in asked] == ["person"]
+    assert asked[0].game.rounds == (1, 2)
+    return play("", asked, confidence=0.999, trials=trials, seed=seed)
+
+
+@pytest.mark.parametrize("channel", ["named", "sum"])
+@pytest.mark.parametrize("wrong", [planted.RowsClippedConfig, planted.PrivateDivisorConfig])
+def test_rows_in_place_of_persons_and_a_private_divisor_are_found_by_trials(
+    wrong: Any, channel: str
+) -> None:
+    found = played(wrong(**planted.settings(channel)))
+    assert found.verdict == "bug"
+    assert found.rows[0].unit == "person"
+    assert found.rows[0].proven == pytest.approx(1.5, abs=1e-3)
+
+
+def test_a_share_without_its_noise_is_found() -> None:
+    found = played(planted.NoNoiseConfig(**planted.settings("sum")))
+    assert found.verdict == "bug"
+    assert found.rows[0].lower > 2.5 > found.rows[0].proven
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("adversary", ["summing-server", "server"])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(10)]
+)
+def test_the_right_sums_pass_against_whoever_sees_them(seed: int, adversary: str) -> None:
+    right = planted.RightConfig(**planted.settings("sum"))
+    assert played(right, adversary, seed=seed).verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (planted.FloatSumsConfig, "the sum of what each gives alone"),
+        (planted.BatchGradientsConfig, "the sum of what each gives alone"),
+        (planted.FloatClipConfig, "times as long as the noise is for"),
+        (planted.RowsClippedConfig, "one person moves the sum by"),
+        (planted.PrivateDivisorConfig, "one person moves the sum by"),
+    ],
+)
+def test_mistakes_that_no_trial_shows_are_found_exactly(wrong: Any, said: str) -> None:
+    row = exactly(wrong(**planted.settings()))
+    assert row.verdict == "bug"
+    assert said in row.attack
+    assert row.proven == 0
+
+
+@pytest.mark.parametrize("wrong", [planted.EarlyStopConfig, planted.LastStepPlainConfig])
+def test_weights_that_depend_on_more_than_noisy_sums_are_found(wrong: Any) -> None:
+    row = exactly(wrong(**planted.settings(steps_per_round=3)))
+    assert row.verdict == "bug"
+    assert "are charged" in row.attack or "more than the noisy sums" in row.attack
+
+
+@pytest.mark.slow
+def test_floats_in_place_of_integers_pass_all_trials() -> None:
+    """So the exact check is needed."""
+    assert played(planted.FloatSumsConfig(**planted.settings())).verdict == "ok"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("model", ["mlp_64", "logistic", "linear"])
+def test_the_right_sums_are_exact(model: str, seed: int) -> None:
+    row = exactly(planted.RightConfig(**planted.settings(model=model)), seed)
+    assert (row.verdict, row.note) == ("ok", "exact: bit for bit the same")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"steps_per_round": 3}, {"held_out_people": 0.3}, {"channel": "central"}, {"channel": "sum"}],
+)
+def test_every_setting_of_the_right_sums_is_exact(more: dict[str, Any]) -> None:
+    row = exactly(planted.RightConfig(**planted.settings(**more)))
+    assert (row.verdict, row.note) == ("ok", "exact: bit for bit the same")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_every_game_of_the_recipe_passes(channel: str) -> None:
+    config = fedldp.recipe("person-dp-sgd-digits", channel=channel)
+    asked = planned_games(config, problem(config), FEW)
+    against = {
+        "named": {"server"}, "sum": {"server", "summing-server"}, "central": {"downlink"},
+    }[channel]  # fmt: skip
+    played = [each for each in asked if isinstance(each, PlannedSystemGame)]
+    assert {each.game.adversary for each in played if each.unit == "person"} == against
+    assert play("", asked, confidence=0.999, trials=None, seed=0).verdict == "ok"
+
+
+def test_a_check_travels_to_another_process() -> None:
+    config = planted.RightConfig(**planted.settings())
+    check = PlannedPeopleCheck(config, problem(config))
+    assert pickle.loads(pickle.dumps(check)) == check
