@@ -171,7 +171,7 @@ def make_world(
 
 
 def write_policy(place: Path, **changes: Any) -> SitePolicy:
-    """Write a site's policy, with some of its settings changed, and read it."""
+    """Write a site's policy, with some of its settings changed, or left out where it is None."""
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",
@@ -181,6 +181,7 @@ def write_policy(place: Path, **changes: Any) -> SitePolicy:
         "budget": {"kind": "zcdp", "limit": 1e9},
         **changes,
     }
+    terms = {name: value for name, value in terms.items() if value is not None}
     (place / "site.toml").write_text(tomli_w.dumps(terms))
     assert tomllib.loads((place / "site.toml").read_text())
     return read_policy(place / "site.toml")

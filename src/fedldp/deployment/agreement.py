@@ -65,6 +65,7 @@ class _Facts(BaseModel):
     num_examples: Annotated[int, Field(ge=1)]
     features: list[str] | None = None
     people: Annotated[int, Field(ge=1)] | None = None
+    counted_in_private: bool = False
 
 
 class _Mapped(BaseModel):
@@ -176,6 +177,8 @@ class Agreement:
             late["features"] = list(problem.features)
         if problem.people is not None:
             late["people"] = problem.people
+        if problem.counted_in_private:  # in a demo, which divides by what a simulation divides by
+            late["counted_in_private"] = True
         return {
             "agreement": _VERSION,
             "run": self.run,
@@ -364,6 +367,7 @@ def parse_agreement(
             data_dir,
             features=None if facts.features is None else tuple(facts.features),
             people=facts.people,
+            counted_in_private=facts.counted_in_private,
         ),
         channel=found.channel,
         sites=tuple(found.sites),
