@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -95,3 +97,11 @@ def test_weights_that_nothing_would_use_are_refused() -> None:
     for closed in ("composed-digits-solution", "composed-digits-statistics"):
         with pytest.raises(ConfigError, match=r"class_weights .* no loss of single examples"):
             find_recipe(closed).config.changed(class_weights=[1.0] * 10)
+
+
+def test_gradients_of_people_are_weighed_too() -> None:
+    """Their largest factor acts on the clip, so that the others are at most 1."""
+    config = find_recipe("person-dp-sgd-digits").config.changed(class_weights=[0.5] * 9 + [4.0])
+    update: Any = config.algorithm(Problem((1, 8, 8), 10, 1437)).local_update(CPU)
+    assert update.summed.class_weights == (0.125,) * 9 + (1.0,)
+    assert update.summed.clip == config.model_dump()["clip"] / 4

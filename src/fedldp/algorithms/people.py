@@ -91,6 +91,8 @@ class PersonSteps(Local):
         calibration: sizes the noise of a site's own steps, where it takes several in a round.
     """
 
+    weighs_classes: ClassVar[bool] = True
+
     settings: Settings
     calibration: PerPersonRun
 
