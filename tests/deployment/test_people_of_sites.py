@@ -55,8 +55,8 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return world_of(tmp_path_factory.mktemp(request.param), channel=request.param)
 
 
-def test_the_model_of_sites_is_that_of_the_simulation(world: World) -> None:
-    """Bit for bit, with keys from the seed; and each round is charged once, for a person."""
+def check_run(world: World) -> None:
+    """Run it, and compare with the simulation, bit for bit, and with what it is to cost."""
     pipe = world.pipe()
     served = world.serve(pipe)
     assert bits(served) == bits(simulate(world.config))
@@ -73,6 +73,23 @@ def test_the_model_of_sites_is_that_of_the_simulation(world: World) -> None:
     for index in range(3):
         assert world.ledger(index).spent() == pytest.approx(2 * release)
     assert 0 < release < run == pytest.approx(2 * release)
+
+
+def test_the_model_of_sites_is_that_of_the_simulation(world: World) -> None:
+    check_run(world)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("steps_per_round=3",),
+        ("held_out_people=0.3",),
+        ("class_weights=[0.2, 1.0]", "model=mlp_64"),
+        ("rows_per_person=2",),
+    ],
+)
+def test_so_it_is_with_every_setting(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    check_run(world_of(tmp_path, *settings))
 
 
 def test_people_are_in_what_is_agreed_on_and_what_protects_them_costs_no_client_budget(
