@@ -344,3 +344,35 @@ def test_a_comparison_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> N
 
 def test_the_rooms_example_is_what_it_gives() -> None:
     assert doctest.testmod(comparing) == (0, 12)
+
+
+@pytest.mark.parametrize(("channel", "adversary"), [("named", "server"), ("sum", "summing-server")])
+def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
+    tmp_path: Path, channel: str, adversary: Any
+) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.uniform(size=(240, 3))
+    whose = np.repeat(np.arange(80), 3)
+    data = Dataset.from_arrays(features, (features[:, 0] > 0.5).astype(int), groups=whose)
+    config = resolve("person-dp-sgd-digits").changed(dataset="own", channel=channel)
+    found = Comparison(
+        [
+            Contestant.of(
+                channel, config, ({"rounds": 2}, {"rounds": 3}),
+                GuaranteeKind("person", adversary, 1e-5),
+            )
+        ],
+        [Task("own", lambda: data, {"dataset": "own"})],
+        seeds=[0],
+    )  # fmt: skip
+    results = Results(tmp_path / "results.jsonl")
+    (cell,) = found.cells([4], [2.0])
+    found.measure(results, [cell])
+    ((_, runs),) = found.standing(results.rows).items()
+    assert [row["purpose"] for row in results.rows] == ["tried", "tried", "measured"]
+    assert 1.9 < runs[0]["proven"]["epsilon"] <= 2.0
+    assert 0 <= runs[0]["auc"] <= 1
+    tried = found.data_for(cell, "tried", 100)
+    assert tried.train.people is not None
+    assert tried.test.people is not None
+    assert not np.intersect1d(tried.train.people, tried.test.people).size

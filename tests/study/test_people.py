@@ -1,0 +1,58 @@
+"""The tables of docs/people.md and the README are those of the committed results."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import people
+from fedldp.algorithms.people import NORM
+from fedldp.comparing import Results
+from fedldp.mechanisms.gaussian_share import largest_mu
+from fedldp.mechanisms.integer_gaussian import integer_gaussian
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-people.jsonl"
+
+
+@pytest.mark.parametrize("page", ["docs/people.md", "README.md"])
+def test_its_tables_are_made_of_the_committed_results(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert people.updated(text, Results(RESULTS).rows) == text
+
+
+def test_every_figure_is_proven_to_cost_a_row_its_epsilon_at_most() -> None:
+    rows = [row for row in Results(RESULTS).rows if row["purpose"] == "measured"]
+    assert rows
+    for row in rows:
+        if row["cell"]["contestant"] in people.REFERENCES:
+            assert row["cell"]["epsilon"] == 0
+        else:
+            assert row["proven"]["epsilon"] <= row["cell"]["epsilon"]
+            assert not row["proven"]["idealised"]
+
+
+def test_the_table_of_people_has_public_ranges_and_rows_of_norm_1() -> None:
+    data = people.breast_cancer()
+    assert len(data.train) + len(data.test) == 569
+    lengths = np.linalg.norm(data.train.features[:, :-1], axis=1)
+    assert lengths == pytest.approx(np.ones(len(data.train)), abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Optimal order", "ignore:divide by zero")  # in Opacus
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0, 8.0])
+def test_pooled_is_central_dp_sgd(epsilon: float) -> None:
+    """Opacus counts a person who is added or removed: half as far as one who is replaced."""
+    accountants = pytest.importorskip("opacus.accountants.utils")
+    rounds = 100
+    mu = largest_mu(epsilon, people.DELTA) / math.sqrt(rounds)
+    ours = integer_gaussian(2010, mu, distance=2 * NORM, shares=1, vectors=60_000)
+    theirs = 2 * accountants.get_noise_multiplier(
+        target_epsilon=epsilon, target_delta=people.DELTA, sample_rate=1.0, steps=rounds,
+        accountant="prv", epsilon_tolerance=0.001,
+    )  # fmt: skip
+    # Theirs is an upper bound, computed on a grid: it is loose for a small epsilon.
+    assert 0.97 * theirs < ours.step * 2.0**ours.scale_bits / NORM < theirs
