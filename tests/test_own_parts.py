@@ -29,6 +29,8 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import find_system, own_code, systems
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.deployment.parties import DemoEnvironment
+from fedldp.deployment.policy import accepted_agreement
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.mechanisms import BitMechanism, mechanisms
 from fedldp.protocol.server_keys import draws_of_seed
@@ -161,6 +163,24 @@ def test_a_site_imports_no_system_that_its_policy_does_not_name(folder: Path) ->
     world = make_world(folder / "world", recipe="mine.toml")
     with pytest.raises(PrivacyError, match=f"the agreement has {PRESET}, which"):
         world.policies[0].check(world.agreement)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"system": PRESET}, {"system": "composed", "mechanism": "own_mechanism:TwoPointSubset"}],
+)
+def test_a_demos_sites_may_read_what_is_of_ones_own(folder: Path, changes: dict[str, Any]) -> None:
+    """Else they would refuse every question, and the server would wait for them without end."""
+    if "mechanism" in changes:
+        source = guides.files()["mechanisms", "two_point_subset.py"]
+        (folder / "own_mechanism.py").write_text(source)
+    config = find_system(changes["system"]).model_validate(
+        {**SHARED, "epsilon": 4.0, "num_clients": 3, **changes}
+    )
+    made = DemoEnvironment.made(folder / "demo", config, "named", None)
+    assert len(made.sites) == 3
+    for policy in made.sites:
+        assert accepted_agreement(policy, made.agreement.digest) == made.agreement
 
 
 # A preset in the package

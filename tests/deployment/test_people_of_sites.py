@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from worlds import World, asks, assert_each_once, bits, make_world, write_policy
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.checks import check_people_of
 from fedldp.deployment.messages import Answered, read_by_server
+from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.policy import write_accepted
+from fedldp.ledgers.budget import Budget
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.settings import resolve
 
 BUDGET = {"kind": "zcdp", "limit": 5.0, "unit": "person"}
 PERSONS = {"budget": None, "person_budget": BUDGET}
@@ -130,3 +134,14 @@ def test_a_site_of_fewer_people_than_it_states_is_told_so_and_no_round_is(
         if answer and asks(asked) and isinstance(read_by_server(answer), Answered)
     }
     assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_a_demo_says_what_its_sites_pay_for_one_row(tmp_path: Path, channel: Any) -> None:
+    """Of the whole site nothing is proven, which is not what it is for."""
+    config = resolve("person-dp-sgd-digits", ["num_clients=3", "rounds=2", f"channel={channel}"])
+    made = DemoEnvironment.made(tmp_path, config, channel, None)
+    for policy in made.sites:
+        assert policy.budgets == (Budget("zcdp", math.inf, "record"),)
+        assert not policy.allow_in_clear
+        assert 0 < policy.costs(made.agreement)[1] < math.inf

@@ -302,7 +302,9 @@ def demo(
     print_statement(console, found.privacy)
     for ledger in found.ledgers:
         spent = number(ledger.spent)
-        typer.echo(f"{ledger.site}: {ledger.entries} releases, {spent} ({ledger.kind})")
+        typer.echo(
+            f"{ledger.site}: {ledger.entries} releases, {spent} ({ledger.kind}{ledger.of_one})"
+        )
     typer.echo(f"accuracy   {percent(found.accuracy) or 'not tested'} after {found.rounds} rounds")
     apart = found.largest_difference
     same = f"at most {apart:.2g} from" if apart else "to the last bit"

@@ -42,6 +42,7 @@ class LedgerOfSite:
         spent: what they cost, in the unit of ``kind``; infinite where something went in clear.
         rounds: those in which something was released, ascending.
         kind: of the budget.
+        of_one: for whom the budget is, where not for the whole site.
     """
 
     site: str
@@ -49,6 +50,7 @@ class LedgerOfSite:
     spent: float
     rounds: list[int]
     kind: Kind = KIND
+    of_one: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,4 +195,5 @@ def _ledger(policy: SitePolicy, site: str) -> LedgerOfSite:
     ledger = SqliteLedger(policy.ledger)
     entries = [each for each in ledger.verify() if not releases_nothing(each.event)]
     rounds = sorted({each.round for each in entries})
-    return LedgerOfSite(site, len(entries), ledger.spent(), rounds)
+    of_one = ledger.budgets[0].of_one
+    return LedgerOfSite(site, len(entries), ledger.spent(), rounds, of_one=of_one)

@@ -25,7 +25,13 @@ from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.loopback import Loopback
-from fedldp.deployment.policy import SitePolicy, read_policy, write_accepted
+from fedldp.deployment.policy import (
+    SitePolicy,
+    accepted_agreement,
+    protected_part,
+    read_policy,
+    write_accepted,
+)
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.simulation.inputs import Inputs
 
@@ -96,6 +102,8 @@ class DemoEnvironment:
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
             sites.append(_policy(place, agreement, data_dir))
             write_accepted(sites[-1], agreement)
+            # A site that could not read it would be waited for without end.
+            accepted_agreement(sites[-1], agreement.digest)
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir)
 
 
@@ -107,16 +115,25 @@ def _write_examples(path: Path, examples: Examples) -> None:
 
 
 def _policy(place: Path, agreement: Agreement, data_dir: Path | None) -> SitePolicy:
+    part = protected_part(agreement) if agreement.in_clear else None
     terms: dict[str, Any] = {
         "data": "data.npz",
         "key": "site.key",
         "ledger": "ledger.sqlite",
         "state": "state",
         "socket": "run/site.sock",
-        "allow_in_clear": bool(agreement.in_clear),
+        "allow_in_clear": bool(agreement.in_clear) and part is None,
+        "systems": [agreement.config.name()],
         "models": [agreement.config.model],
-        "budget": {"kind": KIND, "limit": math.inf},
     }
+    settings = agreement.config.model_dump()
+    for name, kind in (("mechanism", "mechanisms"), ("features", "features")):
+        if settings.get(name) is not None:
+            terms[kind] = [settings[name]]
+    if part is None:
+        terms["budget"] = {"kind": KIND, "limit": math.inf}
+    else:
+        terms["person_budget"] = {"kind": KIND, "limit": math.inf, "unit": part}
     if data_dir is not None:
         terms["data_dir"] = str(data_dir.absolute())
     (place / "site.toml").write_text(tomli_w.dumps(terms))

@@ -242,17 +242,24 @@ class SitePolicy(FrozenConfig):
 
     def _protects_people(self, agreement: Agreement) -> str:
         """Return the remedy where a release protects parts of a site, and the policy is for all."""
-        for part in reversed(PARTS):
-            sides = [on_side(event, part) for event in agreement.events]
-            if any(part in sides_of(event) for event in agreement.events) and not any(
-                map(sent_in_clear, sides)
-            ):
-                unit = ' with unit = "record"' if part == "record" else ""
-                return (
-                    f"; or, as it protects single {'records' if unit else 'people'}, give a "
-                    f"[person_budget]{unit} in the place of [budget]"
-                )
-        return ""
+        part = protected_part(agreement)
+        if part is None:
+            return ""
+        unit = ' with unit = "record"' if part == "record" else ""
+        return (
+            f"; or, as it protects single {'records' if unit else 'people'}, give a "
+            f"[person_budget]{unit} in the place of [budget]"
+        )
+
+
+def protected_part(agreement: Agreement) -> Part | None:
+    """Return of what an agreement sends nothing unprotected, where it does so of a whole site."""
+    for part in reversed(PARTS):
+        if any(part in sides_of(event) for event in agreement.events) and not any(
+            sent_in_clear(on_side(event, part)) for event in agreement.events
+        ):
+            return part
+    return None
 
 
 def read_policy(path: Path) -> SitePolicy:
