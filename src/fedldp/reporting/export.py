@@ -106,7 +106,8 @@ def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
         yield f"mean/{name}", mean, run.summary["rounds"][-1]["round"]
     line = run.headline
     if line is not None and line["epsilon"] is not None:
-        yield "epsilon_client_run_server", line["epsilon"], run.summary["rounds"][-1]["round"]
+        name = f"epsilon_{line['unit']}_{line['adversary']}".replace("-", "_")
+        yield name, line["epsilon"], run.summary["rounds"][-1]["round"]
 
 
 def _warnings(run: FinishedRun) -> str:

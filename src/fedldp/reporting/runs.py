@@ -17,7 +17,7 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import SCHEMA_VERSION, upgraded
 from fedldp.core.errors import RunError
 from fedldp.reporting.scores import is_imbalanced
-from fedldp.reporting.text import best_lines, run_in_words, run_title
+from fedldp.reporting.text import headline, headline_in_words, run_title
 
 LARGEST_FILE = 64 * 2**20
 """Bytes of a file of a run folder that a report reads; 100,000 rounds take about 55 million."""
@@ -169,13 +169,13 @@ class FinishedRun:
 
     @property
     def headline(self) -> dict[str, Any] | None:
-        """The line that a comparison shows: of a client's whole run, against the server."""
-        return best_lines(self.summary["privacy"]).get(("client-run", "server"))
+        """The line that a comparison shows; see ``text.headline``."""
+        return headline(self.summary["privacy"])
 
     @property
     def epsilon_in_words(self) -> str:
-        """The headline's epsilon and delta."""
-        return run_in_words(self.summary["privacy"])
+        """The headline's epsilon and delta, and of what they are."""
+        return headline_in_words(self.summary["privacy"])
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:

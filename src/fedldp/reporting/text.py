@@ -137,7 +137,7 @@ def explain(privacy: dict[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def best_lines(privacy: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+def best_lines(privacy: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the line that says most, by unit and adversary."""
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for line in privacy["guarantees"]:
@@ -145,6 +145,58 @@ def best_lines(privacy: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]
         if key not in best or _preference(line) < _preference(best[key]):
             best[key] = line
     return best
+
+
+def headline(privacy: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the line that tables and charts of runs show.
+
+    It is of all that a client sends in its run, against the server. Where nothing is known of that,
+    it is of a person, or of a row; and where nothing is known of these either, against one who sees
+    less than the server: sums, or broadcasts.
+    """
+    best = best_lines(privacy)
+    pairs = [("client-run", "server")] + [
+        (unit, adversary)
+        for adversary in ("server", "summing-server", "downlink")
+        for unit in ("person", "record")
+    ]
+    known = (best[pair] for pair in pairs if pair in best and best[pair]["epsilon"] is not None)
+    return next(known, best.get(pairs[0]))
+
+
+def behind_sums(privacy: Mapping[str, Any]) -> float | None:
+    """Return what a headline of a person, or a row, is against a server that sees only sums.
+
+    None where that is not known, or no less than against the server.
+    """
+    line = headline(privacy)
+    if line is None or line["adversary"] != "server" or line["unit"] not in ("person", "record"):
+        return None
+    found = best_lines(privacy).get((line["unit"], "summing-server"))
+    return None if found is None or _size(found) >= _size(line) else _size(found)
+
+
+def about(unit: str, adversary: str, behind: float | None = None) -> str:
+    """Return of what a headline is, where it is not of a client's run against the server.
+
+    Args:
+        unit: of the headline.
+        adversary: likewise.
+        behind: see ``behind_sums``.
+    """
+    if (unit, adversary) == ("client-run", "server"):
+        return ""
+    against = "" if adversary == "server" else f", against the {adversary}"
+    less = "" if behind is None else f"; {number(behind)} against the summing-server"
+    return f" per {unit}{against}{less}"
+
+
+def headline_in_words(privacy: Mapping[str, Any]) -> str:
+    """Return the headline's epsilon and delta, of what, and on whose word they rest."""
+    line = headline(privacy)
+    if line is None or line["epsilon"] is None:
+        return _in_words(line)
+    return _in_words(line) + about(line["unit"], line["adversary"], behind_sums(privacy))
 
 
 def run_in_words(privacy: dict[str, Any]) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from fedldp.accounting.accountants import releases_nothing
+from fedldp.accounting.accountants import releases_nothing, sides_of
 from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Clients, ReleaseHistory
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError, OverBudget
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.roles import Draws, Encoder
 
@@ -26,7 +27,11 @@ def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:
 
 
 def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> ReleaseHistory:
-    """Return what every client, and the server, will release."""
+    """Return what every client, and the server, will release.
+
+    Raises:
+        ConfigError: it protects single people or rows, and no limit of a budget's kind covers it.
+    """
     found: dict[Event, list[Clients]] = {}
     algorithm = config.algorithm(problem)
     for alike in config.encoder_groups():
@@ -39,6 +44,7 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     participation = algorithm.parts.participation
     asked = {r: participation.clients(r, draws) for r in range(1, config.rounds + 1)}
     if config.budgets:
+        _check_may_pay(config.budgets, groups)
         asked = _within_budgets(config, groups, asked)
     return ReleaseHistory.planned(groups, asked, algorithm.server().downlink)
 
@@ -64,6 +70,18 @@ def _within_budgets(
         else:
             answering[round] = np.flatnonzero(able) if there is None else np.asarray(there)[able]
     return answering
+
+
+def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
+    """Refuse budgets that pay for no part of a client, whatever their limit is."""
+    for event in events:
+        for budget in budgets:
+            if sides_of(event) and not budget.may_cover(event):
+                name = "client_budget" if budget.unit == "client" else "person_budget"
+                try:
+                    budget.admit(event, 0)
+                except OverBudget as error:
+                    raise ConfigError(f"{name}: {error}") from error
 
 
 def _times_paid(event: Event, budget: Budget, most: int) -> int:

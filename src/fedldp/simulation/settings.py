@@ -19,18 +19,18 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
     """Return the configuration of a recipe or a TOML file, with assignments applied.
 
     Args:
-        recipe: a recipe's name, or the path of a file that ends in .toml.
+        recipe: a recipe's name, or the path of a file that ends in .toml, which may leave out what
+            is assigned here.
         assignments: "KEY=VALUE" texts; VALUE is read as TOML, else as text. "KEY=" unsets KEY.
 
     Raises:
         ConfigError: the recipe, a key or a value is wrong.
     """
-    config = named(recipe)
     changes = [assignment(text) for text in assignments]
     if not changes:
-        return config
+        return named(recipe)
     try:
-        found = config.changed(**nested(changes))
+        found = named(recipe, nested(changes)).changed(**nested(changes))
     except ConfigError as error:
         raise ConfigError(f"{error}{_hint(changes, str(error))}") from None
     if found.client_column is not None and any(key == "num_clients" for key, _ in changes):
@@ -38,8 +38,12 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
     return found
 
 
-def named(recipe: str) -> RunConfig:
+def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
     """Return the configuration of a recipe or a TOML file.
+
+    Args:
+        recipe: a recipe's name, or the path of a file that ends in .toml.
+        left_out: settings that are taken where such a file has none.
 
     Raises:
         ConfigError: there is no such recipe, or the file is wrong.
@@ -51,7 +55,7 @@ def named(recipe: str) -> RunConfig:
         )
     path = Path(recipe)
     if recipe.endswith(".toml"):
-        return read_toml(path)
+        return read_toml(path, left_out)
     if path.is_dir() and (path / "config.json").exists():
         raise ConfigError(
             f"recipe {recipe}: it is the folder of a run; go on with it by --resume {recipe}"
@@ -118,8 +122,8 @@ def from_mapping(settings: Mapping[str, Any]) -> RunConfig:
     return find_system(name).model_validate(dict(settings))
 
 
-def read_toml(path: Path) -> RunConfig:
-    """Return the configuration in a TOML file.
+def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfig:
+    """Return the configuration in a TOML file, with settings that it leaves out.
 
     Raises:
         ConfigError: the file cannot be read, is no TOML, or describes no valid configuration.
@@ -132,7 +136,8 @@ def read_toml(path: Path) -> RunConfig:
         raise ConfigError(f"recipe {path}: its values are nested too deep; see to it") from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise ConfigError(f"recipe {path}: this is no TOML: {error}") from error
-    return from_mapping(_with_clients(settings))
+    more = {key: value for key, value in (left_out or {}).items() if value is not None}
+    return from_mapping(_with_clients(more | settings))
 
 
 def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,48 @@ def test_what_is_proven_is_the_least_of_a_clients_run_against_the_server() -> No
     assert proven(*others, line(None)).epsilon == math.inf
 
 
+def test_of_a_system_that_hides_no_client_it_is_of_a_person_or_a_row() -> None:
+    """And against whoever sees less than the server, where nothing is known against the server."""
+    nothing = line(None)
+    row, person = line(0.5, unit="record"), line(2.0, unit="person", delta=1e-5)
+    sums = line(1.0, unit="person", adversary="summing-server")
+    assert proven(nothing, row) == Stated(0.5, 0.0, False, unit="record")
+    found = proven(nothing, sums, row, person)
+    assert found == Stated(2.0, 1e-5, False, unit="person", behind_sums=1.0)
+    assert proven(nothing, sums).about == " per person, against the summing-server"
+    assert proven(nothing, line(None, unit="person"), row).unit == "record"
+    assert proven(line(9.0), person).about == ""
+
+
+def test_a_table_and_a_chart_say_of_whom_an_epsilon_is() -> None:
+    config = fedldp.recipe("person-dp-sgd-digits", rounds=2)
+    stated = [
+        Stated.of(plan(each, problem_of(each, None)).privacy)
+        for each in (config, config.changed(channel="central"), config.changed(channel="sum"))
+    ]
+    cells = [
+        replace(
+            cell(8.0, 0.5, proven=8.0, channel=f"{each.adversary} {each.epsilon:g}"),
+            runs=[(cell(8.0, 0.5, proven=8.0).runs[0][0], each)],
+        )  # fmt: skip
+        for each in stated
+    ]
+    sweep = Sweep(cells)
+    shown = [row[-1] for row in sweep.shown()[1]]
+    assert [text.partition(")")[2] for text in shown] == [
+        " per record", " per record, against the downlink",
+        " per record; 7.9999 against the summing-server"]  # fmt: skip
+    assert sum("it is of no client as a whole" in note for note in sweep.notes()) == 2
+    assert {record["adversary"] for record in sweep.to_records()} == {"server", "downlink"}
+    pytest.importorskip("matplotlib")
+    figure = sweep.plot()
+    (axes,), (legend,) = figure.axes, figure.legends
+    assert "or of what is said" in axes.get_xlabel()
+    assert all("per record" in text.get_text() for text in legend.get_texts())
+    (axes,) = Sweep(cells[:1]).plot().axes
+    assert axes.get_xlabel() == "proven epsilon of one record, against the server, at delta 1e-05"
+
+
 def test_ideal_noise_counts_only_where_nothing_else_is_known_and_says_so() -> None:
     ideal = line(1.0, assumptions=[IDEALISED])
     assert proven(ideal, line(7.0)) == Stated(7.0, 0.0, False)
@@ -119,11 +161,14 @@ def test_where_one_class_has_most_of_the_test_auc_comes_first() -> None:
 
 def test_a_setting_and_what_is_proven_of_it_are_two_columns(result: Sweep) -> None:
     lines = result.to_csv().splitlines()
-    assert lines[0] == ("recipe,epsilon,seed,accuracy,loss,proven_epsilon,proven_delta,"
-                        "stated_epsilon,stated_delta,stated_by,idealised,seconds,"
+    assert lines[0] == ("recipe,epsilon,seed,accuracy,loss,proven_epsilon,proven_delta,unit,"
+                        "adversary,stated_epsilon,stated_delta,stated_by,idealised,seconds,"
                         "run_dir")  # fmt: skip
-    assert lines[1] == "quickstart,1,0,0.5,0.5,700.0,1e-05,700.0,1e-05,fedldp,False,1.0,"
-    assert lines[3] == "quickstart,2,0,0.8,0.5,inf,0.0,inf,0.0,fedldp,False,1.0,"
+    assert (
+        lines[1]
+        == "quickstart,1,0,0.5,0.5,700.0,1e-05,client-run,server,700.0,1e-05,fedldp,False,1.0,"
+    )
+    assert lines[3] == "quickstart,2,0,0.8,0.5,inf,0.0,client-run,server,inf,0.0,fedldp,False,1.0,"
     strange = Sweep([cell(1, 0.5, proven=3.0, loss="own")]).to_records()[0]
     assert (strange["setting loss"], strange["loss"]) == ("own", 0.5)
 

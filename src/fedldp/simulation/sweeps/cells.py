@@ -11,23 +11,35 @@ from typing import Any
 from fedldp.accounting.guarantees import HOUSE, IDEALISED
 from fedldp.accounting.statement import stated_by
 from fedldp.reporting.scores import is_imbalanced
+from fedldp.reporting.text import about, behind_sums, headline
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What a statement says of all that a client sends in a run, against the server.
+    """What a statement says of a run, in one line: see ``fedldp.reporting.text.headline``.
 
     Attributes:
         epsilon: the least that is stated; infinite where nothing is.
         delta: at which.
         idealised: whether it holds for ideal noise only, and not for the numbers that are sent.
         by: whose word it rests on; see ``fedldp.accounting.guarantees.Guarantee``.
+        unit: what is protected.
+        adversary: against whom.
+        behind_sums: see ``fedldp.reporting.text.behind_sums``.
     """
 
     epsilon: float
     delta: float
     idealised: bool
     by: str = HOUSE
+    unit: str = "client-run"
+    adversary: str = "server"
+    behind_sums: float | None = None
+
+    @property
+    def about(self) -> str:
+        """Of what it is, where it is not of all that a client sends, against the server."""
+        return about(self.unit, self.adversary)
 
     @property
     def is_proven(self) -> bool:
@@ -37,17 +49,18 @@ class Stated:
     @classmethod
     def of(cls, privacy: Mapping[str, Any]) -> Stated:
         """Return what a statement says; lines for real numbers come before idealised ones."""
-        lines = [
-            line
-            for line in privacy["guarantees"]
-            if (line["unit"], line["adversary"]) == ("client-run", "server")
-            and line["epsilon"] is not None
-        ]
-        real = [line for line in lines if IDEALISED not in line["assumptions"]]
-        if not lines:
+        line = headline(privacy)
+        if line is None or line["epsilon"] is None:
             return cls(math.inf, 0.0, False)
-        best = min(real or lines, key=lambda line: float(line["epsilon"]))
-        return cls(float(best["epsilon"]), float(best["delta"]), not real, stated_by(best))
+        return cls(
+            epsilon=float(line["epsilon"]),
+            delta=float(line["delta"]),
+            idealised=IDEALISED in line["assumptions"],
+            by=stated_by(line),
+            unit=line["unit"],
+            adversary=line["adversary"],
+            behind_sums=behind_sums(privacy),
+        )
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,8 @@ def _lines(cells: Sequence[Cell], figure: str) -> dict[str, list[Point]]:
 def _name(cell: Cell) -> str:
     others: Mapping[str, Any] = {k: v for k, v in cell.settings.items() if k not in BUDGETS}
     name, stated = in_words(others), cell.stated
+    if stated is not None:
+        name += stated.about
     if stated is not None and stated.idealised:
         name += " (idealised arithmetic)"
     if stated is not None and not stated.is_proven:
@@ -128,4 +130,9 @@ def _x_label(cells: Sequence[Cell]) -> str:
     deltas = sorted({found.delta for found in known})
     at = " or ".join(f"{delta:g}" for delta in deltas[:3])
     proven = "proven " if all(found.is_proven for found in known) else ""
-    return f"{proven}epsilon of a client's whole run, against the server, at delta {at}"
+    pairs = {(found.unit, found.adversary) for found in known}
+    if len(pairs) > 1:
+        return f"{proven}epsilon, of a client's whole run or of what is said, at delta {at}"
+    ((unit, adversary),) = pairs
+    of = "a client's whole run" if unit == "client-run" else f"one {unit}"
+    return f"{proven}epsilon of {of}, against the {adversary}, at delta {at}"

@@ -18,7 +18,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.reporting.record import replace_file
 from fedldp.reporting.scores import FIGURES
-from fedldp.reporting.text import area, imbalance, percent
+from fedldp.reporting.text import about, area, imbalance, percent
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.chart import draw
 
@@ -54,7 +54,8 @@ class Sweep:
         None where it is not defined.
 
         The epsilon is of all that a client sends in the run, against the server, at the statement's
-        delta; None is infinity: no guarantee. It is proven where "stated_by" is "fedldp"; else that
+        delta; None is infinity: no guarantee. Where nothing is known of that and something of one
+        "person", or one "record", it is of these: "unit" and "adversary" say so. It is proven where "stated_by" is "fedldp"; else that
         is the address of code of the user's own, whose word it is. Where "idealised" is true, it
         holds for noise of ideal arithmetic only, and not for the numbers that are sent.
         """
@@ -103,6 +104,10 @@ class Sweep:
             f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation",
             f"epsilon is what is {'stated' if own else 'proven'} of all that a client sends in the "
             f"run, against the server{at}; infinity (in JSON null) where nothing is",
+        ]
+        found += [
+            f"where it says{what}, it is of no client as a whole"
+            for what in dict.fromkeys(s.about for s in stated if s.about)
         ]
         if own:
             if any(s.is_proven for s in stated):
@@ -153,6 +158,8 @@ class Sweep:
                 "loss": run["loss"],
                 "proven_epsilon": stated.epsilon if stated.is_proven else math.inf,
                 "proven_delta": stated.delta if stated.is_proven else 0.0,
+                "unit": stated.unit,
+                "adversary": stated.adversary,
                 "stated_epsilon": stated.epsilon,
                 "stated_delta": stated.delta,
                 "stated_by": stated.by,
@@ -264,13 +271,14 @@ def _area_text(cell: Cell) -> str:
 
 
 def _epsilon_text(stated: Stated | None) -> str:
-    """Return an epsilon for people, never too small."""
+    """Return an epsilon for people, never too small, and of what it is."""
     if stated is None:
         return ""
     if stated.epsilon == math.inf:
         return number(None)
     text = number(stated.epsilon) + (f" (delta {stated.delta!r})" if stated.delta else "")
-    return text + (" idealised" if stated.idealised else "")
+    text += " idealised" if stated.idealised else ""
+    return text + about(stated.unit, stated.adversary, stated.behind_sums)
 
 
 def _by_text(stated: Stated | None) -> str:
@@ -288,6 +296,8 @@ def run_of(
         "accuracy": summary["final"]["accuracy"],
         "loss": summary["final"]["loss"],
         "epsilon": None if stated.epsilon == math.inf else stated.epsilon,
+        "unit": stated.unit,
+        "adversary": stated.adversary,
         "stated_by": stated.by,
         "idealised": stated.idealised,
         "seconds": summary["seconds"],
@@ -300,7 +310,7 @@ def run_of(
 def _column(key: str) -> str:
     """Return a setting's column, which none of what came of a run may have too."""
     taken = ("seed", "accuracy", "loss", *METRICS, "proven_epsilon", "proven_delta",
-             "stated_epsilon", "stated_delta", "stated_by", "idealised", "seconds",
+             "unit", "adversary", "stated_epsilon", "stated_delta", "stated_by", "idealised", "seconds",
              "run_dir")  # fmt: skip
     return f"setting {key}" if key in taken else key
 
