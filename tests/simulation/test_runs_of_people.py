@@ -15,7 +15,8 @@ from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
 from fedldp.reporting.schema import read_schema
 from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.plan import problem_of
+from fedldp.simulation.plan import Plan, plan, problem_of
+from fedldp.simulation.settings import resolve
 
 SETTINGS = """
 system = "fedavg"
@@ -255,3 +256,41 @@ def test_who_trains_on_rows_does_not_look_at_persons() -> None:
     )
     for name, weights in one.weights.items():
         assert weights.tobytes() == other.weights[name].tobytes()
+
+
+def planned(assignment: str) -> Plan:
+    config = resolve("mine.toml", [assignment])
+    return plan(config, problem_of(config, None))
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (
+            'client_budget={kind="zcdp", limit=9}',
+            "client_budget: .*; for single people, give a person_budget",
+        ),
+        ("person_budget.limit=9", "person_budget: .*; a zcdp budget covers it"),
+    ],
+)
+def test_a_budget_that_can_never_pay_is_refused_before_the_run(budget: str, said: str) -> None:
+    text = Path("mine.toml").read_text().replace('"fedavg"', '"person_dp_sgd"')
+    Path("mine.toml").write_text("epsilon = 4\n" + text)
+    with pytest.raises(ConfigError, match=said):
+        planned(budget)
+    assert planned('person_budget={kind="zcdp", limit=9}').privacy["guarantees"]
+
+
+def test_a_file_may_leave_out_what_is_given_beside_it() -> None:
+    """As the file of an agreement does: its clients are the sites of the roster."""
+    text = Path("mine.toml").read_text()
+    for line in ("num_clients = 2\n", 'client_column = "hospital"\n'):
+        text = text.replace(line, "")
+    Path("mine.toml").write_text(text)
+    with pytest.raises(ConfigError, match="num_clients is not set"):
+        resolve("mine.toml")
+    found = resolve("mine.toml", ["num_clients=3", "rounds=7"])
+    assert (found.num_clients, found.rounds) == (3, 7)
+    assert resolve("mine.toml", ["client_column=hospital"]).num_clients == len(HOSPITALS)
+    with pytest.raises(ConfigError, match="num_clients is not set"):
+        resolve("mine.toml", ["num_clients="])

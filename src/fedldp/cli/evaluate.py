@@ -73,7 +73,7 @@ def _print(found: dict[str, Any]) -> None:
         *((ranking, balanced, accuracy) if leads else (accuracy, balanced)),
         ("F1", f"{found['f1_macro']:.4f}, the mean of the classes"),
         *(() if leads else (ranking,)),
-        ("precision", f"{area(found['average_precision']) or 'not defined here'}, the average"),
+        ("AP", f"{area(found['average_precision']) or 'not defined here'}, the average precision"),
         ("Brier", f"{found['brier']:.4f}, the mean squared error of the probabilities"),
         ("baseline", f"{percent(found['most_frequent'])}, always the most frequent class"),
     ):

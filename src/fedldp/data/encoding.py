@@ -193,7 +193,7 @@ def _feature(
 
 def _no_category(text: str, name: str, values: Sequence[str]) -> str:
     if is_missing(text):
-        return "a missing value; fill it in, drop the row, or declare it as a category"
+        return "a missing value; fill in a public one, drop the row, or declare it as a category"
     return (
         f"which is none of its declared categories ({', '.join(values)}); add it to "
         f"categories.{name}, or drop the row"
@@ -204,12 +204,13 @@ def _no_number(table: Table, name: str, row: int) -> str:
     text = table.texts(name)[row]
     if is_missing(text):
         what = "a missing value (NaN)" if text.lower() == "nan" else "a missing value"
-        return f"{what}; fill it in, drop the row, or put the column into ignore_columns"
+        return f"{what}; fill in a public one, drop the row, or put the column into ignore_columns"
     if _parses(float, text):
         return "which is infinite or too large for float32; repair it, or drop the row"
     return (
         "which is not a number; if the column is text, declare its public categories: "
-        f'categories = {{{name} = ["{text}", ...]}}, or put it into ignore_columns'
+        f'categories = {{{name} = ["{text}", ...]}}; if it says whose a row is, name it as '
+        "person_column or client_column; or put it into ignore_columns"
     )
 
 

@@ -172,7 +172,7 @@ def doubts(
         schema: of the model; where its counts are rounded, so is what is told of the test's.
     """
     examples = int(counts.sum())
-    told = f"about {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
+    told = f"at most {rounded_count(examples):,}" if schema.rounded else f"{examples:,}"
     found = []
     if tested is not None:
         doubt = _doubt(tested, confusion, counts, f"as far as {told} examples can tell")

@@ -59,7 +59,7 @@ def test_a_table_and_a_chart_say_of_whom_an_epsilon_is() -> None:
         replace(
             cell(8.0, 0.5, proven=8.0, channel=f"{each.adversary} {each.epsilon:g}"),
             runs=[(cell(8.0, 0.5, proven=8.0).runs[0][0], each)],
-        )  # fmt: skip
+        )
         for each in stated
     ]
     sweep = Sweep(cells)

@@ -55,9 +55,10 @@ class Sweep:
 
         The epsilon is of all that a client sends in the run, against the server, at the statement's
         delta; None is infinity: no guarantee. Where nothing is known of that and something of one
-        "person", or one "record", it is of these: "unit" and "adversary" say so. It is proven where "stated_by" is "fedldp"; else that
-        is the address of code of the user's own, whose word it is. Where "idealised" is true, it
-        holds for noise of ideal arithmetic only, and not for the numbers that are sent.
+        "person", or one "record", it is of these: "unit" and "adversary" say so. It is proven where
+        "stated_by" is "fedldp"; else that is the address of code of the user's own, whose word it
+        is. Where "idealised" is true, it holds for noise of ideal arithmetic only, and not for the
+        numbers that are sent.
         """
         return [run for cell in self.cells for run, _ in cell.runs]
 
@@ -310,8 +311,8 @@ def run_of(
 def _column(key: str) -> str:
     """Return a setting's column, which none of what came of a run may have too."""
     taken = ("seed", "accuracy", "loss", *METRICS, "proven_epsilon", "proven_delta",
-             "unit", "adversary", "stated_epsilon", "stated_delta", "stated_by", "idealised", "seconds",
-             "run_dir")  # fmt: skip
+             "unit", "adversary", "stated_epsilon", "stated_delta", "stated_by", "idealised",
+             "seconds", "run_dir")  # fmt: skip
     return f"setting {key}" if key in taken else key
 
 
