@@ -193,7 +193,10 @@ def _feature(
 
 def _no_category(text: str, name: str, values: Sequence[str]) -> str:
     if is_missing(text):
-        return "a missing value; fill in a public one, drop the row, or declare it as a category"
+        return (
+            "a missing value; drop the row, or write a word such as unknown, and declare that as a "
+            "category"
+        )
     return (
         f"which is none of its declared categories ({', '.join(values)}); add it to "
         f"categories.{name}, or drop the row"
