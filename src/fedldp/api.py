@@ -19,7 +19,7 @@ from fedldp.reporting.record import RunFolder, unused
 from fedldp.reporting.statement import Statement
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
 from fedldp.simulation.result import read_result
-from fedldp.simulation.settings import from_mapping, resolve
+from fedldp.simulation.settings import from_mapping, named
 
 if TYPE_CHECKING:
     from fedldp.simulation.engine import Result
@@ -44,8 +44,8 @@ def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
     >>> recipe("quickstart", rounds=3).rounds
     3
     """
-    config = recipe if isinstance(recipe, RunConfig) else resolve(str(recipe))
     changes = {name: _plain(value) for name, value in settings.items()}
+    config = recipe if isinstance(recipe, RunConfig) else named(str(recipe), changes)
     return config.changed(**changes)  # one that was given may not have been checked
 
 

@@ -17,6 +17,7 @@ from fedldp.reporting.schema import read_schema
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import Plan, plan, problem_of
 from fedldp.simulation.settings import resolve
+from fedldp.simulation.sweeps.sweeps import bases
 
 SETTINGS = """
 system = "fedavg"
@@ -291,6 +292,8 @@ def test_a_file_may_leave_out_what_is_given_beside_it() -> None:
         resolve("mine.toml")
     found = resolve("mine.toml", ["num_clients=3", "rounds=7"])
     assert (found.num_clients, found.rounds) == (3, 7)
+    assert fedldp.recipe("mine.toml", num_clients=3).num_clients == 3
+    assert bases(["mine.toml"], {"num_clients": 3})["mine.toml"].num_clients == 3
     assert resolve("mine.toml", ["client_column=hospital"]).num_clients == len(HOSPITALS)
     with pytest.raises(ConfigError, match="num_clients is not set"):
         resolve("mine.toml", ["num_clients="])

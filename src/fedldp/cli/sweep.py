@@ -143,7 +143,7 @@ def _design(
     if rounds is not None:
         settings["rounds"] = rounds
     if resume is None:
-        found = bases(recipes or ["quickstart"])
+        found = bases(recipes or ["quickstart"], settings)
         chosen = own_seeds(found) if seeds is None else read_seeds(seeds)
         return Design(found, settings, varied, chosen, device or "cpu")
     old = read_design(resume)
@@ -154,7 +154,7 @@ def _design(
         )
     return replace(
         old,
-        bases=bases(recipes) if recipes else old.bases,
+        bases=bases(recipes, settings or old.settings) if recipes else old.bases,
         settings=settings or old.settings,
         grid=varied or old.grid,
         seeds=old.seeds if seeds is None else read_seeds(seeds),

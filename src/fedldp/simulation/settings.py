@@ -43,7 +43,7 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
 
     Args:
         recipe: a recipe's name, or the path of a file that ends in .toml.
-        left_out: settings that are taken where such a file has none.
+        left_out: settings that such a file is completed with where it is wrong without them.
 
     Raises:
         ConfigError: there is no such recipe, or the file is wrong.
@@ -55,7 +55,14 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
         )
     path = Path(recipe)
     if recipe.endswith(".toml"):
-        return read_toml(path, left_out)
+        try:
+            return read_toml(path)
+        except ConfigError:
+            # What is whole by itself is changed only after it was read: a change may fit no
+            # setting that another of the changes replaces.
+            if not left_out:
+                raise
+            return read_toml(path, left_out)
     if path.is_dir() and (path / "config.json").exists():
         raise ConfigError(
             f"recipe {recipe}: it is the folder of a run; go on with it by --resume {recipe}"

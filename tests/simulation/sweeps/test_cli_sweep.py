@@ -18,8 +18,8 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.sweeps import sweep_executor
 
 SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
-RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "stated_by", "idealised",
-            "seconds", "run_dir", "metrics"]  # fmt: skip
+RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversary",
+            "stated_by", "idealised", "seconds", "run_dir", "metrics"]  # fmt: skip
 METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "most_frequent"]
 
 

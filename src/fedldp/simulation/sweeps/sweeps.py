@@ -13,7 +13,7 @@ from fedldp.accounting.statement import scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
-from fedldp.simulation.settings import named
+from fedldp.simulation.settings import named, nested
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.folder import check_place, check_plain, held
 from fedldp.simulation.sweeps.grid import Design, Job, in_words, jobs
@@ -70,10 +70,11 @@ def sweep(
     if grid is not None and not isinstance(grid, Mapping):
         raise ConfigError(f"grid = {grid}: give a mapping, such as {{'epsilon': [1, 2, 4]}}")
     given = None if dataset is None else as_dataset(dataset)
-    found = bases([recipe] if isinstance(recipe, str | RunConfig) else recipe)
+    changed = {key: _plain(key, value) for key, value in settings.items()}
+    found = bases([recipe] if isinstance(recipe, str | RunConfig) else recipe, changed)
     design = Design(
         bases=found,
-        settings={key: _plain(key, value) for key, value in settings.items()},
+        settings=changed,
         grid={key: _values(key, values) for key, values in (grid or {}).items()},
         seeds=own_seeds(found) if seeds is None else _values("seeds", seeds),
         device=device,
@@ -89,18 +90,23 @@ def sweep(
     return carry_out_all(design, context, None if out is None else Path(out), workers, Watcher())
 
 
-def bases(recipes: Iterable[str | RunConfig]) -> dict[str, RunConfig]:
+def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> dict[str, RunConfig]:
     """Return the configurations of recipes by their names; one without is named by its system.
+
+    Args:
+        recipes: each a recipe's name, a .toml file's path, or a configuration.
+        settings: of all runs, by dotted name, which a file may leave out.
 
     Raises:
         ConfigError: there is no such recipe, or two have one name.
     """
     found: dict[str, RunConfig] = {}
+    left_out = nested(settings.items())
     for recipe in recipes:
         name = recipe.system if isinstance(recipe, RunConfig) else recipe
         if name in found:
             raise ConfigError(f"recipe {name}: it is there twice; leave one out")
-        found[name] = recipe if isinstance(recipe, RunConfig) else named(recipe)
+        found[name] = recipe if isinstance(recipe, RunConfig) else named(recipe, left_out)
     if not found:
         raise ConfigError("recipe: there is none; give one or more")
     return found
