@@ -368,6 +368,10 @@ def calibrated(
             if isinstance(error, _NothingProven):
                 unproven.append(error)
             return math.inf
+        except ArithmeticError:  # math.exp of a budget of 10,000, say
+            if own_code(config):
+                return math.inf
+            raise
 
     below = [e for e in GRID if reached_or_infinite(e) <= target.epsilon]
     if not stated_some and (unfit or unproven):

@@ -12,7 +12,7 @@ import pytest
 
 import fedldp
 from fedldp.core.errors import ConfigError, FedldpError, RunError
-from fedldp.simulation.sweeps import processes, sweep_executor
+from fedldp.simulation.sweeps import one_run, processes, sweep_executor
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
 
@@ -53,9 +53,9 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_goes_on(
     out = tmp_path / "sweep"
     first = swept(out, grid={"epsilon": [1]})
     done: list[str] = []
-    real = processes.carry_out
+    real = one_run.carry_out
     monkeypatch.setattr(
-        processes,
+        one_run,
         "carry_out",
         lambda order, means: done.append(order.place.name) or real(order, means),
     )
@@ -82,7 +82,7 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_goes_on(
 def test_another_sweep_does_not_continue(
     tmp_path: Path, change: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "carry_out", lambda order, means: "not here")
+    monkeypatch.setattr(one_run, "carry_out", lambda order, means: "not here")
     assert len(swept(tmp_path / "sweep").failed) == 4
     with pytest.raises(RunError, match=line):
         swept(tmp_path / "sweep", **change)
@@ -105,7 +105,7 @@ def test_two_processes_cannot_be_at_work_on_one_sweep(
             swept(tmp_path / "sweep")
         return "seen"
 
-    monkeypatch.setattr(processes, "carry_out", again)
+    monkeypatch.setattr(one_run, "carry_out", again)
     assert {failure["reason"] for failure in swept(tmp_path / "sweep").failed} == {"seen"}
 
 

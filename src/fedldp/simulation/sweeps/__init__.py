@@ -5,9 +5,11 @@ from fedldp.simulation.sweeps.sweeps import sweep
 
 __all__ = [
     "Sweep",
+    "chart",
     "folder",
     "grid",
     "one_run",
+    "processes",
     "progress",
     "results",
     "sweep",

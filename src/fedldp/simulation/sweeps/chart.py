@@ -34,34 +34,66 @@ def draw(cells: Sequence[Cell], path: Path | None) -> Any:
         ConfigError: Matplotlib is not installed, or the file's name has another ending.
         RunError: the file cannot be written.
     """
-    if path is not None and path.suffix.lower() not in KINDS:
-        raise ConfigError(f"plot {path}: end the file's name in {', '.join(KINDS)}")
-    matplotlib = import_extra("matplotlib", extra="report")
-    figures = import_extra("matplotlib.figure", extra="report")
-    figure = figures.Figure(figsize=(7.2, 4.6), layout="constrained")
-    axes = figure.subplots()
+    check_kind(path)
+    figure, axes = new_axes()
     figure_of = "auc" if any(cell.is_imbalanced for cell in cells) else "accuracy"
     lines = _lines(cells, figure_of)
     for place, (name, found) in enumerate(lines.items()):
-        _draw_line(axes, name, found, place)
+        _draw_points(axes, name, found, place)
     _set_x(axes, [x for found in lines.values() for x, _, _ in found if 0 < x < math.inf], cells)
     shown = "area under the ROC curve" if figure_of == "auc" else "accuracy"
     axes.set_ylabel(f"{shown} in %, with its deviation over seeds")
+    return finished(figure, path, len(lines))
+
+
+def check_kind(path: Path | None) -> None:
+    """Refuse a picture of another kind.
+
+    Raises:
+        ConfigError: the file's name has another ending.
+    """
+    if path is not None and path.suffix.lower() not in KINDS:
+        raise ConfigError(f"plot {path}: end the file's name in {', '.join(KINDS)}")
+
+
+def new_axes() -> tuple[Any, Any]:
+    """Return an empty figure and its axes, in the style of all charts.
+
+    Raises:
+        ConfigError: Matplotlib is not installed.
+    """
+    import_extra("matplotlib", extra="report")
+    figures = import_extra("matplotlib.figure", extra="report")
+    figure = figures.Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.subplots()
     axes.grid(which="major", color="#d9d9d9", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def finished(figure: Any, path: Path | None, lines: int) -> Any:
+    """Return a figure with its legend of so many lines, written into ``path`` where there is one.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    matplotlib = import_extra("matplotlib", extra="report")
     if lines:
-        figure.legend(loc="outside lower center", ncols=1 if len(lines) < 5 else 2, frameon=False)
+        figure.legend(loc="outside lower center", ncols=1 if lines < 5 else 2, frameon=False)
     if path is None:
         return figure
     try:
-        with matplotlib.rc_context({"svg.hashsalt": "fedldp", "svg.fonttype": "none"}):
+        with matplotlib.rc_context(_STYLE):
             dated = {} if path.suffix.lower() == ".png" else _UNDATED[path.suffix.lower()]
             figure.savefig(path, dpi=150, metadata=dated)
     except OSError as error:
         raise RunError(f"plot {path}: {error.strerror}; choose a writable folder") from error
     return figure
 
+
+_STYLE = {"svg.hashsalt": "fedldp", "svg.fonttype": "none", "pdf.fonttype": 42}
+"""Text stays text; of fonts as outlines (type 3, the default) some publishers take none."""
 
 _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """The same figures give the same file."""
@@ -93,21 +125,30 @@ def _name(cell: Cell) -> str:
     return name
 
 
-def _draw_line(axes: Any, name: str, points: list[Point], place: int) -> None:
-    colour, marker = _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
+def _draw_points(axes: Any, name: str, points: list[Point], place: int) -> None:
     # An epsilon of 0 has no place on a logarithmic axis; it is at its left end.
-    shown = [point for point in points if 0 < point[0] < math.inf]
-    if shown:
-        x, y, deviations = zip(*shown, strict=True)
-        axes.errorbar(x, y, yerr=deviations, label=name, color=colour, marker=marker, markersize=5,
-                      linewidth=1.6, capsize=3)  # fmt: skip
+    draw_line(axes, name, [point for point in points if 0 < point[0] < math.inf], place)
     for epsilon, mean, deviation in points:
-        if 0 < epsilon < math.inf:
-            continue
-        what = "nothing is sent of the data" if epsilon == 0 else "nothing is proven"
-        axes.axhline(mean, label=f"{name} ({what})", color=colour, linestyle="--", linewidth=1.4)
-        if deviation:
-            axes.axhspan(mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0)
+        if not 0 < epsilon < math.inf:
+            what = "nothing is sent of the data" if epsilon == 0 else "nothing is proven"
+            draw_level(axes, f"{name} ({what})", mean, deviation, place)
+
+
+def draw_line(axes: Any, name: str, points: Sequence[Point], place: int) -> None:
+    """Draw points with their deviations, and what joins them; ``place`` decides the colour."""
+    if points:
+        x, y, deviations = zip(*points, strict=True)
+        axes.errorbar(x, y, yerr=deviations, label=name, color=_COLOURS[place % len(_COLOURS)],
+                      marker=_MARKERS[place % len(_MARKERS)], markersize=5, linewidth=1.6,
+                      capsize=3)  # fmt: skip
+
+
+def draw_level(axes: Any, name: str, mean: float, deviation: float, place: int) -> None:
+    """Draw a level line, for what has no place on the axis of epsilon."""
+    colour = _COLOURS[place % len(_COLOURS)]
+    axes.axhline(mean, label=name, color=colour, linestyle="--", linewidth=1.4)
+    if deviation:
+        axes.axhspan(mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0)
 
 
 def _set_x(axes: Any, found: Sequence[float], cells: Sequence[Cell]) -> None:

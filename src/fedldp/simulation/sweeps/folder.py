@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError, FedldpError, RunError
-from fedldp.reporting.record import check_new, replace_file
+from fedldp.reporting.record import as_json, check_new, replace_file
 from fedldp.simulation.settings import from_mapping
 from fedldp.simulation.sweeps.grid import Design, shown
 
@@ -45,6 +45,22 @@ def held(path: Path, design: Design) -> Iterator[None]:
     Raises:
         RunError: another process is at work in it, or it cannot be written.
     """
+    with locked(path, "sweep"):
+        replace_file(path / NAME, as_json(_document(design)))
+        yield
+
+
+@contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a folder, made where it is not there, as the only process.
+
+    Args:
+        path: of the folder.
+        what: is done in it, for the message.
+
+    Raises:
+        RunError: another process is at work in it, or it cannot be written.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = (path / "lock").open("w")
@@ -55,10 +71,8 @@ def held(path: Path, design: Design) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RunError(
-                f"out = {path}: another process is at work on this sweep; wait for its end"
+                f"out = {path}: another process is at work on this {what}; wait for its end"
             ) from error
-        document = json.dumps(_document(design), indent=2, allow_nan=False) + "\n"
-        replace_file(path / NAME, document.encode())
         yield
 
 

@@ -7,9 +7,9 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import FedldpError, first_line
@@ -35,6 +35,14 @@ class RunContext:
     device: str = "cpu"
     workers: int = 1
     cluster: str | None = None
+
+    def carry_out(self, task: RunTask) -> str | None:
+        """Do a run; see ``carry_out``."""
+        return carry_out(task, self)
+
+    def with_workers(self, workers: int) -> Self:
+        """Return the same context with so many processes for each run."""
+        return replace(self, workers=workers)
 
 
 @dataclass(frozen=True)

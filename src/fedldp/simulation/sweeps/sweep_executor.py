@@ -50,7 +50,8 @@ def assembled(context: RunContext, workers: int | None) -> Iterator[SweepExecuto
     """
     _check(context, workers)
     if context.cluster is None:
-        yield Processes(context, min(workers or cores(), cores()))
+        with Processes(context, min(workers or cores(), cores())) as processes:
+            yield processes
         return
     from fedldp.simulation.ray_cluster import Cluster  # imports torch
     from fedldp.simulation.sweeps.ray_tasks import RayTasks
