@@ -24,7 +24,18 @@ command(*{arguments})"""
 
 
 PARTS = ["models", "data", "core.randomness", "core.registry", "protocol.wire", "mechanisms"]
-HELP = ["", "run", "sweep", "account", "list", "data", "audit", "ledger show", "reproduce"]
+HELP = [
+    "",
+    "run",
+    "sweep",
+    "compare",
+    "account",
+    "list",
+    "data",
+    "audit",
+    "ledger show",
+    "reproduce",
+]
 LISTS = ["data list", "list models", "list mechanisms"]
 NO_TRAINING = [
     "account quickstart --json", "run --print-config", "list --json", "reproduce ldp-fl-table1"

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guides import own_files
 
 from fedldp import cli
 
@@ -226,6 +227,12 @@ def test_a_tutorial_does_so_in_a_shell(page: Path, reader: Reader) -> None:
         pytest.importorskip("flwr")
     reader.one_process = False
     reader.follow(page)
+
+
+def test_the_guide_to_comparing_does_what_it_says(reader: Reader) -> None:
+    coarse = own_files(FOLDER / "own_mechanism.md")["coarse.py"]
+    (reader.folder / "coarse.py").write_text(coarse, encoding="utf-8")
+    reader.follow(FOLDER.parent / "compare.md")
 
 
 class TestTheReader:

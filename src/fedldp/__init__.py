@@ -15,6 +15,7 @@ from fedldp.core.errors import FedldpError
 
 if TYPE_CHECKING:
     from fedldp.api import account, load, recipe, resume, run
+    from fedldp.comparing import Compared, compare
     from fedldp.data import Dataset
     from fedldp.reporting.statement import Statement
     from fedldp.simulation.engine import Result
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Compared",
     "Dataset",
     "FedldpError",
     "Result",
@@ -30,6 +32,7 @@ __all__ = [
     "Sweep",
     "__version__",
     "account",
+    "compare",
     "load",
     "recipe",
     "resume",
@@ -38,10 +41,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Compared": "fedldp.comparing",
     "Dataset": "fedldp.data",
     "Result": "fedldp.simulation.engine",
     "Statement": "fedldp.reporting.statement",
     "account": "fedldp.api",
+    "compare": "fedldp.comparing",
     "load": "fedldp.api",
     "recipe": "fedldp.api",
     "resume": "fedldp.api",

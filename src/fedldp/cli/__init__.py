@@ -3,7 +3,7 @@
 What a command needs is imported inside its function: help, and a refusal, should not wait for it.
 
 It may use core, accounting, data, ledgers, mechanisms, models, algorithms, reporting, simulation,
-reproduction, audit, deployment.
+reproduction, audit, comparing, deployment.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import typer
 from fedldp.cli import (
     account,
     audit,
+    compare,
     data,
     deploy,
     evaluate,
@@ -74,6 +75,7 @@ app.command()(account.account)
 app.command()(audit.audit)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
+app.command()(compare.compare)
 app.command()(report.report)
 app.command("list")(list_.list_)
 app.command()(show.show)

@@ -37,21 +37,25 @@ gaussian 2 True
 It may use everything up to ``simulation``. It knows no data set, no list of
 systems and no page: those are its user's.
 
-It may use core, accounting, data, algorithms, reporting, simulation.
+It may use core, accounting, data, protocol, algorithms, reporting, simulation.
 """
 
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind, Role, Settings, Task, Try
+from fedldp.comparing.compared import Compared, Line
 from fedldp.comparing.comparison import Comparison, Purpose
 from fedldp.comparing.held_out import held_out
 from fedldp.comparing.proving import ComparisonError, Proven, checked, proven
 from fedldp.comparing.results import Results, Row, choose
+from fedldp.comparing.running import compare
 
 __all__ = [
     "Cell",
+    "Compared",
     "Comparison",
     "ComparisonError",
     "Contestant",
     "GuaranteeKind",
+    "Line",
     "Proven",
     "Purpose",
     "Results",
@@ -62,6 +66,7 @@ __all__ = [
     "Try",
     "checked",
     "choose",
+    "compare",
     "held_out",
     "proven",
 ]

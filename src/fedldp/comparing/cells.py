@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedldp.accounting.guarantees import Adversary
@@ -67,6 +67,8 @@ class Contestant:
             its own; None for the cell's.
         quick_to_state: whether its statement takes milliseconds. If not, its budget is solved for
             to a thousandth only, and never above what meets the epsilon.
+        code: a digest of the user's own code that it runs, so that its runs are made again where
+            that is another; empty where there is none.
 
     Raises:
         ConfigError: it has no try, or the same one twice.
@@ -79,6 +81,7 @@ class Contestant:
     role: Role = "calibrated"
     data_of: str | None = None
     quick_to_state: bool = True
+    code: str = ""
 
     def __post_init__(self) -> None:
         """Check the tries."""
@@ -128,11 +131,17 @@ class Task:
             alone. Called for every run, so keep what takes long to load.
         settings: those of all contestants there: ``dataset``, ``model``, ``partition`` and whatever
             else must be equal.
+        divided: how a run divides the training set (a scheme of ``fedldp.data.partition``), so that
+            whole clients are held out for trying; None: examples are, which no client has. It says
+            nothing of data that name their clients or people: those are held out whole.
+        num_examples: training examples that are divided; None for all.
     """
 
     name: str
     load: Callable[[], Dataset]
     settings: Settings
+    divided: str | None = field(default=None, kw_only=True)
+    num_examples: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

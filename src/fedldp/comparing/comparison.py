@@ -8,15 +8,17 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.comparing.cells import Cell, Contestant, Task, Try
-from fedldp.comparing.held_out import held_out
+from fedldp.comparing.held_out import held_out, with_clients
 from fedldp.comparing.proving import BUDGETS, Budgets, ComparisonError, checked, proven
-from fedldp.comparing.results import Results, Row, choose, where
+from fedldp.comparing.results import METRICS, Results, Row, choose, where
 from fedldp.core.errors import ConfigError, Diverged, PrivacyError
-from fedldp.data import Dataset
+from fedldp.data import SUFFIXES, Dataset
+from fedldp.reporting.scores import final_of
 from fedldp.simulation.plan import plan, problem_with
 
 Purpose = Literal["tried", "measured"]
@@ -35,6 +37,7 @@ class Comparison:
         tasks: by name.
         chosen_on: the seed on which hyperparameters are chosen.
         seeds: those that are measured.
+        metric: by which tries are chosen, of ``METRICS``.
     """
 
     def __init__(
@@ -44,6 +47,10 @@ class Comparison:
         *,
         chosen_on: int = 100,
         seeds: Sequence[int] = (0, 1, 2),
+        seeds_of_small: Sequence[int] | None = None,
+        metric: str = "accuracy",
+        fewer_tries: Literal["refused", "allowed"] = "refused",
+        data_dir: Path | None = None,
     ) -> None:
         """Check that the comparison is fair.
 
@@ -52,28 +59,40 @@ class Comparison:
             tasks: any number of them.
             chosen_on: the seed on which hyperparameters are chosen.
             seeds: those that are measured.
+            seeds_of_small: those at an epsilon of 1 and below, whose accuracy varies more; the same
+                where it is None.
+            metric: by which tries are chosen, of ``METRICS``.
+            fewer_tries: whether a contestant may have fewer tries than another. Where it may,
+                whoever shows the result has to say so.
+            data_dir: the data folder, for what runs load beside their task's data.
 
         Raises:
-            ConfigError: a name is there twice, contestants have different numbers of tries, or
-                hyperparameters are chosen on a seed that is measured.
+            ConfigError: a name is there twice, contestants have different numbers of tries,
+                hyperparameters are chosen on a seed that is measured, or there is no such metric.
         """
         self.contestants = _by_name("contestant", contestants)
         self.tasks = _by_name("task", tasks)
         self.chosen_on = chosen_on
         self.seeds = tuple(seeds)
+        self.metric = metric
+        self._data_dir = data_dir
+        self._seeds_of_small = self.seeds if seeds_of_small is None else tuple(seeds_of_small)
         self._budgets = Budgets()
         self._digests: dict[tuple[Cell, str, int, str], str] = {}
-        if chosen_on in self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ConfigError(
-                f"seeds = {list(self.seeds)}, chosen_on = {chosen_on}: give every seed once, and "
-                "choose on one that is not measured"
-            )
+        for each in (self.seeds, self._seeds_of_small):
+            if chosen_on in each or len(set(each)) < len(each):
+                raise ConfigError(
+                    f"seeds = {list(each)}, chosen_on = {chosen_on}: give every seed once, and "
+                    "choose on one that is not measured"
+                )
+        if metric not in METRICS:
+            raise ConfigError(f"metric = {metric}: choose {', '.join(METRICS)}")
         numbers = {
             each.name: len(each.tries)
             for each in self.contestants.values()
             if each.role != "stated"
         }
-        if len(set(numbers.values())) > 1:
+        if len(set(numbers.values())) > 1 and fewer_tries == "refused":
             told = ", ".join(f"{name} {number}" for name, number in numbers.items())
             raise ConfigError(f"tries: give all contestants as many; there are: {told}")
 
@@ -88,6 +107,10 @@ class Comparison:
             for each in self.contestants.values()
         ]
         return list(dict.fromkeys(found))
+
+    def seeds_of(self, cell: Cell) -> tuple[int, ...]:
+        """Return the seeds on which a cell is measured."""
+        return self._seeds_of_small if 0 < cell.epsilon <= 1 else self.seeds
 
     def contestant(self, cell: Cell) -> Contestant:
         """Return the contestant of a cell."""
@@ -133,6 +156,8 @@ class Comparison:
 
     def _digest(self, cell: Cell, attempt: Try, seed: int, data: str) -> str:
         settings: dict[str, Any] = {"cell": asdict(cell), "data": data}
+        if code := self.contestant(cell).code:
+            settings["code"] = code
         try:
             config = self.configuration(cell, attempt, seed)
         except ConfigError:  # that is then what the run's line says
@@ -146,10 +171,28 @@ class Comparison:
         """Return what clients train on, and what the model is tested on.
 
         What is tried is tested on a part of the training set that no client then has
-        (``held_out``); the test set is for what is measured, and nothing else.
+        (``held_out``), where the task says how it is divided on whole clients; the test set is for
+        what is measured, and nothing else.
         """
-        data = self.tasks[self.contestant(cell).data_of or cell.task].load()
-        return data if purpose == "measured" else held_out(data, seed)
+        task = self._task_of(cell)
+        data = task.load()
+        if purpose == "measured":
+            return data
+        if task.divided is not None:
+            data = with_clients(data, task.divided, cell.clients, task.num_examples, seed)
+        return held_out(data, seed)
+
+    def _task_of(self, cell: Cell) -> Task:
+        """Return the task whose data a cell has."""
+        return self.tasks[self.contestant(cell).data_of or cell.task]
+
+    def _data_words(self, cell: Cell, purpose: Purpose) -> str:
+        """Return what a line says of the data that it is of."""
+        task, data = self._task_of(cell), self._task_of(cell).load()
+        if purpose == "measured":
+            return f"measured: {data.name}"
+        what = "a held-out part" if task.divided is None else "clients that are held out"
+        return f"tried: {data.name}, less {what}"
 
     def calibrated(self, cell: Cell, config: RunConfig, data: Dataset) -> RunConfig:
         """Return a configuration whose budget meets the cell's epsilon, and without a target.
@@ -157,22 +200,39 @@ class Comparison:
         Raises:
             ConfigError: no budget meets it, or the settings do not go together.
         """
-        return self._budgets.calibrated(self.contestant(cell), config, data)
+        return self._budgets.calibrated(
+            self.contestant(cell), config, problem_with(config, data, self._data_dir)
+        )
 
     def run_one(
         self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
     ) -> Row:
-        """Return the line of one run, which is made if it is not there.
+        """Return the line of one run, which is made, and added, if it is not there; see ``made``.
+
+        Raises:
+            ComparisonError: the run's statement proves less than the cell's label says.
+        """
+        known = self.known(results, cell, attempt, purpose, seed)
+        return results.add(self.made(cell, attempt, purpose, seed)) if known is None else known
+
+    def known(
+        self, results: Results, cell: Cell, attempt: Try, purpose: Purpose, seed: int
+    ) -> Row | None:
+        """Return the line of a run, if it is there."""
+        return results.find(self.digest(cell, attempt, seed, self._data_words(cell, purpose)))
+
+    def made(self, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Row:
+        """Make a run, and return its line.
 
         It has the cell, the purpose, the seed, the try, the data and a digest of them all; the
-        "accuracy" (0 to 1) and, where it is defined, the "auc", or why it was "refused"; what is
-        "proven" of it, where its contestant is calibrated; seconds, versions and hardware. A run
-        whose settings do not go together, whose training diverges or whose update is not finite is
-        a line that is refused.
+        "accuracy" (0 to 1), the "auc" where it is defined, and other "metrics", or why it was
+        "refused"; what is "proven" of it, where its contestant is calibrated; seconds, versions and
+        hardware. A run whose settings do not go together, whose training diverges or whose update
+        is not finite is a line that is refused; the first of these was not "begun".
 
         Raises:
             ComparisonError: the run's statement proves less than the cell's label says. If that
-                shows before it is trained, it is not trained; no line is added.
+                shows before it is trained, it is not trained.
         """
         from fedldp.simulation.engine import simulate  # imports torch
 
@@ -180,30 +240,29 @@ class Comparison:
         row: Row = {"cell": asdict(cell), "purpose": purpose, "seed": seed, "try": dict(attempt)}
         row |= {"accuracy": None, "refused": None}
         start, worked = time.perf_counter(), time.process_time()
-        row["data"] = f"{purpose}: {data.name}"
+        row["data"] = self._data_words(cell, purpose)
         row["digest"] = self.digest(cell, attempt, seed, row["data"])
-        known = results.find(row["digest"])
-        if known is not None:
-            return known
         contestant = self.contestant(cell)
         try:
-            config = self.calibrated(cell, self.configuration(cell, attempt, seed), data)
+            config = _fitted(self.configuration(cell, attempt, seed), self._task_of(cell), data)
+            config = self.calibrated(cell, config, data)
             if contestant.is_calibrated:
                 # Before it is trained: a cell whose figure is wrong costs no time.
-                planned = plan(config, problem_with(config, data, None))
+                planned = plan(config, problem_with(config, data, self._data_dir))
                 checked(cell, contestant.guarantee, planned.privacy)
-            result = simulate(_told(config, data), dataset=data)
+            result = simulate(_told(config, data), dataset=data, data_dir=self._data_dir)
             if contestant.is_calibrated:
                 row["proven"] = asdict(checked(cell, contestant.guarantee, result.privacy))
         except (ConfigError, Diverged, PrivacyError) as error:  # the last: an update is not finite
-            row["refused"] = str(error)
+            row |= {"refused": str(error), "begun": not isinstance(error, ConfigError)}
         else:
-            row["accuracy"], row["auc"] = result.accuracy, result.rounds[-1].auc
+            row |= {"accuracy": result.accuracy, "auc": result.rounds[-1].auc, "begun": True}
+            row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
             row["settings"] = {name: getattr(config, name) for name in _SHOWN
                                if hasattr(config, name)}  # fmt: skip
         row["seconds"] = round(time.perf_counter() - start, 2)
         row["cpu_seconds"] = round(time.process_time() - worked, 2)
-        return results.add(row | where())
+        return row | where()
 
     def without_guarantee(self, results: Results, cell: Cell) -> Row:
         """Return the result of a contestant that proves nothing, and the reason.
@@ -211,7 +270,7 @@ class Comparison:
         Raises:
             ConfigError: there is a guarantee after all.
         """
-        contestant, seed = self.contestant(cell), self.seeds[0]
+        contestant, seed = self.contestant(cell), self.seeds_of(cell)[0]
         data = self.data_for(cell, "measured", seed)
         attempt = contestant.tries[0]
         row: Row = {"cell": asdict(cell), "purpose": "stated", "seed": seed, "try": dict(attempt)}
@@ -221,7 +280,7 @@ class Comparison:
         if known is not None:
             return known
         config = self.configuration(cell, attempt, seed)
-        privacy = plan(config, problem_with(config, data, None)).privacy
+        privacy = plan(config, problem_with(config, data, self._data_dir)).privacy
         try:
             found = proven(privacy, contestant.guarantee)
         except ConfigError as error:
@@ -242,7 +301,7 @@ class Comparison:
             if not go_on():
                 return None
             tried.append(self.run_one(results, cell, attempt, "tried", self.chosen_on))
-        best = choose(tried)
+        best = choose(tried, self.metric)
         return None if best is None else dict(best["try"])
 
     def measure(
@@ -270,7 +329,7 @@ class Comparison:
                 say(f"{cell}: {self.without_guarantee(results, cell)['refused']}")
                 continue
             attempt = self.chosen(results, cell, go_on)
-            for seed in self.seeds if attempt is not None else ():
+            for seed in self.seeds_of(cell) if attempt is not None else ():
                 if not go_on():
                     return
                 assert attempt is not None
@@ -303,7 +362,7 @@ class Comparison:
             self._check(row)
         return {
             cell: [] if any(row["refused"] for row in runs) else runs
-            for cell, (_, runs) in self._by_cell(rows).items()
+            for cell, (_, runs) in self.by_cell(rows).items()
         }
 
     def refusals(self, rows: Sequence[Row]) -> dict[Cell, str]:
@@ -315,15 +374,17 @@ class Comparison:
             rows: lines that are current (``is_current``).
         """
         found = {}
-        for cell, (tries, runs) in self._by_cell(rows).items():
-            if len(tries) == len(self.contestant(cell).tries) and choose(tries) is None:
-                found[cell] = tries[0]["refused"]
+        for cell, (tries, runs) in self.by_cell(rows).items():
+            whole = len(tries) == len(self.contestant(cell).tries)
+            if whole and choose(tries, self.metric) is None:
+                refused = [row["refused"] for row in tries if row["refused"]]
+                found[cell] = refused[0] if refused else f"{self.metric} is not defined here"
             for row in runs:
                 if row["refused"]:
                     found.setdefault(cell, f"seed {row['seed']}, {row['refused']}")
         return found
 
-    def _by_cell(self, rows: Sequence[Row]) -> dict[Cell, tuple[list[Row], list[Row]]]:
+    def by_cell(self, rows: Sequence[Row]) -> dict[Cell, tuple[list[Row], list[Row]]]:
         """Return the tries of each cell, in their order, and the runs with the chosen one."""
         found: dict[Cell, tuple[list[Row], list[Row]]] = {}
         for row in rows:
@@ -332,7 +393,7 @@ class Comparison:
         for cell, (tries, _) in found.items():
             grid = list(self.contestant(cell).tries)
             tries.sort(key=lambda row: grid.index(row["try"]))
-        chosen = {cell: choose(tries) for cell, (tries, _) in found.items()}
+        chosen = {cell: choose(tries, self.metric) for cell, (tries, _) in found.items()}
         for row in rows:
             cell = Cell(**row["cell"])
             best = chosen.get(cell) if row["purpose"] == "measured" else None
@@ -355,7 +416,25 @@ class Comparison:
 
 def _told(config: RunConfig, data: Dataset) -> RunConfig:
     """Return a configuration that names data of the user's own, so that nothing else is said."""
-    return config if data.is_public else config.changed(dataset=data.name)
+    own_file = config.dataset.lower().endswith(SUFFIXES)
+    return config if data.is_public or own_file else config.changed(dataset=data.name)
+
+
+def _fitted(config: RunConfig, task: Task, data: Dataset) -> RunConfig:
+    """Return a configuration for data that were divided, of which some clients are held out."""
+    if task.divided is None or data.clients is None:
+        return config
+    fields, clients = type(config).model_fields, len(data.clients)
+    changes: dict[str, Any] = {
+        name: fields[name].default
+        for name in ("partition", "num_examples")
+        if getattr(config, name) != fields[name].default
+    }
+    if config.num_clients != clients:
+        changes["num_clients"] = clients
+    if config.clients_per_round is not None and config.clients_per_round > clients:
+        changes["clients_per_round"] = clients
+    return config.changed(**changes) if changes else config
 
 
 def _by_name(kind: str, given: Iterable[Named]) -> dict[str, Named]:

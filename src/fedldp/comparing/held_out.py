@@ -8,9 +8,10 @@ import numpy as np
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
-from fedldp.data import Dataset, Shares
+from fedldp.data import Dataset, DrawnShares, Shares, check_partition, partition
 from fedldp.data.partition import shares_of
 from fedldp.data.people import held_of_each
+from fedldp.protocol.server_keys import draws_of_seed
 
 HELD_OUT = 6
 """One in so many examples, or clients, is held out."""
@@ -73,3 +74,32 @@ def held_out(data: Dataset, seed: int) -> Dataset:
         clients=clients,
         held_out=True,
     )
+
+
+def with_clients(
+    data: Dataset, scheme: str, num_clients: int, num_examples: int | None, seed: int
+) -> Dataset:
+    """Return data that say at which client each example is, as a run with ``seed`` divides them.
+
+    They are returned as they are where they say whose they are, and where clients share examples
+    (the scheme "drawn"): of such clients none could be held out with all that it has.
+
+    Args:
+        data: all data.
+        scheme: see ``fedldp.data.partition``.
+        num_clients: among whom the training set is divided.
+        num_examples: of it, drawn at random; None for all.
+        seed: of the division.
+
+    Raises:
+        ConfigError: there are too few examples.
+    """
+    if data.clients is not None or data.train.people is not None:
+        return data
+    draw = draws_of_seed(seed)(0)
+    if num_examples is not None and num_examples < len(data.train):
+        taken = draw("examples").generator().choice(len(data.train), num_examples, replace=False)
+        data = replace(data, train=data.train.taken(np.sort(taken)))
+    check_partition(len(data.train), num_clients, scheme)
+    clients = partition(data.train.labels, num_clients, scheme, draw("partition").generator())
+    return data if isinstance(clients, DrawnShares) else replace(data, clients=clients)

@@ -14,8 +14,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.data import Dataset
-from fedldp.simulation.plan import plan, problem_with
+from fedldp.simulation.plan import plan
 
 BUDGETS = ("epsilon", "alpha", "noise_multiplier")
 """Settings that a target is solved by; a system has one of them."""
@@ -62,7 +61,7 @@ class Budgets:
     def __init__(self) -> None:
         self._found: dict[tuple[str, Problem], dict[str, float]] = {}
 
-    def calibrated(self, contestant: Contestant, config: RunConfig, data: Dataset) -> RunConfig:
+    def calibrated(self, contestant: Contestant, config: RunConfig, problem: Problem) -> RunConfig:
         """Return a configuration whose budget meets its target, and without the target.
 
         A budget is taken to be the same for every learning rate, and for every seed where all
@@ -77,7 +76,6 @@ class Budgets:
         alike = config.changed(learning_rate=1.0) if takes_steps else config
         if config.round_size == config.num_clients:
             alike = alike.changed(seed=0)
-        problem = problem_with(config, data, None)
         key = (alike.model_dump_json(), problem)
         if key not in self._found:
             try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedldp.core.errors import RunError
 from fedldp.reporting.record import environment
+from fedldp.reporting.scores import FIGURES
 
 Row = dict[str, Any]
 """One run, as a line of the file: see ``Comparison.run_one``."""
@@ -65,13 +66,28 @@ class Results:
         return row
 
 
-def choose(tried: Sequence[Row]) -> Row | None:
-    """Return the try that is measured: the highest accuracy on held-out examples.
+METRICS = ("accuracy", "loss", *FIGURES)
+"""What tries may be chosen by, and contestants compared by."""
 
-    Of equal ones the first. Tries that were refused have no accuracy; None where all were.
+LESS_IS_BETTER = ("loss", "brier")
+
+
+def score(row: Row, metric: str = "accuracy") -> float | None:
+    """Return what a run's line says of a metric; None where it has none."""
+    found: float | None = row["accuracy"]
+    if metric != "accuracy" and found is not None:
+        found = row.get("metrics", {}).get(metric)  # no line of an earlier version has them
+    return found
+
+
+def choose(tried: Sequence[Row], metric: str = "accuracy") -> Row | None:
+    """Return the try that is measured: the best on held-out examples.
+
+    Of equal ones the first. Tries that were refused have no score; None where all were.
     """
-    done = [row for row in tried if row["accuracy"] is not None]
-    return max(done, key=lambda row: row["accuracy"]) if done else None
+    done = [row for row in tried if score(row, metric) is not None]
+    sign = -1 if metric in LESS_IS_BETTER else 1
+    return max(done, key=lambda row: sign * (score(row, metric) or 0.0)) if done else None
 
 
 def where() -> Row:

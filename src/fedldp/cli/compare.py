@@ -1,0 +1,159 @@
+"""The command line: fedldp compare."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedldp.cli._common import DataDir, Json, Settings, at_most_cores, folder, print_json
+from fedldp.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedldp.comparing import Compared
+
+
+def compare(
+    recipes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE...", help="recipes' names or .toml files; or a compare file"
+        ),
+    ],
+    guarantee: Annotated[
+        str | None,
+        typer.Option(
+            metavar="UNIT:ADVERSARY", help="what all must meet, such as client-run:server"
+        ),
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(metavar="E1,E2,...", help="of the guarantee, such as 1,4,16")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="of the guarantee; else 1e-5")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="accuracy, or loss, auc, average_precision, balanced_accuracy or brier: what is "
+            "compared, and tries are chosen by"
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="no run begins after it: 90s, 20m or 2h"),
+    ] = None,
+    tries: Annotated[int | None, typer.Option(help="for each contestant; else 8")] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEEDS", help="0-4 or 0,2,5; else 0-2, and 0-9 at an epsilon of 1 and below"
+        ),
+    ] = None,
+    set_: Settings = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            parser=folder,
+            metavar="FOLDER",
+            help="the comparison's folder; one that was begun is continued",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="how many runs at once; else one for each core")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Compare recipes at an equal guarantee, with the same number of tries for each.
+
+    Each is calibrated to the epsilons, and each of its runs is checked against its statement. Tries
+    are scored on clients that take no part in training, and on a seed that is not measured; what
+    was chosen is measured on the test set. Tables (text, CSV, LaTeX, JSON) and a chart (PDF, SVG)
+    are in the folder. After an interruption, give the same command with the same --out. Exit status
+    2 where a contestant was refused or failed.
+    """
+    from rich.console import Console
+
+    from fedldp.comparing import compare as compare_
+    from fedldp.reporting.record import unused
+    from fedldp.simulation.settings import assignment
+
+    place = out or unused(Path("runs") / f"compare-{time.strftime('%Y%m%d-%H%M%S')}")
+    stderr = Console(stderr=True)
+    workers = at_most_cores(workers, stderr)
+
+    def say(line: str) -> None:
+        stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    try:
+        with redirect_stdout(sys.stderr):  # a model of the user's own may print
+            result = compare_(
+                recipes,
+                guarantee=guarantee,
+                epsilon=None if epsilon is None else _epsilons(epsilon),
+                delta=delta,
+                metric=metric,
+                budget=budget,
+                tries=tries,
+                seeds=seeds,
+                out=place,
+                data_dir=data_dir,
+                workers=workers,
+                say=say,
+                **dict(assignment(text) for text in set_ or []),
+            )
+    except KeyboardInterrupt:
+        say(f"interrupted; go on with the same command and --out {place}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(result.summary())
+    else:
+        _print(result)
+    _plot(stderr, result, place)
+    if result.missing:
+        say(f"missing    {len(result.missing)} rows; the same command with --out {place} goes on")
+    if result.refused:
+        raise typer.Exit(2)
+
+
+def _epsilons(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"epsilon {text}: write numbers with commas between, as 1,4,16") from None
+
+
+def _print(result: Compared) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no edge
+    head, rows = result.shown()
+    table = Table(*(Column(name, overflow="fold") for name in head))
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    for note in result.notes():
+        console.print(f"note       {note}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"folder     {result.out}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _plot(stderr: Console, result: Compared, place: Path) -> None:
+    """Draw the chart; without Matplotlib say what is missing."""
+    if all(line.mean is None for line in result.lines):
+        return
+    try:
+        for kind in ("pdf", "svg"):
+            result.plot(place / f"chart.{kind}")
+    except ConfigError as error:
+        stderr.print(f"no chart   {error}", highlight=False, soft_wrap=True, markup=False)
+    else:
+        stderr.print(f"chart      {place / 'chart.pdf'}", highlight=False, soft_wrap=True)

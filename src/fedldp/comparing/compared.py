@@ -1,0 +1,497 @@
+"""What a comparison gave: a row for each contestant and epsilon; tables and a chart of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fedldp.accounting.guarantees import HOUSE
+from fedldp.accounting.statement import HELD_OUT
+from fedldp.algorithms.systems import whose_word
+from fedldp.comparing.cells import Cell, GuaranteeKind
+from fedldp.comparing.chart import draw
+from fedldp.comparing.comparison import Comparison
+from fedldp.comparing.design import Design
+from fedldp.comparing.results import LESS_IS_BETTER, Row, score
+from fedldp.core.formatting import number
+from fedldp.data import Dataset
+from fedldp.reporting.record import as_json, replace_file
+from fedldp.reporting.scores import is_imbalanced
+from fedldp.simulation.sweeps.chart import Point
+
+_SHARES = ("accuracy", "balanced_accuracy")
+"""Metrics that are shown in percent."""
+
+WORDS = {"auc": "AUC", "average_precision": "average precision", "brier": "Brier score",
+         "balanced_accuracy": "balanced accuracy"}  # fmt: skip
+
+RELEASE = (
+    "choosing by scores is a release: the tries were scored on clients' private rows that were "
+    "held out, and no epsilon here covers what was chosen by that, or the scores"
+)
+SIMULATED = "all runs are simulated with fixed seeds: these themselves protect nothing"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One contestant at one epsilon.
+
+    Attributes:
+        name: of the contestant.
+        epsilon: that its budget was solved for; None of a reference.
+        scores: of the metric, one for each seed that was measured.
+        seeds: how many are to be measured.
+        chosen: the hyperparameters that were chosen, with the budget that was solved for.
+        stated: the largest epsilon that the statement of one of its runs says; None where none is.
+        idealised: whether it holds for real numbers only, and so for a simulation.
+        stated_by: whose word it is: "fedldp", which proves it, or the user's own code.
+        refused: why there are no scores, or None.
+        tries: that were made; settings that do not go together are none.
+        of_tries: as many as each contestant may have.
+        cpu_seconds: of its tries and measured runs.
+    """
+
+    name: str
+    epsilon: float | None
+    scores: Sequence[float]
+    seeds: int
+    chosen: Mapping[str, Any]
+    stated: float | None
+    idealised: bool
+    stated_by: str
+    refused: str | None
+    tries: int
+    of_tries: int
+    cpu_seconds: float
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds; None where there is none."""
+        return statistics.fmean(self.scores) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation over seeds (n - 1); None of fewer than two."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+
+    @property
+    def proven(self) -> float | None:
+        """What is stated, where fedldp proves it."""
+        return self.stated if self.stated_by == HOUSE else None
+
+    @property
+    def had_fewer(self) -> bool:
+        """Whether it had fewer tries than others may have."""
+        return self.tries < self.of_tries
+
+    @property
+    def missing(self) -> str | None:
+        """What is not measured yet, or None."""
+        if self.refused is not None or len(self.scores) >= self.seeds:
+            return None
+        at = "" if self.epsilon is None else f" at epsilon {self.epsilon:g}"
+        return f"{self.name}{at}: {self.seeds - len(self.scores)} of {self.seeds} seeds"
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """What ``fedldp.compare`` gave.
+
+    Attributes:
+        guarantee: the unit, the adversary and delta.
+        metric: of the scores.
+        lines: one for each contestant and epsilon, by epsilon.
+        out: the folder, or None where nothing was kept.
+        private_choice: whether tries were scored on clients' private rows.
+        private_scores: whether the test set, too, is of such rows.
+        most_frequent: the share of the test's most frequent class, 0 to 1, where it is known.
+    """
+
+    guarantee: GuaranteeKind
+    metric: str
+    lines: Sequence[Line]
+    out: Path | None = None
+    private_choice: bool = False
+    private_scores: bool = False
+    most_frequent: float | None = None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A mapping for each contestant and epsilon, as in the JSON document.
+
+        "name"; "epsilon", which its budget was solved for (None of a reference); "mean" and
+        "deviation" (n - 1) over "seeds", how many; "settings", what was chosen; "proven", the
+        epsilon that the statement proves: None where nothing is, or where it is the word of code of
+        the user's own, which "stated_by" then names; "idealised", whether it holds for real numbers
+        only; "refused", why there is no mean, or None.
+        """
+        return [
+            {
+                "name": line.name,
+                "epsilon": line.epsilon,
+                "mean": line.mean,
+                "deviation": line.deviation,
+                "seeds": len(line.scores),
+                "settings": dict(line.chosen),
+                "proven": line.proven,
+                "idealised": line.idealised,
+                "stated_by": line.stated_by,
+                "refused": line.refused,
+            }
+            for line in self.lines
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document that ``fedldp compare --json`` prints."""
+        kind = self.guarantee
+        return {
+            "guarantee": {"unit": kind.unit, "adversary": kind.adversary, "delta": kind.delta},
+            "metric": self.metric,
+            "rows": self.rows,
+        }
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not measured yet; it is by the same command with the same folder."""
+        return [line.missing for line in self.lines if line.missing is not None]
+
+    @property
+    def refused(self) -> list[Line]:
+        """The rows without scores that will not get any."""
+        return [line for line in self.lines if line.refused is not None]
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the numbers must know, in sentences."""
+        kind, words = self.guarantee, WORDS.get(self.metric, self.metric)
+        found = [
+            f"{words} is a mean over seeds, with the standard deviation of one seed"
+            + ("; less is better" if self.metric in LESS_IS_BETTER else ""),
+            f"epsilon is for {_UNITS[kind.unit]} against the {kind.adversary}, at delta "
+            f"{kind.delta:g}; every run's own statement says no more",
+        ]
+        fewer = dict.fromkeys(line.name for line in self.lines if self._is_marked(line))
+        if fewer:
+            most = max(line.of_tries for line in self.lines)
+            found.append(f"* fewer than {most} tries: {', '.join(fewer)}")
+        if ideal := dict.fromkeys(line.name for line in self.lines if line.idealised):
+            found.append(f"of {', '.join(ideal)} it holds in idealised arithmetic: simulation only")
+        own = dict.fromkeys(line.stated_by for line in self.lines if line.stated_by != HOUSE)
+        if own:
+            found.append(f"what {' or '.join(own)} states is an assumption: nothing here proves it")
+        if self.metric == "accuracy" and is_imbalanced(self.most_frequent):
+            assert self.most_frequent is not None
+            found.append(
+                f"one class has {100 * self.most_frequent:.0f} % of the test: accuracy says "
+                "little; compare by auc or balanced_accuracy"
+            )
+        if self.private_choice:
+            found.append(RELEASE)
+        if self.private_scores:
+            found.append(HELD_OUT)
+        found.append(SIMULATED)
+        if missing := self.missing:
+            found.append(f"not measured yet: {'; '.join(missing)}")
+        return found
+
+    def shown(self) -> tuple[list[str], list[list[str]]]:
+        """Return the table for people: what its columns are called, and its rows."""
+        head = ["contestant", "epsilon", WORDS.get(self.metric, self.metric), "seeds", "tries",
+                "CPU s", "of its statement", "idealised", "stated by", "chosen"]  # fmt: skip
+        rows = [
+            [
+                line.name,
+                "none" if line.epsilon is None else f"{line.epsilon:g}",
+                self.in_words(line),
+                f"{len(line.scores)}" + (f" of {line.seeds}" if line.missing else ""),
+                f"{line.tries}{' *' if self._is_marked(line) else ''}",
+                f"{line.cpu_seconds:,.0f}",
+                "" if line.stated is None and line.missing else number(line.stated),
+                "yes" if line.idealised else "no",
+                line.stated_by,
+                line.refused or ", ".join(f"{k} {_short(v)}" for k, v in line.chosen.items()),
+            ]
+            for line in self.lines
+        ]
+        return head, rows
+
+    def in_words(self, line: Line) -> str:
+        """Return the mean of a row, with its deviation."""
+        if line.refused is not None:
+            return "refused"
+        if line.mean is None:
+            return "-"
+        scale, decimals = (100, 2) if self.metric in _SHARES else (1, 4)
+        spread = "" if line.deviation is None else f" ± {scale * line.deviation:.{decimals}f}"
+        unit = " %" if self.metric in _SHARES else ""
+        return f"{scale * line.mean:.{decimals}f}{spread}{unit}"
+
+    def to_text(self) -> str:
+        """Return the table and the notes as plain text."""
+        head, rows = self.shown()
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        found = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in (head, ["-" * width for width in widths], *rows)
+        ]
+        return "\n".join([*found, "", *self.notes()]) + "\n"
+
+    def to_csv(self) -> str:
+        """Return the rows as CSV, with tries and CPU seconds; then the notes, a comment each.
+
+        "proven_epsilon" is empty where nothing is proven, "stated_epsilon" where nothing is stated.
+        """
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(
+            ("name", "epsilon", self.metric, "deviation", "seeds", "of_seeds", "tries", "of_tries",
+             "cpu_seconds", "proven_epsilon", "stated_epsilon", "unit", "adversary", "delta",
+             "idealised", "stated_by", "settings", "refused")
+        )  # fmt: skip
+        kind = self.guarantee
+        for line in self.lines:
+            writer.writerow(
+                (line.name, line.epsilon, line.mean, line.deviation, len(line.scores), line.seeds,
+                 line.tries, line.of_tries, line.cpu_seconds, line.proven, line.stated, kind.unit,
+                 kind.adversary, kind.delta, line.idealised, line.stated_by,
+                 json.dumps(dict(line.chosen)), line.refused)
+            )  # fmt: skip
+        return text.getvalue() + "".join(f"# {note}\n" for note in self.notes())
+
+    def to_latex(self) -> str:
+        """Return a LaTeX table: a row for each contestant, a column for each epsilon.
+
+        It needs no package. A star marks fewer tries, a dagger idealised arithmetic.
+        """
+        epsilons = list(dict.fromkeys(line.epsilon for line in self.lines if line.epsilon))
+        by_name: dict[str, list[Line]] = {}
+        for line in self.lines:
+            by_name.setdefault(line.name, []).append(line)
+        head = [f"$\\varepsilon = {epsilon:g}$" for epsilon in epsilons]
+        rows = []
+        for name, lines in by_name.items():
+            at = {line.epsilon: line for line in lines}
+            if None in at:  # a reference: the same at every epsilon
+                at = dict.fromkeys(epsilons, at[None])
+            cells = [self._latex(at[epsilon]) for epsilon in epsilons]
+            rows.append([_escaped(name), *cells, _escaped(lines[0].stated_by)])
+        title = WORDS.get(self.metric, self.metric)
+        title += " in \\%" if self.metric in _SHARES else ""
+        columns = "l" + "c" * len(epsilons) + "l"
+        body = [
+            f"\\begin{{tabular}}{{{columns}}}",
+            "\\hline",
+            " & ".join([title, *head, "stated by"]) + " \\\\",
+            "\\hline",
+            *(" & ".join(row) + " \\\\" for row in rows),
+            "\\hline",
+            "\\end{tabular}",
+            "",
+            "\\par\\footnotesize",
+        ]
+        sentences = [_escaped(note[:1].upper() + note[1:]) + "." for note in self.notes()]
+        if any(line.idealised for line in self.lines):
+            sentences.append("$\\dagger$: idealised arithmetic.")
+        return "\n".join([*body, *sentences]) + "\n"
+
+    def plot(self, path: Path | str | None = None) -> Any:
+        """Draw the metric against epsilon, a line for each contestant; a notebook shows it.
+
+        Args:
+            path: where to keep the picture (.svg, .pdf or .png); only drawn where it is None.
+
+        Returns:
+            Matplotlib's figure.
+
+        Raises:
+            ConfigError: Matplotlib is not installed, or the file is of another kind.
+            RunError: the file cannot be written.
+        """
+        kind = self.guarantee
+        scale = 100 if self.metric in _SHARES else 1
+        series: dict[str, list[Point]] = {}
+        levels: dict[str, tuple[float, float]] = {}
+        for line in self.lines:
+            if line.mean is None:
+                continue
+            mean, spread = scale * line.mean, scale * (line.deviation or 0.0)
+            name = self._name_in_chart(line.name)
+            if line.epsilon is None:
+                levels[f"{name} (no guarantee)"] = (mean, spread)
+            else:
+                series.setdefault(name, []).append((line.epsilon, mean, spread))
+        words = WORDS.get(self.metric, self.metric) + (" in %" if scale == 100 else "")
+        notes = ["* fewer tries"] if any(map(self._is_marked, self.lines)) else []
+        return draw(
+            series,
+            levels,
+            x_label=f"epsilon for {_UNITS[kind.unit]} against the {kind.adversary}, "
+            f"delta {kind.delta:g}",
+            y_label=words,
+            note="; ".join([*notes, self._seeds_in_words()]),
+            path=None if path is None else Path(path),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the tables into a folder."""
+        replace_file(folder / "results.json", as_json(self.summary()))
+        for name, text in (
+            ("table.txt", self.to_text()),
+            ("table.csv", self.to_csv()),
+            ("table.tex", self.to_latex()),
+        ):
+            replace_file(folder / name, text.encode())
+
+    def _name_in_chart(self, name: str) -> str:
+        """Return a contestant's name with what has to be known of some of its points."""
+        own = [line for line in self.lines if line.name == name and line.scores]
+        by = dict.fromkeys(line.stated_by for line in own if line.stated_by != HOUSE)
+        return (
+            name
+            + (" *" if any(map(self._is_marked, own)) else "")
+            + (" (idealised arithmetic)" if any(line.idealised for line in own) else "")
+            + (f" (stated by {', '.join(by)})" if by else "")
+        )
+
+    def _seeds_in_words(self) -> str:
+        """Return how many seeds a point has, and what its bars are."""
+        counts: dict[int, list[str]] = {}
+        for line in self.lines:
+            if line.scores:
+                at = "no guarantee" if line.epsilon is None else f"{line.epsilon:g}"
+                known = counts.setdefault(len(line.scores), [])
+                known += [] if at in known else [at]
+        if len(counts) == 1:
+            told = f"{next(iter(counts))} seeds"
+        else:
+            told = ", ".join(f"{count} seeds at {', '.join(at)}" for count, at in counts.items())
+        return f"means over {told}; bars: one standard deviation of a seed"
+
+    def _is_marked(self, line: Line) -> bool:
+        return line.had_fewer and bool(line.scores)
+
+    def _latex(self, line: Line) -> str:
+        if line.refused is not None or line.mean is None:
+            return "refused" if line.refused is not None else "--"
+        text = self.in_words(line).removesuffix(" %").replace(" ± ", " \\pm ")
+        marks = ("*" if self._is_marked(line) else "") + ("\\dagger" if line.idealised else "")
+        return f"${text}{f'^{{{marks}}}' if marks else ''}$"
+
+    def __repr__(self) -> str:
+        """Return how much there is of it, and where."""
+        names = len({line.name for line in self.lines})
+        missing = f", {len(self.missing)} not measured yet" if self.missing else ""
+        where = "" if self.out is None else f", out={str(self.out)!r}"
+        return f"Compared({names} contestants, {len(self.lines)} rows{missing}{where})"
+
+    def _repr_html_(self) -> str:
+        head, rows = self.shown()
+        lines = [f"<tr>{''.join(f'<th>{escape(text)}</th>' for text in head)}</tr>"]
+        lines += [f"<tr>{''.join(f'<td>{escape(t)}</td>' for t in row)}</tr>" for row in rows]
+        return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
+
+
+_UNITS = {
+    "weight": "a weight",
+    "record": "a record",
+    "person": "a person",
+    "client-round": "a client's round",
+    "client-run": "a client's whole run",
+}
+
+
+def compared(
+    design: Design,
+    comparison: Comparison,
+    rows: Sequence[Row],
+    data: Dataset,
+    out: Path | None = None,
+    failed: Mapping[Cell, str] | None = None,
+) -> Compared:
+    """Return what the lines of a file of results say of a comparison.
+
+    Args:
+        design: what is compared.
+        comparison: the same, as contestants and a task.
+        rows: lines of runs; those that are not of this comparison are left out.
+        data: of all contestants.
+        out: the folder.
+        failed: why runs of a cell could not be made: they are tried again by the same command.
+
+    Raises:
+        ComparisonError: a run's statement says more than its label.
+    """
+    current = [row for row in rows if comparison.is_current(row)]
+    standing = comparison.standing(current)
+    refusals = {**(failed or {}), **comparison.refusals(current)}
+    by_cell = comparison.by_cell(current)
+    cells = sorted(design.cells(comparison), key=lambda cell: cell.epsilon)
+    lines = []
+    for cell in cells:
+        tries, _ = by_cell.get(cell, ([], []))
+        wanted = comparison.seeds_of(cell)
+        runs = [row for row in standing.get(cell, []) if row["seed"] in wanted]
+        refused = None if runs else refusals.get(cell)
+        lines.append(_line(design, comparison, cell, tries, runs, current, refused))
+    known = [row["metrics"].get("most_frequent") for row in current if row.get("metrics")]
+    return Compared(
+        design.guarantee,
+        design.metric,
+        lines,
+        out,
+        private_choice=not data.is_public,
+        private_scores=data.scores_are_private,
+        most_frequent=max((share for share in known if share is not None), default=None),
+    )
+
+
+def _line(
+    design: Design,
+    comparison: Comparison,
+    cell: Cell,
+    tries: Sequence[Row],
+    runs: Sequence[Row],
+    current: Sequence[Row],
+    refused: str | None,
+) -> Line:
+    scores = [score(row, design.metric) for row in runs]
+    found = [row["proven"] for row in runs if row.get("proven")]
+    entry = design.entries[cell.contestant]
+    worked = [row["cpu_seconds"] for row in current if Cell(**row["cell"]) == cell]
+    chosen: dict[str, Any] = {}
+    if runs:
+        chosen = {**runs[0]["try"], **{k: v for k, v in runs[0]["settings"].items()
+                                       if v is not None and k not in runs[0]["try"]}}  # fmt: skip
+    by = dict.fromkeys(each["stated_by"] for each in found)
+    return Line(
+        name=cell.contestant,
+        epsilon=cell.epsilon or None,
+        scores=[each for each in scores if each is not None],
+        seeds=len(comparison.seeds_of(cell)),
+        chosen=chosen,
+        stated=max((each["epsilon"] for each in found), default=None),
+        idealised=any(each["idealised"] for each in found),
+        stated_by=", ".join(by) or whose_word(entry.config),
+        refused=refused,
+        tries=sum(bool(row.get("begun")) for row in tries),
+        of_tries=design.tries,
+        cpu_seconds=round(sum(worked), 1),
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+_SPECIAL = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
+            "±": "$\\pm$"} | {each: f"\\{each}" for each in "&%$#_{}"}  # fmt: skip
+
+
+def _escaped(text: str) -> str:
+    return "".join(_SPECIAL.get(letter, letter) for letter in text)

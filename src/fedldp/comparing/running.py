@@ -1,0 +1,412 @@
+"""``fedldp.compare``: a comparison from what its user names to its tables and its chart."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self, cast
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.comparing.cells import Cell, Try
+from fedldp.comparing.compared import Compared, compared
+from fedldp.comparing.comparison import Comparison, Purpose
+from fedldp.comparing.design import (
+    CHOSEN_ON,
+    TRIES,
+    Design,
+    Entry,
+    Recipe,
+    add,
+    entries_of,
+    is_compare_file,
+    read_compare_file,
+    read_guarantee,
+    read_time,
+    with_settings,
+)
+from fedldp.comparing.proving import ComparisonError
+from fedldp.comparing.results import Results, Row, choose
+from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
+from fedldp.data import Dataset, as_dataset
+from fedldp.reporting.record import as_json, check_new, replace_file
+from fedldp.simulation.plan import cores
+from fedldp.simulation.sweeps.folder import locked
+from fedldp.simulation.sweeps.grid import read_seeds
+from fedldp.simulation.sweeps.processes import DIED, Processes
+
+NAME = "compare.json"
+DELTA = 1e-5
+
+RunOf = tuple[Cell, Try, Purpose, int]
+"""A run: of a cell, with a try, for choosing or measuring, on a seed."""
+
+
+def compare(
+    contestants: Recipe | Iterable[Recipe] | Mapping[str, Recipe],
+    *,
+    guarantee: str | None = None,
+    epsilon: float | Iterable[float] | None = None,
+    delta: float | None = None,
+    metric: str | None = None,
+    budget: str | float | None = None,
+    tries: int | None = None,
+    seeds: str | Iterable[int] | None = None,
+    out: Path | str | None = None,
+    dataset: Dataset | tuple[Any, Any] | None = None,
+    data_dir: Path | str | None = None,
+    workers: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    **settings: Any,
+) -> Compared:
+    """Compare recipes at an equal guarantee and with equal effort spent on their hyperparameters.
+
+    Each is calibrated to the same epsilon, which is read back from the statement of each of its
+    runs. Each has the same number of tries: around its own learning rate, clip and rounds, or those
+    of its grid in a compare file. They are scored on clients (or people) that take no part in
+    training and on a seed that is not measured; then what was chosen is measured on the test set.
+
+    Args:
+        contestants: recipes' names, .toml files and configurations, or these by name; or a compare
+            file (docs/compare.md), whose values the other arguments replace.
+        guarantee: "UNIT:ADVERSARY", such as "client-run:server".
+        epsilon: of it, one or more.
+        delta: of it, at most; else 1e-5.
+        metric: accuracy, or loss, auc, average_precision, balanced_accuracy or brier.
+        budget: no run begins after this time, "20m" or seconds; what is missing is then said, and
+            made by the same call with the same ``out``.
+        tries: for each contestant; else 8.
+        seeds: that are measured; else 3, and ten at an epsilon of 1 and below.
+        out: the folder. One that holds this comparison, or a part of it, is continued. Where it is
+            None, nothing is kept.
+        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; else those
+            that the recipes name.
+        data_dir: the data folder.
+        workers: how many runs at once, each in a process of its own; one for each core where it is
+            None. With 1, they are made in this process.
+        say: is told every run, in a line.
+        settings: changed in all recipes that have them.
+
+    Raises:
+        ComparisonError: a run's statement says more than the epsilon that it was calibrated to.
+        FedldpError: an argument is wrong, contestants differ in data, clients or partition, or
+            ``out`` is something else.
+
+    >>> import fedldp
+    >>> found = fedldp.compare(["privunit-fl-digits", "nbafl-digits"], epsilon=8, tries=2,
+    ...     guarantee="client-run:server", seeds=[0], workers=1, rounds=2, num_clients=100)
+    >>> [(row["name"], row["seeds"], row["proven"] <= 8) for row in found.rows]
+    [('privunit-fl-digits', 1, True), ('nbafl-digits', 1, True)]
+    """
+    given = None if dataset is None else as_dataset(dataset)
+    if given is not None:
+        settings = {**_of_own(given), **settings}
+    design = design_of(
+        contestants, settings, guarantee=guarantee, epsilon=epsilon, delta=delta, metric=metric,
+        tries=tries, seeds=seeds,
+    )  # fmt: skip
+    folder = None if out is None else Path(out).expanduser()
+    if out is not None and not str(out).strip():
+        raise ConfigError(f"out = {out!r}: give the path of a folder")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers = {workers}: give 1 or more")
+    seconds = read_time(budget) if isinstance(budget, str) else budget
+    if seconds is not None and seconds <= 0:
+        raise ConfigError(f"budget = {seconds:g}: give seconds above 0, or a time such as 20m")
+    place = None if data_dir is None else Path(data_dir)
+    return carry_out(design, given, place, folder, seconds, min(workers or cores(), cores()), say)
+
+
+def design_of(
+    contestants: Recipe | Iterable[Recipe] | Mapping[str, Recipe],
+    settings: Mapping[str, Any],
+    *,
+    guarantee: str | None,
+    epsilon: float | Iterable[float] | None,
+    delta: float | None,
+    metric: str | None,
+    tries: int | None,
+    seeds: str | Iterable[int] | None,
+) -> Design:
+    """Return what is compared, from the arguments of ``compare``; those of a file give way.
+
+    Raises:
+        ConfigError: one of them is wrong.
+    """
+    said: dict[str, Any] = {}
+    entries: dict[str, Entry] = {}
+    if isinstance(contestants, Mapping):
+        entries = entries_of(contestants, {})
+    else:
+        one = isinstance(contestants, str | Path | RunConfig)
+        for each in cast(Iterable[Recipe], [contestants] if one else contestants):
+            if is_compare_file(each):
+                if said:
+                    raise ConfigError(f"{each}: a comparison has one compare file; leave one out")
+                said, found = read_compare_file(Path(str(each)))
+                said["contestants"] = True
+            else:
+                found = entries_of([each], {})
+            for name, entry in found.items():
+                add(entries, name, entry)
+    kind = said.get("guarantee") if guarantee is None else guarantee
+    if not isinstance(kind, str):
+        raise ConfigError(
+            "guarantee: say what all must meet, as UNIT:ADVERSARY, such as client-run:server"
+        )
+    of_kind = read_guarantee(kind, _number("delta", said.get("delta", DELTA), delta))
+    values = said.get("epsilon") if epsilon is None else epsilon
+    if values is None:
+        raise ConfigError("epsilon: say which, such as 1,4,16")
+    levels = (
+        list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    )
+    chosen = said.get("seeds") if seeds is None else seeds
+    number = said.get("tries", _most_points(entries)) if tries is None else tries
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ConfigError(f"tries = {number}: give a whole number")
+    return Design(
+        guarantee=of_kind,
+        epsilons=tuple(sorted(_number("epsilon", level, None) for level in levels)),
+        entries=with_settings(entries, settings),
+        metric=str(said.get("metric", "accuracy") if metric is None else metric),
+        tries=number,
+        seeds=None if chosen is None else _seeds(chosen),
+    )
+
+
+def carry_out(
+    design: Design,
+    given: Dataset | None,
+    data_dir: Path | None,
+    out: Path | None,
+    seconds: float | None,
+    workers: int,
+    say: Callable[[str], None],
+) -> Compared:
+    """Make the runs that are missing, and return what all of them gave; see ``compare``.
+
+    Raises:
+        FedldpError: as ``compare``.
+    """
+    end = None if seconds is None else time.monotonic() + seconds
+    work = Runs(design, given, data_dir)
+    comparison = work.comparison  # which loads the data, and refuses what does not go together
+    cells = design.cells(comparison)
+    comparison.data_for(cells[0], "tried", CHOSEN_ON)  # refuses where nobody can be held out
+    document = {**design.document(), "own_data": work.data.own_data}
+    if out is not None:
+        _check_place(out, document)
+    with ExitStack() as stack:
+        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedldp-")))
+        stack.enter_context(locked(folder, "comparison"))
+        replace_file(folder / NAME, as_json(document))
+        results = Results(folder / "results.jsonl")
+        failed = _measure(
+            stack.enter_context(Processes(work, workers)),
+            comparison,
+            results,
+            cells,
+            lambda: end is None or time.monotonic() < end,
+            say,
+        )
+        found = compared(design, comparison, results.rows, work.data, out, failed)
+        if out is not None:
+            found.write(out)
+    return found
+
+
+class Runs:
+    """Makes the runs of a comparison, in this process or another; see ``Processes``.
+
+    Attributes:
+        design: what is compared.
+    """
+
+    def __init__(self, design: Design, given: Dataset | None, data_dir: Path | None) -> None:
+        self.design = design
+        self._given = given
+        self._data_dir = data_dir
+        self._made: tuple[Dataset, Comparison] | None = None
+
+    @property
+    def data(self) -> Dataset:
+        """The data, loaded once in each process."""
+        return self._loaded()[0]
+
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison, on these data."""
+        return self._loaded()[1]
+
+    def carry_out(self, task: RunOf) -> Row | Exception:
+        """Return the line of a run; or why it may not have one."""
+        cell, attempt, purpose, seed = task
+        try:
+            return self.comparison.made(cell, attempt, purpose, seed)
+        except FedldpError as error:
+            return error
+        except Exception as error:  # a bug of the user's own mechanism, or model
+            traceback.print_exc(file=sys.stderr)
+            return RunError(f"{type(error).__name__}: {first_line(error)}")
+
+    def with_workers(self, workers: int) -> Self:
+        """Return the same: each run has one process."""
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs; it loads data by name itself."""
+        return {**vars(self), "_made": None}
+
+    def _loaded(self) -> tuple[Dataset, Comparison]:
+        if self._made is None:
+            data = self.design.load(self._data_dir) if self._given is None else self._given
+            self._made = data, self.design.comparison(data, self._data_dir)
+        return self._made
+
+
+def _measure(
+    processes: Processes[RunOf],
+    comparison: Comparison,
+    results: Results,
+    cells: Sequence[Cell],
+    go_on: Callable[[], bool],
+    say: Callable[[str], None],
+) -> dict[Cell, str]:
+    """Make all runs that are missing, epsilon by epsilon; return cells of which some failed.
+
+    The tries of all contestants come first, then the seeds of all: so that whatever time there is,
+    as much is known of each.
+    """
+    failed: dict[Cell, str] = {}
+
+    def make(tasks: Sequence[RunOf]) -> None:
+        left = [task for task in tasks if comparison.known(results, *task) is None]
+        number = 0
+
+        def done(task: RunOf, result: Any) -> None:
+            nonlocal number
+            number += 1
+            cell, attempt, purpose, seed = task
+            at = "" if not cell.epsilon else f", epsilon {cell.epsilon:g}"
+            words = f"{cell.contestant}{at}, {purpose} {_words(attempt)}, seed {seed}"
+            if isinstance(result, ComparisonError):
+                raise result
+            if isinstance(result, Exception) or result == DIED:
+                end = f"failed: {' '.join(str(result).split())}"
+                failed.setdefault(cell, end)
+            else:
+                results.add(result)
+                score = result["accuracy"]
+                end = f"refused: {result['refused']}" if score is None else f"{100 * score:.2f} %"
+            say(f"{number}/{len(left)}  {words}: {end}")
+
+        if left:
+            processes.do(left, done=done, go_on=go_on)
+
+    for epsilon in dict.fromkeys(cell.epsilon for cell in cells):
+        here = [cell for cell in cells if cell.epsilon == epsilon]
+        most = max(len(comparison.contestant(cell).tries) for cell in here)
+        make(
+            [
+                (cell, comparison.contestant(cell).tries[k], "tried", CHOSEN_ON)
+                for k in range(most)
+                for cell in here
+                if k < len(comparison.contestant(cell).tries)
+            ]
+        )
+        best = {cell: _chosen(comparison, results, cell) for cell in here}
+        make(
+            [
+                (cell, attempt, "measured", seed)
+                for k in range(max(len(comparison.seeds_of(cell)) for cell in here))
+                for cell in here
+                if (attempt := best[cell]) is not None and k < len(comparison.seeds_of(cell))
+                for seed in [comparison.seeds_of(cell)[k]]
+            ]
+        )
+        if not go_on():
+            break
+    return failed
+
+
+def _chosen(comparison: Comparison, results: Results, cell: Cell) -> Try | None:
+    """Return the best try of a cell, or None: none is, or some are not made yet."""
+    tried = [
+        comparison.known(results, cell, attempt, "tried", CHOSEN_ON)
+        for attempt in comparison.contestant(cell).tries
+    ]
+    known = [row for row in tried if row is not None]
+    best = choose(known, comparison.metric) if len(known) == len(tried) else None
+    return None if best is None else best["try"]
+
+
+def _check_place(out: Path, document: Mapping[str, Any]) -> None:
+    """Refuse a folder that this comparison can neither be made in nor continue in.
+
+    Raises:
+        RunError: it is taken by something else, or by a comparison of other settings.
+    """
+    if not (out / NAME).exists():
+        check_new(out)
+        return
+    try:
+        old = json.loads((out / NAME).read_text(encoding="utf-8"))
+        known = old["contestants"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{out / NAME} is damaged: choose another folder") from error
+    new = json.loads(json.dumps(document))
+    problem = None
+    if old.get("guarantee") != new["guarantee"]:
+        problem = "is for another guarantee"
+    elif old.get("own_data") != new["own_data"]:
+        problem = "has other data"
+    for name, entry in known.items():
+        if name not in new["contestants"]:
+            problem = problem or f"has {name} too"
+        elif entry != new["contestants"][name]:
+            problem = problem or f"has other settings, or another grid, of {name}"
+    if problem is not None:
+        raise RunError(
+            f"out = {out}: the comparison there {problem}; give all of it and more, or another out"
+        )
+
+
+def _of_own(data: Dataset) -> dict[str, Any]:
+    """Return the settings that follow from data that are given."""
+    found: dict[str, Any] = {"dataset": data.name, "standardise": False}
+    if data.clients is not None:
+        found["num_clients"] = len(data.clients)
+    return found
+
+
+def _most_points(entries: Mapping[str, Entry]) -> int:
+    """Return how many tries there are where nobody says it: 8, or as a larger grid has."""
+    grids = [len(entry.grid) for entry in entries.values() if entry.grid is not None]
+    return max([*grids, 2]) if len(grids) == len(entries) else max([*grids, TRIES])
+
+
+def _number(name: str, said: Any, given: Any) -> float:
+    value = said if given is None else given
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name} = {value}: give a number")
+    return float(value)
+
+
+def _seeds(given: Any) -> tuple[int, ...]:
+    found = read_seeds(given) if isinstance(given, str) else list(given)
+    if not all(
+        isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in found
+    ):
+        raise ConfigError(f"seeds = {found}: give whole numbers from 0, or 0-4")
+    return tuple(found)
+
+
+def _words(attempt: Try) -> str:
+    return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                     for name, value in attempt.items())  # fmt: skip

@@ -1,0 +1,126 @@
+"""Default tries of a contestant: its own learning rate, clip and rounds, and others near them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from fedldp.algorithms.bounds import InRange
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.comparing.cells import Try
+from fedldp.core.errors import ConfigError
+
+_FACTORS: Mapping[str, Sequence[float]] = {
+    "learning_rate": (1, 4, 1 / 4, 16, 1 / 16),
+    "clip": (1, 1 / 4, 4, 1 / 16),
+    "range_radius": (1, 1 / 4, 4, 1 / 16),
+    "ridge": (1, 1 / 10, 10, 1 / 100, 100),
+}
+_FEWER, _MORE = (1, 1 / 16, 1 / 4), (1, 4, 16)
+"""Of the rounds: far fewer first, as each costs budget; more of a configuration that has few."""
+
+_FEW_ROUNDS = 4
+
+
+def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, ...]:
+    """Return tries around the settings of ``config``, the nearest first.
+
+    Settings are those of learning rate, clip (or the radius of a range), ridge and rounds that
+    change something in ``config``, times powers of 4, or of 10 for a ridge. The first n of more
+    tries are the n tries: so a comparison can grow.
+
+    Args:
+        config: of the contestant.
+        problem: the shape of its data.
+        most: tries, at most; there may be fewer.
+
+    Raises:
+        ConfigError: nothing can be varied.
+    """
+    levels = _levels(config, problem)
+    points = product(*(range(len(values)) for values in levels.values()))
+    order = sorted(points, key=lambda point: (max(point, default=0), sum(point), point[::-1]))
+    found: list[Try] = []
+    for point in order:
+        attempt = {name: levels[name][k] for name, k in zip(levels, point, strict=True)}
+        if len(found) < most and _fits(config, attempt):
+            found.append(attempt)
+    if len(found) < 2:
+        raise ConfigError(
+            f"tries: {config.name()} has neither a learning rate nor a clip, a ridge or rounds to "
+            "try; give a grid of its own"
+        )
+    return tuple(found)
+
+
+def grid_of(name: str, given: Any) -> tuple[Try, ...]:
+    """Return the tries that a user wrote: a list of them, or a mapping to lists of values.
+
+    Args:
+        name: of the contestant, for messages.
+        given: ``[{"clip": 1.0, "rounds": 4}, ...]``, or ``{"clip": [1.0, 0.5]}``, of which every
+            combination is tried.
+
+    Raises:
+        ConfigError: it is neither, or has fewer than two tries.
+    """
+    match given:
+        case list() if given and all(isinstance(each, Mapping) and each for each in given):
+            found = [dict(each) for each in given]
+        case dict() if given and all(isinstance(each, list) and each for each in given.values()):
+            found = [dict(zip(given, values, strict=True)) for values in product(*given.values())]
+        case _:
+            raise ConfigError(
+                f"contestant {name}: grid = {given}: give lists of values, such as "
+                "{clip = [1.0, 0.5]}, or a list of tries"
+            )
+    if len(found) < 2:
+        raise ConfigError(
+            f"contestant {name}: its grid has one point, so nothing is chosen; give two or more"
+        )
+    return tuple(found)
+
+
+def _levels(config: RunConfig, problem: Problem) -> dict[str, list[Any]]:
+    """Return the values to try of each setting that changes something, its own first."""
+    unused = config.unused_settings()
+    found: dict[str, list[Any]] = {}
+    for name, factors in _FACTORS.items():
+        own = getattr(config, name, None)
+        if isinstance(own, int | float) and name not in unused and _matters(config, problem, name):
+            found[name] = _distinct(float(f"{own * factor:.4g}") for factor in factors)
+    rounds = config.rounds
+    factors = _MORE if rounds < _FEW_ROUNDS else _FEWER
+    found["rounds"] = _distinct(max(1, round(rounds * factor)) for factor in factors)
+    return found
+
+
+def _matters(config: RunConfig, problem: Problem, name: str) -> bool:
+    """Return whether a setting changes a run: a range has a radius, and rarely a clip beside it."""
+    if name not in ("clip", "range_radius"):
+        return True
+    own = getattr(config, name)
+    try:
+        release, other = (
+            each.algorithm(problem).encoder(0).release  # type: ignore[attr-defined]
+            for each in (config, config.changed(**{name: own / 4}))
+        )
+    except (AttributeError, ConfigError):  # it has no release of this kind
+        return True
+    if isinstance(release.bound, InRange):
+        return name == "range_radius" or release.mechanism != other.mechanism
+    return name == "clip"
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def _fits(config: RunConfig, attempt: Try) -> bool:
+    try:
+        config.changed(**attempt)
+    except ConfigError:
+        return False
+    return True

@@ -1,0 +1,442 @@
+"""`fedldp compare`: equal guarantees, equal effort, resumed, refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedldp
+from fedldp.comparing import Comparison, ComparisonError, held_out
+from fedldp.comparing.held_out import with_clients
+from fedldp.comparing.tries import default_tries
+from fedldp.data import Dataset, load_dataset
+from fedldp.simulation.plan import problem_of
+from fedldp.simulation.settings import resolve
+
+BOTH = ("privunit-fl-digits", "nbafl-digits")
+SMALL: dict[str, Any] = {
+    "guarantee": "client-run:server", "epsilon": [4, 16], "tries": 2, "seeds": [0, 1], "workers": 1,
+    "num_clients": 12, "rounds": 1, "local_epochs": 1,
+}  # fmt: skip
+OWN = """
+from dataclasses import dataclass
+from fedldp.mechanisms.privunit import PrivUnit
+
+@dataclass(frozen=True)
+class Mine(PrivUnit):
+    pass
+"""
+
+
+def compared(out: Path | None = None, contestants: Any = BOTH, **others: Any) -> Any:
+    return fedldp.compare(contestants, out=out, **{**SMALL, **others})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return compared(tmp_path_factory.mktemp("made") / "out")
+
+
+def test_every_run_meets_the_epsilon_of_its_row(made: Any) -> None:
+    assert [(row["name"], row["epsilon"]) for row in made.rows] == [
+        (name, epsilon) for epsilon in (4.0, 16.0) for name in BOTH
+    ]
+    for row in made.rows:
+        assert 0.99 * row["epsilon"] < row["proven"] <= row["epsilon"]
+        assert (row["seeds"], row["refused"], row["stated_by"]) == (2, None, "fedldp")
+    assert {row["name"]: row["idealised"] for row in made.rows} == {BOTH[0]: True, BOTH[1]: False}
+
+
+def test_the_keys_of_the_document(made: Any) -> None:
+    found = json.loads((made.out / "results.json").read_text())
+    assert found == made.summary()
+    assert found["guarantee"] == {"unit": "client-run", "adversary": "server", "delta": 1e-5}
+    assert list(found) == ["guarantee", "metric", "rows"]
+    assert list(found["rows"][0]) == [
+        "name", "epsilon", "mean", "deviation", "seeds", "settings", "proven", "idealised",
+        "stated_by", "refused",
+    ]  # fmt: skip
+
+
+def test_choosing_sees_no_test_example_and_measuring_uses_another_seed(made: Any) -> None:
+    rows = [json.loads(line) for line in (made.out / "results.jsonl").read_text().splitlines()]
+    seeds = {purpose: {row["seed"] for row in rows if row["purpose"] == purpose}
+             for purpose in ("tried", "measured")}  # fmt: skip
+    assert seeds == {"tried": {100}, "measured": {0, 1}}
+    best: dict[str, Any] = {}
+    for row in rows:
+        key = json.dumps(row["cell"], sort_keys=True)
+        if (
+            row["purpose"] == "tried"
+            and row["accuracy"] > best.get(key, {"accuracy": -1})["accuracy"]
+        ):
+            best[key] = row
+    for row in rows:
+        if row["purpose"] == "measured":
+            assert row["try"] == best[json.dumps(row["cell"], sort_keys=True)]["try"]
+
+
+@pytest.mark.parametrize("scheme", ["iid", "dirichlet:0.3", "shards:2"])
+def test_whole_clients_of_the_partition_are_held_out(scheme: str) -> None:
+    data = load_dataset("digits")
+    divided = with_clients(data, scheme, 12, 600, seed=100)
+    found = held_out(divided, 100)
+    assert divided.clients is not None
+    assert found.clients is not None
+    assert len(found.clients) == 10
+
+    def keys(examples: Any) -> list[bytes]:
+        return sorted(each.tobytes() for each in examples)
+
+    owned = [keys(divided.train.features[rows]) for rows in divided.clients]
+    kept = [keys(found.train.features[rows]) for rows in found.clients]
+    left = [each for each in owned if each not in kept]
+    assert len(left) == 2
+    assert keys(found.test.features) == sorted(left[0] + left[1])
+    assert len(found.train) + len(found.test) == 600
+
+
+def test_clients_that_share_examples_are_not_divided() -> None:
+    data = load_dataset("digits")
+    assert with_clients(data, "drawn:5", 12, None, seed=100) is data
+
+
+def test_default_tries_begin_with_the_recipe_and_can_grow() -> None:
+    config = resolve("privunit-fl-digits")
+    problem = problem_of(config, None)
+    whole = default_tries(config, problem, 27)
+    assert whole[0] == {"learning_rate": 0.3, "clip": 1.0, "rounds": 15}
+    assert len({json.dumps(each) for each in whole}) == 27
+    for most in (2, 8, 11):
+        assert default_tries(config, problem, most) == whole[:most]
+    eight = whole[:8]
+    assert all(len({each[name] for each in eight}) == 2 for name in whole[0])
+
+
+def test_a_setting_that_changes_nothing_is_not_tried() -> None:
+    for recipe, mechanism, names in (
+        ("quickstart", "two_point", {"learning_rate", "range_radius", "rounds"}),
+        ("quickstart", "two_point_l1", {"learning_rate", "range_radius", "rounds", "clip"}),
+        ("composed-digits-solution", None, {"ridge", "rounds", "clip"}),
+    ):
+        config = resolve(recipe, [f"mechanism={mechanism}"] if mechanism else [])
+        assert set(default_tries(config, problem_of(config, None), 3)[0]) == names
+
+
+# Effort
+
+
+def write(text: str, name: str = "mine.toml") -> str:
+    Path(name).write_text(text)
+    return name
+
+
+FEWER = """
+guarantee = "client-run:server"
+epsilon = [16]
+tries = 3
+[set]
+num_clients = 12
+rounds = 1
+[contestants.few]
+recipe = "privunit-fl-digits"
+grid = { clip = [1.0, 0.5] }
+[contestants.enough]
+system = "nbafl"
+[contestants.enough.set]
+dataset = "digits"
+standardise = true
+model = "logistic"
+learning_rate = 0.1
+clip = 2.0
+[contestants.level]
+recipe = "fedavg-digits"
+reference = true
+"""
+
+
+def test_who_had_fewer_tries_is_marked_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = fedldp.compare(write(FEWER), seeds=[0], workers=1, out="out", local_epochs=1)
+    tries = {line.name: line.tries for line in found.lines}
+    assert tries == {"few": 2, "enough": 3, "level": 3}
+    assert "* fewer than 3 tries: few" in found.notes()
+    head, rows = found.shown()
+    shown = {row[0]: row[head.index("tries")] for row in rows}
+    assert shown == {"few": "2 *", "enough": "3", "level": "3"}
+    assert "^{*" in found.to_latex()
+    (few,) = [row for row in csv.DictReader(found.to_csv().splitlines()) if row["name"] == "few"]
+    assert (few["tries"], few["of_tries"]) == ("2", "3")
+    (level,) = [row for row in found.rows if row["name"] == "level"]
+    assert (level["epsilon"], level["proven"], level["refused"]) == (None, None, None)
+    assert all(line.cpu_seconds > 0 for line in found.lines)
+
+
+def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
+    from fedldp.comparing.running import design_of
+
+    design = design_of(
+        ["privunit-fl-digits"], {}, guarantee="client-run:server", epsilon=[16, 4, 1], delta=None,
+        metric=None, tries=None, seeds=None,
+    )  # fmt: skip
+    comparison = design.comparison(load_dataset("digits"))
+    cells = comparison.cells([100], design.epsilons)
+    assert design.epsilons == (1.0, 4.0, 16.0)
+    assert len(cells) == 3
+    assert [len(comparison.seeds_of(cell)) for cell in cells] == [10, 3, 3]
+    assert [cell.epsilon for cell in design.cells(comparison)] == [4.0, 1.0, 16.0]
+    assert design.tries == 8
+
+
+# The label
+
+
+def test_a_contestant_that_proves_more_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Comparison.calibrated
+
+    def generous(self: Comparison, cell: Any, config: Any, data: Dataset) -> Any:
+        found = real(self, cell, config, data)
+        return found.changed(epsilon=1.5 * found.epsilon)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Comparison, "calibrated", generous)
+    with pytest.raises(ComparisonError, match="above its label 16"):
+        compared(tmp_path / "out", epsilon=16)
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_a_line_that_proves_more_is_an_error(tmp_path: Path, made: Any) -> None:
+    lines = [json.loads(line) for line in (made.out / "results.jsonl").read_text().splitlines()]
+    lines[-1]["proven"]["epsilon"] = 16.1
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "compare.json").write_bytes((made.out / "compare.json").read_bytes())
+    (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ComparisonError, match="its label is 16"):
+        compared(out)
+
+
+def test_own_code_is_never_said_to_be_proven_and_is_run_again_when_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = write(OWN, "own_compared.py")
+    own = resolve(
+        "composed-digits",
+        ["channel=named", "mechanism=own_compared:Mine", "bound=norm", "untrusted_clients=0"],
+    )
+    given = {"mine": own, "nbafl": resolve("nbafl-digits")}
+    options = {"epsilon": 16, "seeds": [0], "standardise": False}
+    found = compared(tmp_path / "out", given, **options)
+    mine, other = found.rows
+    assert mine["proven"] is None
+    assert mine["stated_by"] == "own_compared:Mine"
+    assert other["proven"] is not None
+    assert "what own_compared:Mine states is an assumption: nothing here proves it" in found.notes()
+    count = len((tmp_path / "out" / "results.jsonl").read_text().splitlines())
+    Path(file).write_text(OWN + "\n# another version\n")
+    compared(tmp_path / "out", given, **options)
+    again = (tmp_path / "out" / "results.jsonl").read_text().splitlines()[count:]
+    assert {json.loads(line)["cell"]["contestant"] for line in again} == {"mine"}
+    assert len(again) == 3
+
+
+# Resumed
+
+
+def test_resumed_it_is_the_same_table_and_nothing_is_run_twice(
+    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    empty = compared(out, budget=1e-9)
+    assert [row["mean"] for row in empty.rows] == [None] * 4
+    assert len(empty.missing) == 4
+    real, count = Comparison.made, 0
+
+    def counted(self: Comparison, *task: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise KeyboardInterrupt
+        return real(self, *task)
+
+    monkeypatch.setattr(Comparison, "made", counted)
+    with pytest.raises(KeyboardInterrupt):
+        compared(out)
+    assert len((out / "results.jsonl").read_text().splitlines()) == 4
+    whole = compared(out)
+    assert whole.summary() == made.summary()
+    runs = 2 * 2 * (2 + 2)
+    assert count == runs + 1
+    assert compared(out).summary() == made.summary()
+    wider = compared(out, seeds=[0, 1, 2])
+    assert count == runs + 1 + 4
+    assert all(row["seeds"] == 3 for row in wider.rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"local_epochs": 2}, "has other settings, or another grid, of privunit-fl-digits"),
+        ({"delta": 1e-6}, "is for another guarantee"),
+        ({"contestants": BOTH[:1]}, "has nbafl-digits too"),
+    ],
+)
+def test_a_folder_of_other_settings_is_refused(made: Any, change: Any, line: str) -> None:
+    with pytest.raises(fedldp.FedldpError, match=line):
+        compared(made.out, **change)
+
+
+def test_a_contestant_that_fails_is_a_row_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Comparison.made
+
+    def failing(self: Comparison, cell: Any, *task: Any) -> Any:
+        if cell.contestant == BOTH[0]:
+            raise TypeError("a bug of its own")
+        return real(self, cell, *task)
+
+    monkeypatch.setattr(Comparison, "made", failing)
+    first, second = compared(tmp_path / "out", epsilon=16, seeds=[0]).rows
+    assert first["refused"] == "failed: TypeError: a bug of its own"
+    assert second["mean"] is not None
+    monkeypatch.undo()
+    assert compared(tmp_path / "out", epsilon=16, seeds=[0]).rows[0]["refused"] is None
+
+
+# What is shown
+
+
+def test_ticks_stand_at_the_epsilons_and_names_are_the_users(made: Any, tmp_path: Path) -> None:
+    figure = made.plot(tmp_path / "chart.svg")
+    (axes,) = figure.axes
+    assert axes.get_xticks().tolist() == [4.0, 16.0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["4", "16"]
+    assert list(axes.get_xticks(minor=True)) == []
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["privunit-fl-digits (idealised arithmetic)", "nbafl-digits"]
+    assert "means over 2 seeds; bars: one standard deviation of a seed" in axes.get_xlabel()
+    made.plot(tmp_path / "chart.pdf")
+    assert (tmp_path / "chart.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_choosing_by_private_scores_is_named(made: Any) -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(120, 4)).astype(np.float32)
+    own = (features, (features[:, 0] > 0).astype(np.int64))
+    found = compared(contestants=["nbafl-digits", "fedavg-digits"], dataset=own, epsilon=16,
+                     seeds=[0])  # fmt: skip
+    words = "choosing by scores is a release"
+    assert any(note.startswith(words) for note in found.notes())
+    assert words in found.to_text()
+    assert words in found.to_csv()
+    assert words in found.to_latex().lower()
+    assert not any(words in note for note in made.notes())
+    assert found.rows[1]["refused"] is not None  # it has no guarantee
+
+
+def test_a_try_is_chosen_by_the_metric(tmp_path: Path) -> None:
+    for metric, better in (("brier", min), ("auc", max)):
+        found = compared(tmp_path / metric, contestants=BOTH[:1], epsilon=16, metric=metric)
+        lines = (tmp_path / metric / "results.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        tried = [row for row in rows if row["purpose"] == "tried"]
+        best = better(row["metrics"][metric] for row in tried)
+        (chosen,) = [row["try"] for row in tried if row["metrics"][metric] == best]
+        assert chosen.items() <= found.rows[0]["settings"].items()
+
+
+# As a user types it
+
+
+GIVEN = ("--guarantee", "client-run:server", "--epsilon", "16", "--tries", "2", "--seeds", "0")
+LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (BOTH, "num_clients: privunit-fl-digits has 100, nbafl-digits has 20; data, clients and"),
+        (("quickstart", "composed-digits"), "standardise: quickstart has true"),
+        (("quickstart", "quickstart"), "contestant quickstart: two have this name"),
+        (("quickstart", "--tries", 1), "tries = 1: of one nothing is chosen; give 2"),
+        (("quickstart", "--epsilon", "4,"), "write numbers with commas between, as 1,4,16"),
+        (("quickstart", "--epsilon", "0"), "epsilon = 0: give numbers above 0"),
+        (("quickstart", "--guarantee", "client"), "write UNIT:ADVERSARY, such as"),
+        (("quickstart", "--guarantee", "patient:server"), "the unit is one of weight, record"),
+        (("quickstart", "--guarantee", "person:me"), "the adversary is one of server, shuffled"),
+        (("quickstart", "--metric", "f1"), "metric = f1: choose accuracy, loss, auc"),
+        (("quickstart", "--budget", "20"), "budget 20: write a time as 90s, 20m or 2h"),
+        (("quickstart", "--seeds", "99-101"), "tries are scored on seed 100"),
+        (("quickstart", "--delta", "0"), "delta = 0: give a number above 0"),
+        (("quickstart", "--set", "colour=red"), "colour"),
+        (("quickstart", "--set", "seed=3"), "give the seeds that are measured as --seeds"),
+        (("quickstart", "--set", "num_clients=1"), "clients is held out"),
+        (("quickstart", "--out", "taken"), "out = taken: it exists already"),
+        (("no-such-recipe",), "no-such-recipe"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_one_line(
+    words: tuple[Any, ...], line: str, fedldp_command: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    outcome = fedldp_command("compare", *GIVEN, *words)
+    assert outcome.status == 2
+    assert outcome.out == ""
+    (error,) = outcome.err.splitlines()
+    assert line in error
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (("clip = [1.0, 0.5]", "clip = [1.0]"), "few: its grid has one point, so nothing"),
+        (("[1.0, 0.5]", "[1.0, 0.5, 0.3, 0.2]"), "its grid has 4 points, and each has 3 tries"),
+        (("tries = 3", "trials = 3"), "trials: a compare file has guarantee, epsilon"),
+        (('system = "nbafl"', ""), "give it either a recipe (a name or a file) or a system"),
+        (("reference = true", "role = 1"), "role: it may have recipe, system, set, grid"),
+        (('guarantee = "client-run:server"', ""), "guarantee: say what all must meet"),
+        (
+            ("num_clients = 12", "num_clients = 12\nseed = 1"),
+            "seed: give the seeds that are measured",
+        ),
+    ],
+)
+def test_a_compare_file_is_refused_in_one_line(
+    change: tuple[str, str], line: str, fedldp_command: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    outcome = fedldp_command("compare", write(FEWER.replace(*change)))
+    assert (outcome.status, outcome.out) == (2, "")
+    (error,) = outcome.err.splitlines()
+    assert line in error
+
+
+def test_the_command_prints_a_table_and_leaves_files(
+    fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = ("--set", "num_clients=12", *LESS, "--workers", "1", "--out", "out")
+    outcome = fedldp_command("compare", *BOTH, "fedavg-digits", *GIVEN, *more)
+    assert outcome.status == 2  # for fedavg has nothing to calibrate
+    assert "refused" in outcome.out
+    assert "fedavg has no epsilon to solve for" in outcome.out
+    names = {path.name for path in Path("out").iterdir()}
+    assert {"table.txt", "table.csv", "table.tex", "results.json", "results.jsonl", "chart.pdf",
+            "chart.svg", "compare.json"} <= names  # fmt: skip
+    again = fedldp_command("compare", *BOTH, "fedavg-digits", *GIVEN, *more, "--json")
+    assert json.loads(again.out) == json.loads(Path("out/results.json").read_text())
