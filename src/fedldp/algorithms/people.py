@@ -197,7 +197,9 @@ class PersonRelease(Release):
 
 def of_people(of_one: Event, of_rows: bool) -> Event:
     """Return what costs one person, or one row, ``of_one``, and hides no client."""
-    client = InClear(what=f"a sum that hides single {'rows' if of_rows else 'people'} only")
+    client = InClear(
+        what=f"sums whose noise hides single {'rows' if of_rows else 'people'} only, otherwise"
+    )
     if of_rows:
         return PerRecord(record=of_one, client=client)
     return PerPerson(person=of_one, client=client)
