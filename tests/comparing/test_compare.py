@@ -195,6 +195,15 @@ def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
     assert design.tries == 8
 
 
+def test_a_file_may_leave_out_its_budget_and_what_all_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = 'system = "nbafl"\nlearning_rate = 0.1\nclip = 2.0\nmodel = "logistic"\nrounds = 1\n'
+    found = compared(contestants=write(lines), epsilon=16, seeds=[0], dataset="digits")
+    assert found.rows[0]["proven"] <= 16
+
+
 # The label
 
 
@@ -380,6 +389,8 @@ LESS = ("--set", "rounds=1", "--set", "local_epochs=1")
         (("quickstart", "--seeds", "99-101"), "tries are scored on seed 100"),
         (("quickstart", "--delta", "0"), "delta = 0: give a number above 0"),
         (("quickstart", "--set", "colour=red"), "colour"),
+        (("quickstart", "--set", "delta=1e-6"), "give --guarantee and --delta"),
+        (("quickstart", "--set", "metric=auc"), "metric"),
         (("quickstart", "--set", "seed=3"), "give the seeds that are measured as --seeds"),
         (("quickstart", "--set", "num_clients=1"), "clients is held out"),
         (("quickstart", "--out", "taken"), "out = taken: it exists already"),

@@ -79,7 +79,7 @@ def compare(
     """
     from rich.console import Console
 
-    from fedldp.comparing import compare as compare_
+    from fedldp.comparing.running import carry_out, design_of
     from fedldp.reporting.record import unused
     from fedldp.simulation.settings import assignment
 
@@ -92,21 +92,17 @@ def compare(
 
     try:
         with redirect_stdout(sys.stderr):  # a model of the user's own may print
-            result = compare_(
+            design = design_of(
                 recipes,
+                dict(assignment(text) for text in set_ or []),
                 guarantee=guarantee,
                 epsilon=None if epsilon is None else _epsilons(epsilon),
                 delta=delta,
                 metric=metric,
-                budget=budget,
                 tries=tries,
                 seeds=seeds,
-                out=place,
-                data_dir=data_dir,
-                workers=workers,
-                say=say,
-                **dict(assignment(text) for text in set_ or []),
             )
+            result = carry_out(design, None, data_dir, place, budget, workers, say)
     except KeyboardInterrupt:
         say(f"interrupted; go on with the same command and --out {place}")
         raise typer.Exit(130) from None

@@ -69,4 +69,5 @@ __all__ = [
     "compare",
     "held_out",
     "proven",
+    "running",
 ]

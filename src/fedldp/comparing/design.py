@@ -49,6 +49,9 @@ SHARED = (
 QUICK = ("server", "summing-server", "downlink")
 """Adversaries of whom a statement takes milliseconds."""
 
+_ANY = {"unit": "client-run", "epsilon": 1.0, "delta": 1e-5, "adversary": "server"}
+"""Stands for a budget that is not given, as it is solved for."""
+
 _OF_FILES = ("guarantee", "epsilon", "delta", "metric", "tries", "seeds", "set", "contestants")
 _OF_CONTESTANTS = ("recipe", "system", "set", "grid", "reference")
 
@@ -267,10 +270,10 @@ def entries_of(
 
     Args:
         contestants: recipes, files and configurations, or these by name.
-        settings: changed in all that have them, by dotted name.
+        settings: of all, by dotted name, which a file may leave out; see ``with_settings``.
 
     Raises:
-        ConfigError: two have one name, or a recipe or setting is wrong.
+        ConfigError: two have one name, or a recipe is wrong.
     """
     if isinstance(contestants, Mapping):
         pairs = list(contestants.items())
@@ -278,8 +281,29 @@ def entries_of(
         pairs = [(_name_of(each), each) for each in contestants]
     found: dict[str, Entry] = {}
     for name, recipe in pairs:
-        add(found, name, Entry(recipe if isinstance(recipe, RunConfig) else named(str(recipe))))
-    return with_settings(found, settings)
+        config = recipe if isinstance(recipe, RunConfig) else read(str(recipe), settings)
+        add(found, name, Entry(config))
+    return found
+
+
+def read(recipe: str, settings: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration of a recipe or a TOML file.
+
+    Args:
+        recipe: its name, or the path of a file, which may leave out its budget, which is solved
+            for, and whatever is in ``settings``.
+        settings: changed in all contestants, by dotted name.
+
+    Raises:
+        ConfigError: there is no such recipe, or the file is wrong.
+    """
+    return _without(named(recipe, {**nested(settings.items()), "target": _ANY}), _ANY)
+
+
+def _without(config: RunConfig, target: Mapping[str, Any]) -> RunConfig:
+    """Return a configuration without a target that only stood for a budget."""
+    given = None if config.target is None else config.target.model_dump()
+    return config.changed(target=None) if given == target else config
 
 
 def add(entries: dict[str, Entry], name: str, entry: Entry) -> None:
@@ -306,6 +330,8 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
     for key in settings:
         if key == "seed":
             raise ConfigError("seed: give the seeds that are measured as --seeds 0-4")
+        if key.split(".")[0] in ("delta", "target"):
+            raise ConfigError(f"{key}: all have the guarantee's; give --guarantee and --delta")
         if not any(_has(entry.config, key) for entry in entries.values()):
             first = next(iter(entries.values()))
             first.config.changed(**nested([(key, None)]))  # which says what it has
@@ -364,17 +390,14 @@ def _entry(path: Path, name: str, table: Any, shared: Mapping[str, Any]) -> Entr
         raise ConfigError(f"{where}: set is a table of settings, reference is true or false")
     try:
         if "recipe" in table:
-            config = named(str(table["recipe"]))
-            config = config.changed(**own) if own else config
+            config = read(str(table["recipe"]), {**shared, **own}).changed(**own)
         else:
-            # A preset has no data of its own: what all share may make it whole. Its budget is
-            # solved for, and so need not be given.
+            # A preset has no data of its own: what all share may make it whole.
             system = str(table["system"])
-            found = find_system(system)
-            of_all = {key: value for key, value in shared.items() if key in found.model_fields}
-            budget = found.model_fields.get(found.calibrated)
-            solved = {found.calibrated: 1.0} if budget is not None and budget.is_required() else {}
-            config = from_mapping({**solved, **of_all, **own, "system": system})
+            fields = find_system(system).model_fields
+            of_all = {key: value for key, value in shared.items() if key in fields}
+            config = from_mapping({"target": _ANY, **of_all, **own, "system": system})
+            config = _without(config, _ANY)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return Entry(config, grid_of(name, table["grid"]) if "grid" in table else None, reference)

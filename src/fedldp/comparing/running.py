@@ -58,7 +58,7 @@ def compare(
     tries: int | None = None,
     seeds: str | Iterable[int] | None = None,
     out: Path | str | None = None,
-    dataset: Dataset | tuple[Any, Any] | None = None,
+    dataset: Dataset | tuple[Any, Any] | str | Path | None = None,
     data_dir: Path | str | None = None,
     workers: int | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -84,8 +84,8 @@ def compare(
         seeds: that are measured; else 3, and ten at an epsilon of 1 and below.
         out: the folder. One that holds this comparison, or a part of it, is continued. Where it is
             None, nothing is kept.
-        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; else those
-            that the recipes name.
+        dataset: your own data, a pair of arrays (features, labels) or a ``Dataset``; or a built-in
+            one's name, or the path of a file; else those that the recipes name.
         data_dir: the data folder.
         workers: how many runs at once, each in a process of its own; one for each core where it is
             None. With 1, they are made in this process.
@@ -103,23 +103,27 @@ def compare(
     >>> [(row["name"], row["seeds"], row["proven"] <= 8) for row in found.rows]
     [('privunit-fl-digits', 1, True), ('nbafl-digits', 1, True)]
     """
-    given = None if dataset is None else as_dataset(dataset)
-    if given is not None:
+    given = None
+    if isinstance(dataset, str | Path):
+        settings["dataset"] = str(dataset)
+    elif dataset is not None:
+        given = as_dataset(dataset)
         settings = {**_of_own(given), **settings}
     design = design_of(
         contestants, settings, guarantee=guarantee, epsilon=epsilon, delta=delta, metric=metric,
         tries=tries, seeds=seeds,
     )  # fmt: skip
-    folder = None if out is None else Path(out).expanduser()
     if out is not None and not str(out).strip():
         raise ConfigError(f"out = {out!r}: give the path of a folder")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers = {workers}: give 1 or more")
-    seconds = read_time(budget) if isinstance(budget, str) else budget
-    if seconds is not None and seconds <= 0:
-        raise ConfigError(f"budget = {seconds:g}: give seconds above 0, or a time such as 20m")
-    place = None if data_dir is None else Path(data_dir)
-    return carry_out(design, given, place, folder, seconds, min(workers or cores(), cores()), say)
+    return carry_out(
+        design,
+        given,
+        None if data_dir is None else Path(data_dir),
+        None if out is None else Path(out).expanduser(),
+        budget,
+        workers,
+        say,
+    )
 
 
 def design_of(
@@ -141,7 +145,7 @@ def design_of(
     said: dict[str, Any] = {}
     entries: dict[str, Entry] = {}
     if isinstance(contestants, Mapping):
-        entries = entries_of(contestants, {})
+        entries = entries_of(contestants, settings)
     else:
         one = isinstance(contestants, str | Path | RunConfig)
         for each in cast(Iterable[Recipe], [contestants] if one else contestants):
@@ -151,7 +155,7 @@ def design_of(
                 said, found = read_compare_file(Path(str(each)))
                 said["contestants"] = True
             else:
-                found = entries_of([each], {})
+                found = entries_of([each], settings)
             for name, entry in found.items():
                 add(entries, name, entry)
     kind = said.get("guarantee") if guarantee is None else guarantee
@@ -185,8 +189,8 @@ def carry_out(
     given: Dataset | None,
     data_dir: Path | None,
     out: Path | None,
-    seconds: float | None,
-    workers: int,
+    budget: str | float | None,
+    workers: int | None,
     say: Callable[[str], None],
 ) -> Compared:
     """Make the runs that are missing, and return what all of them gave; see ``compare``.
@@ -194,6 +198,11 @@ def carry_out(
     Raises:
         FedldpError: as ``compare``.
     """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers = {workers}: give 1 or more")
+    seconds = read_time(budget) if isinstance(budget, str) else budget
+    if seconds is not None and seconds <= 0:
+        raise ConfigError(f"budget = {seconds:g}: give seconds above 0, or a time such as 20m")
     end = None if seconds is None else time.monotonic() + seconds
     work = Runs(design, given, data_dir)
     comparison = work.comparison  # which loads the data, and refuses what does not go together
@@ -208,7 +217,7 @@ def carry_out(
         replace_file(folder / NAME, as_json(document))
         results = Results(folder / "results.jsonl")
         failed = _measure(
-            stack.enter_context(Processes(work, workers)),
+            stack.enter_context(Processes(work, min(workers or cores(), cores()))),
             comparison,
             results,
             cells,
