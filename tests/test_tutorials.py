@@ -229,6 +229,7 @@ def test_a_tutorial_does_so_in_a_shell(page: Path, reader: Reader) -> None:
     reader.follow(page)
 
 
+@pytest.mark.slow
 def test_the_guide_to_comparing_does_what_it_says(reader: Reader) -> None:
     coarse = own_files(FOLDER / "own_mechanism.md")["coarse.py"]
     (reader.folder / "coarse.py").write_text(coarse, encoding="utf-8")

@@ -363,6 +363,7 @@ def test_what_does_not_go_together_is_refused_before_a_run(
 # On the command line
 
 
+@pytest.mark.slow
 def test_it_is_run_and_evaluated_as_a_user_types_it(fedldp_command: Any, tmp_path: Path) -> None:
     folder = str(tmp_path / "run")
     done = fedldp_command(

@@ -21,7 +21,7 @@ from fedldp.audit.attacks.inversion import (
 )
 from fedldp.audit.attacks.matching import matching
 from fedldp.audit.attacks.recovering import Prior, Shrinking
-from fedldp.audit.attacks.scenario import AttackScenario, take
+from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.results import Result
@@ -58,7 +58,7 @@ def test_one_images_update_in_clear_is_the_image(model: str, batch: int) -> None
     names = first_dense(scenario)
     assert names is not None
     for at in range(5):
-        image = take(scenario.private, np.array([at]))
+        image = scenario.private.taken(np.array([at]))
         pieces = scenario.config.layout(scenario.problem).split(
             scenario.report_updates(image, at)[0]
         )
@@ -116,7 +116,7 @@ def test_a_convolution_is_matched() -> None:
     scenario = scenario_of(config, data)
     assert first_dense(scenario) is None
     scoring = Scoring(scenario)
-    image = take(scenario.private, np.array([0]))
+    image = scenario.private.taken(np.array([0]))
     update = scenario.report_updates(image, 0)
     label = int(guessed_classes(scoring, update[None])[0])
     assert label == image.labels[0]

@@ -167,6 +167,7 @@ def test_json_is_the_contract(fedldp_command: Any) -> None:
     assert "1/" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_bug_of_ones_own_ends_with_status_1(fedldp_command: Any, own: None) -> None:
     wrong = fedldp_command("audit", "--mechanism", "audited_by_test:Wrong", "--quick",
                            "--trials", 500, "--workers", 1, "--json")  # fmt: skip

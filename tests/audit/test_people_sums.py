@@ -52,6 +52,7 @@ def played(config: Any, adversary: str = "server", trials: int = 150, seed: int 
     return play("", asked, confidence=0.999, trials=trials, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 @pytest.mark.parametrize("wrong", [planted.RowsClippedConfig, planted.PrivateDivisorConfig])
 def test_rows_in_place_of_persons_and_a_private_divisor_are_found_by_trials(
@@ -63,12 +64,14 @@ def test_rows_in_place_of_persons_and_a_private_divisor_are_found_by_trials(
     assert found.rows[0].proven == pytest.approx(1.5, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_share_without_its_noise_is_found() -> None:
     found = played(planted.NoNoiseConfig(**planted.settings("sum")))
     assert found.verdict == "bug"
     assert found.rows[0].lower > 2.5 > found.rows[0].proven
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("adversary", ["summing-server", "server"])
 @pytest.mark.parametrize(

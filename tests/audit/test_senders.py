@@ -29,6 +29,7 @@ def found(config: RunConfig, seed: int = 0) -> Any:
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_a_seed_that_names_the_sender_is_found(rounds: int) -> None:
     row = found(planted_systems.NamedConfig(rounds=rounds))

@@ -233,6 +233,7 @@ def test_a_line_that_proves_more_is_an_error(tmp_path: Path, made: Any) -> None:
         compared(out)
 
 
+@pytest.mark.slow
 def test_own_code_is_never_said_to_be_proven_and_is_run_again_when_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +327,7 @@ def test_a_contestant_that_fails_is_a_row_that_says_so(
 # What is shown
 
 
+@pytest.mark.slow
 def test_ticks_stand_at_the_epsilons_and_names_are_the_users(made: Any, tmp_path: Path) -> None:
     figure = made.plot(tmp_path / "chart.svg")
     (axes,) = figure.axes

@@ -342,10 +342,12 @@ def test_a_comparison_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> N
     assert all(map(compared().is_current, rows))
 
 
+@pytest.mark.slow
 def test_the_rooms_example_is_what_it_gives() -> None:
     assert doctest.testmod(comparing) == (0, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channel", "adversary"), [("named", "server"), ("sum", "summing-server")])
 def test_persons_of_several_rows_are_compared_at_a_guarantee_for_the_person(
     tmp_path: Path, channel: str, adversary: Any

@@ -101,6 +101,7 @@ def test_features_have_norm_1_and_the_constant(features: type[SoftGradients]) ->
     np.testing.assert_allclose(found[1, :200], -mean / np.linalg.norm(mean), rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_brightness_and_contrast_do_not_matter() -> None:
     image = blob(0.3).astype(np.float32)[None, None]
     for features in (SoftGradients((1, 28, 28)), Pose((1, 28, 28))):

@@ -224,6 +224,7 @@ def test_too_few_sites_end_a_run_in_one_line_that_says_who_and_it_goes_on(
     assert bits(world.serve()) == simulated
 
 
+@pytest.mark.slow
 def test_a_site_that_has_not_accepted_is_named(tmp_path: Path) -> None:
     world = make_world(tmp_path, deadline=1.0)
     pipe = world.pipe()

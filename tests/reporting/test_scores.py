@@ -190,6 +190,7 @@ def test_what_a_test_cannot_tell_is_said() -> None:
     assert "one class only" in second
 
 
+@pytest.mark.slow
 def test_of_scores_without_signal_few_are_taken_for_learned() -> None:
     """Two deviations: about one in forty, for two classes; fewer for more."""
     rng = np.random.default_rng(1)

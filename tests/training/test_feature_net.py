@@ -97,6 +97,7 @@ def test_the_network_of_mnist_has_its_norms_where_appendix_a_numbers_them() -> N
     assert len(net.body) == 17 - 2  # the features are those of layer 17
 
 
+@pytest.mark.slow
 def test_the_network_of_mnist_learns_and_comes_back() -> None:
     architecture = Architecture((1, 8, 8), 10, (4, 6), True, "mnist")
     net, images = build(architecture, draw("weights")), digits().features

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian, whole
 from fedldp.models import Dense, Flatten, Layer, Relu
@@ -439,15 +440,14 @@ class ModelGradients:
             return torch.cat([each.flatten() for each in parts]).numpy().astype(np.float64)
 
         total = np.zeros(self.layout.size, np.int64)
-        with torch.random.fork_rng(devices=[]):
-            for _, people in rows_of_people(examples):
-                for rows in people:
-                    torch.manual_seed(0)  # or a model that draws would draw on from the one before
-                    try:
+        for _, people in rows_of_people(examples):
+            for rows in people:
+                try:
+                    with torch_seeded(_same_draws()):
                         found = gradient(rows)
-                    except Exception:  # what one person's rows cause may not touch anybody else
-                        continue
-                    total += on_grid_of_clip(found, self.clip).astype(np.int64)
+                except Exception:  # what one person's rows cause may not touch anybody else
+                    continue
+                total += on_grid_of_clip(found, self.clip).astype(np.int64)
         return _cut(total)
 
     def right(self, weights: NDArray[np.float32], examples: Examples) -> NDArray[np.bool_]:
@@ -459,16 +459,25 @@ class ModelGradients:
         self.model.eval()
         load_weights(self.model, self.layout, weights)
         found = np.zeros(len(examples), np.bool_)
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad():
             for row in range(len(examples)):
-                torch.manual_seed(0)
+                one = torch.from_numpy(examples.features[row : row + 1]).clone()
                 try:
-                    logits = self.model(torch.from_numpy(examples.features[row : row + 1]).clone())
+                    with torch_seeded(_same_draws()):
+                        logits = self.model(one)
                 except Exception:  # as above: it is wrong of this row, and of no other
                     continue
                 finite = bool(logits.isfinite().all())
                 found[row] = finite and int(logits.argmax()) == examples.labels[row]
         return found
+
+
+def _same_draws() -> Stream:
+    """Return what a model that draws random numbers draws from, for every person from the start.
+
+    Else it would draw on from the person before.
+    """
+    return Stream(bytes(32), simulated=True)
 
 
 def on_grid_of_clip(gradient: Floats, clip: float) -> Floats:
