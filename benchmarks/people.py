@@ -388,7 +388,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             axes.grid(visible=True, linewidth=0.4)
             axes.set_title(title)
             axes.set_xlabel("accuracy in percent")
-        both[0].legend(fontsize=9, loc="lower left")
+        names = both[0].get_legend_handles_labels()
+        figure.legend(*names, fontsize=9, loc="outside lower center", ncols=len(MARKS))
         figure.savefig(path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
 
 
