@@ -71,6 +71,7 @@ def test_recipes_of_one_configuration_are_told_as_second_names() -> None:
         assert {find_recipe(name).same_as for name in names} <= {None, first}
 
 
+@pytest.mark.slow
 def test_to_find_a_recipe_reads_its_own_file_alone() -> None:
     program = """import fedldp.algorithms.recipes
 fedldp.algorithms.recipes.find_recipe("personalized-mnist-fig2-low")

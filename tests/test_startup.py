@@ -107,6 +107,7 @@ def test_what_is_imported_is_seen(loaded: dict[str, dict[str, set[str]]]) -> Non
     assert "torch" in names
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
 def test_a_run_shows_its_plan_before_it_imports_what_trains(

@@ -79,6 +79,7 @@ def delta_between(one: Law, other: Law, z: Fraction) -> Fraction:
     return sum((max(p - z * other[at], Fraction(0)) for at, p in one.items()), Fraction(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("subset", "n"), SMALL)
 def test_no_inputs_of_any_client_are_told_apart_better(subset: Subset, n: int) -> None:
     tops = list(map(frozenset, itertools.combinations(range(subset.categories), subset.closest)))
@@ -196,6 +197,7 @@ def test_known_answers() -> None:
     assert blanket_epsilon(subset_of(4.0, 265, 4096), 1000, 1e-5) == pytest.approx(1.189, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
 def test_more_reports_and_less_epsilon_protect_more(delta: float) -> None:
     sizes = [1, 2, 10, 30, 100, 1000]

@@ -120,6 +120,7 @@ def exact_one(epsilon: float, n: int, delta: float) -> float:
     return invert(lambda e: shuffled_one(truthful(epsilon), n, mp.exp(e)), delta, epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("n", [2, 7, 12])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.2, 1e-2), (1.0, 1e-4), (3.0, 1e-3)])

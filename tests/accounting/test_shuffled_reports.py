@@ -115,6 +115,7 @@ def rows(header: str) -> list[list[float]]:
     return [[float(n) for n in re.findall(r"[\d.]+", line.replace(",", ""))] for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("row", rows("| `nearest_direction`, n = 100 | n = 1,000 | n = 10,000 |"))
 def test_the_page_has_the_figures_of_the_mechanisms(row: list[float]) -> None:

@@ -186,6 +186,7 @@ def test_composition_is_just_above_direct_convolution(one: SampledRelease, steps
         assert found <= 1.1 * max(lower)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta"),

@@ -91,6 +91,7 @@ def test_an_image_has_the_same_bits_whatever_else_is_in_the_batch(kind: str) -> 
     assert mapping(IMAGES[:0]).shape == (0, mapping.size)
 
 
+@pytest.mark.slow
 @every_kind
 def test_no_image_is_refused(kind: str) -> None:
     odd = np.zeros((4, 1, 8, 8), np.float32)

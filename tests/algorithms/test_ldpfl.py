@@ -390,6 +390,7 @@ def lines(settings: RunConfig, problem: Problem = MNIST) -> dict[str, dict[str, 
     return {line["unit"]: line for line in found if line["kind"] != "approximate"}
 
 
+@pytest.mark.slow
 def test_the_papers_features_cost_a_record_what_they_really_cost() -> None:
     # privacy: Theorem 2 at alpha 10, eps 0.5, 10,240 bits; here with a public encoder.
     settings = config(**COMMON, encoder="public", label_epsilon=1.0)

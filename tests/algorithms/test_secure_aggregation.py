@@ -144,6 +144,7 @@ def test_what_a_client_sends_shows_nothing_of_its_weights(tmp_path: Path) -> Non
     assert report.client is None
 
 
+@pytest.mark.slow
 def test_a_run_equals_plain_averaging_but_for_the_codes_rounding() -> None:
     summed = fedldp.run(config(rounds=2))
     shared = {key: getattr(config(rounds=2), key) for key in ("num_clients", "rounds")}

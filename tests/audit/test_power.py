@@ -37,6 +37,7 @@ LONG = {
 
 
 # Those that need most trials, or are slow to answer, are slow tests.
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("cls", "setting"),

@@ -96,12 +96,14 @@ def of_statistics(cls: type[RunConfig], seed: int, trials: int) -> Any:
     return play("", asked, confidence=CONFIDENCE, trials=trials, seed=seed)
 
 
+@pytest.mark.slow
 def test_statistics_that_no_clip_bounds_are_found_in_few_trials() -> None:
     found = of_statistics(planted_systems.UnclippedStatisticsConfig, 0, 200)
     assert found.verdict == "bug"
     assert found.rows[0].proven == pytest.approx(1.5, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 0)) for seed in range(20)]
 )

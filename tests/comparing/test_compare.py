@@ -263,6 +263,7 @@ def test_own_code_is_never_said_to_be_proven_and_is_run_again_when_edited(
 # Resumed
 
 
+@pytest.mark.slow
 def test_resumed_it_is_the_same_table_and_nothing_is_run_twice(
     tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

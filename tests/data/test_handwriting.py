@@ -109,6 +109,7 @@ def test_brightness_and_contrast_do_not_matter() -> None:
         np.testing.assert_allclose(found[1:], found[:1].repeat(2, 0), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_strokes_come_from_a_public_seed() -> None:
     drawn = strokes()
     assert drawn.shape == (4000, 28, 28)

@@ -16,6 +16,7 @@ from fedldp.simulation.engine import simulate
 SETTINGS = ("features=oriented-gradients", "model=logistic", "rounds=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["oriented-gradients", "pose", "public-axes:strokes"])
 def test_sites_do_what_a_simulation_does(tmp_path: Path, kind: str) -> None:
     world = make_world(tmp_path, *SETTINGS, f"features={kind}")

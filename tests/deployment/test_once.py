@@ -122,6 +122,7 @@ def test_a_server_that_starts_again_keeps_its_cohorts(
         assert bits(served) == bits(simulate(world.config))
 
 
+@pytest.mark.slow
 def test_cohorts_are_another_in_another_run(tmp_path: Path) -> None:
     """They come from the server's secret, which neither sites nor the agreement have."""
     runs = []

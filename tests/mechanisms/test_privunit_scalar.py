@@ -64,6 +64,7 @@ def test_with_a_huge_budget_the_vector_comes_back() -> None:
     np.testing.assert_allclose(aggregate.mean(), values, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [np.zeros(4), np.array([0.0])])
 def test_a_vector_of_nothing_is_sent_as_any_other(values: np.ndarray) -> None:
     mechanism = PrivUnitScalar(4.0, 1.0)

@@ -143,6 +143,7 @@ def test_under_once_a_round_hides_a_client_among_its_own_cohort() -> None:
     assert of(rounds=1)["epsilon"] < once["epsilon"] < of(rounds=3)["epsilon"]
 
 
+@pytest.mark.slow
 def test_a_budget_is_solved_for_the_server_behind_the_shuffler() -> None:
     target = {"unit": "client-run", "epsilon": 1.0, "adversary": "shuffled-server", "delta": 1e-5}
     solved = plan(

@@ -152,6 +152,7 @@ def kept_by_clients(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
+@pytest.mark.slow
 def test_clients_keep_what_they_need_in_the_run_folder(tmp_path: Path) -> None:
     config = fedldp.recipe("ldpfl-sound-digits", rounds=3)
     whole = simulate(config)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-many-clients.jsonl"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["docs/many_clients.md", "README.md"])
 def test_its_table_is_made_of_the_committed_results(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

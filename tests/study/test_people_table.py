@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-people.jsonl"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["docs/people.md", "README.md"])
 def test_its_tables_are_made_of_the_committed_results(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -171,6 +171,7 @@ def test_a_page_that_is_wrong_is_refused(page: str) -> None:
         updated(page, [])
 
 
+@pytest.mark.slow
 def test_the_chart_is_the_same_each_time(tmp_path: Path) -> None:
     rows = [*lines([0.5, 0.6, 0.7]), *lines([0.7, 0.8, 0.9], epsilon=8.0)]
     (chart,) = charts(rows, tmp_path)

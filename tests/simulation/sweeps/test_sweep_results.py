@@ -212,6 +212,7 @@ def test_a_chart_is_of_a_known_kind(result: Sweep, tmp_path: Path) -> None:
         result.plot(tmp_path / "chart.txt")
 
 
+@pytest.mark.slow
 def test_the_chart_has_a_line_for_each_rest_of_the_settings(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     cells = [cell(1, 0.5, 0.6, proven=10.0, model="cnn"), cell(2, 0.7, proven=20.0, model="cnn"),
