@@ -20,6 +20,7 @@ from fedldp.simulation.settings import from_mapping, read_toml, to_toml
 TARGETS: dict[str, dict[str, Any]] = {
     "central_dp": {"unit": "client-run", "epsilon": 8.0, "adversary": "downlink"},
     "dp_sgd": {"unit": "record", "epsilon": 2.0},
+    "person_dp_sgd": {"unit": "record", "epsilon": 2.0},
 }
 
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+import fedldp
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.one_run import best_lower, epsilon_lower, guessed, p_value
 from fedldp.audit.plans import _whole_runs
 from fedldp.core.errors import ConfigError
+from fedldp.simulation.plan import problem_of
 
 
 def alarms(canaries: int, epsilon: float, delta: float, confidence: float) -> float:
@@ -100,9 +102,9 @@ def test_what_is_no_count_is_refused(
 
 
 def whole(recipe: str, unit: str) -> list[float]:
-    import fedldp
-
-    (question,) = [q for q in _whole_runs(fedldp.recipe(recipe)) if q.game.unit == unit]
+    config = fedldp.recipe(recipe)
+    questions = _whole_runs(config, problem_of(config, None))
+    (question,) = [each for each in questions if each.game.unit == unit]
     return [row.lower for row in question.rows(AuditKeys(0), 0.999, None)]
 
 

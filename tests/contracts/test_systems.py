@@ -23,6 +23,7 @@ from workers import forked_workers
 import fedldp
 from fedldp.accounting.events import Event, NoRelease
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.presets.person_dp_sgd import person_dp_sgd
 from fedldp.algorithms.presets.priority import priority
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
@@ -34,6 +35,7 @@ from fedldp.protocol.wire import Broadcast, Report, Vector
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
+from fedldp.training.person_gradients import NORM, SUMS
 
 CONFIGS = {name: recipe.config for name, recipe in sorted(recipes().items())}
 KINDS = one_of_a_kind(CONFIGS)
@@ -288,6 +290,9 @@ def trained(halves: Halves, weights: Vector) -> Any:
         release = halves.encoder(0).release
         found = np.full((1, release.bound.chart.size), weights.sum(), np.float64)
         return Update(rows=weights[None], aux={release.sends: found})
+    if isinstance(halves.config, person_dp_sgd):  # sums of people, in grid steps
+        sums = np.rint(NORM * (weights.astype(np.float64) - halves.broadcast.weights))
+        return Update(rows=weights[None], aux={SUMS: sums[None]})
     return weights
 
 
