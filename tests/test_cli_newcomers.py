@@ -414,3 +414,28 @@ def test_two_runs_of_one_second_have_a_folder_each(
         "quickstart-seed0-20260101-000000",
         "quickstart-seed0-20260101-000000-2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["run", "--epsilon", "2"], "--set epsilon=2; or, solved for, --set target.epsilon=2"),
+        (["run", "--clip", "2"], "--set clip=VALUE"),
+        (["run", "dp-sgd-digits", "--set", "epsilon=1"], "set target.epsilon instead"),
+        (["list", "recipes", "mnist", "no-such-word"], "there is none; leave a word out"),
+    ],
+)
+def test_what_newcomers_type_is_answered_with_what_they_mean(
+    fedldp_command: Any, arguments: list[str], remedy: str
+) -> None:
+    assert remedy in fedldp_command(*arguments).assert_refused()
+
+
+def test_labels_that_begin_at_one_are_refused_with_the_classes_to_declare(
+    fedldp_command: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "own.csv").write_text("age,label\n" + "1,1\n2,2\n3,10\n" * 20)
+    own = ["--set", "dataset=own.csv", "--set", "model=logistic", "--set", "num_clients=2"]
+    line = fedldp_command("account", *own).assert_refused()
+    assert "integers from 1; give integers from 0, or say which classes" in line
+    assert 'classes = ["1", "2", "10", ...]' in line

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, DataError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Columns, load_features
 from fedldp.data.soft_gradients import unit
@@ -94,3 +94,42 @@ def test_a_run_takes_them_and_its_lines_say_that_none_was_measured(table: Path) 
     for line, before in zip(found["guarantees"], known["guarantees"], strict=True):
         assert line["kind"] == "none" or line["assumptions"] == [*before["assumptions"], said]
         assert line["epsilon"] == before["epsilon"]
+
+
+def test_a_public_number_stands_where_a_value_is_missing_and_a_feature_says_so(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "rows.csv").write_text("age,pressure,label\n60,,0\n30,NA,1\n90,180,1\n")
+    columns = Columns(
+        scaled={"pressure": (60, 220)},
+        filled={"pressure": 140.0},
+        centres={"pressure=missing": 0.25},
+    )
+    found = load_features(tmp_path / "rows.csv", columns=columns)
+    assert found.tolist() == [[60, 0.5, 0.75], [30, 0.5, 0.75], [90, 0.75, -0.25]]
+    names = ["pressure=missing", "age", "pressure"]
+    again = load_features(tmp_path / "rows.csv", columns=columns, names=names)
+    assert again.tolist() == [[each[2], each[0], each[1]] for each in found.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"filled": {"age": 121.0}}, r"fill_columns.age = 121: it is not from 0 to 120"),
+        ({"filled": {"weight": float("inf")}}, r"fill_columns.weight = inf: it is not from"),
+        ({"filled": {"sex": 0.5}}, r"fill_columns: the column 'sex' is there and in categories"),
+        ({"filled": {"label": 1.0}}, r"fill_columns: the column 'label' is .* label_column"),
+        ({"filled": {"height": 1.0}}, r"fill_columns names 'height', which .* does not have"),
+    ],
+)
+def test_what_cannot_stand_for_a_missing_value_is_refused(
+    table: Path, given: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ConfigError, match=match):
+        load_features(table, columns=Columns(**COLUMNS, **given))
+
+
+def test_what_is_no_number_is_not_filled_in(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("age,label\nold,0\n")
+    with pytest.raises(DataError, match="line 2: column 'age' holds 'old', which is not a number"):
+        load_features(tmp_path / "rows.csv", columns=Columns(filled={"age": 50.0}))

@@ -52,6 +52,7 @@ _OF_TABLES = (
     "categories",
     "classes",
     "centre_columns",
+    "fill_columns",
     "person_column",
 )
 _OF_PARTITIONS = ("partition", "num_examples")
@@ -158,6 +159,11 @@ class RunSettings(FrozenConfig):
         {},
         description="public centre of a column, in its own unit, or of a category, such as "
         '"sex=f", as a share: it becomes 0; never measured on the data',
+    )
+    fill_columns: Annotated[dict[str, float], LEFT_OUT] = Field(
+        {},
+        description="public number of a column, in its own unit, that stands where a value is "
+        'missing; a feature "column=missing" says where; never measured on the data',
     )
     person_column: Annotated[str | None, LEFT_OUT] = Field(
         None,
@@ -303,6 +309,7 @@ class RunSettings(FrozenConfig):
             categories={name: tuple(values) for name, values in self.categories.items()},
             classes=None if self.classes is None else tuple(self.classes),
             centres=self.centre_columns,
+            filled=self.fill_columns,
             person=self.person_column,
             persons_at_sites=self.persons_at_sites,
         )

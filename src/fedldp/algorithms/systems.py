@@ -80,8 +80,10 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
             found.append(Assumed(f"features = {named} {what}", "a file of your own"))
         case None:
             pass
-    if config.centre_columns:
-        what = "no number in centre_columns and scale_columns was measured on the clients' rows"
+    public = [name for name in ("centre_columns", "fill_columns") if getattr(config, name)]
+    if public:
+        settings = " and ".join([*public, "scale_columns"])
+        what = f"no number in {settings} was measured on the clients' rows"
         found.append(Assumed(what, "numbers of your own"))
     return tuple(found)
 

@@ -62,6 +62,8 @@ def describe(
         hint = f"did you mean {close}? " if close else ""
         if name in _OF_CLOSED_FORMS:
             hint = f"closed forms are in system = composed: take it, or leave {name} out. "
+        if name == "epsilon" and "target" in fields:
+            hint = "its noise is solved for a guarantee: set target.epsilon instead. "
         if owner == system:
             return f"{name} is no setting of {owner}; {hint}`fedldp show {system}` lists them all"
         return f"{name} is no setting of {owner}; {hint}It has {', '.join(fields)}"

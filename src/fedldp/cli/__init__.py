@@ -15,6 +15,7 @@ import sys
 from typing import Annotated, cast
 
 import typer
+import typer.core
 
 from fedldp.cli import (
     account,
@@ -44,6 +45,9 @@ UsageError = cast(
     type[typer.BadParameter],
     next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message")),
 )
+
+# Else plain help has a backslash before "[default: ...]" where rich is installed (typer 1058).
+typer.core.HAS_RICH = False
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -93,7 +97,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
-        _refuse(f"{error.format_message()} (see fedldp --help)")
+        _refuse(f"{error.format_message()} ({_remedy(error)})")
     except FedldpError as error:
         _refuse(str(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -102,6 +106,18 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         _refuse(f"cannot go on: {error}")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _remedy(error: typer.BadParameter) -> str:
+    """Return what may have been meant: settings of a run are no options."""
+    name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+    if name == "epsilon":
+        return (
+            "epsilon is a setting: --set epsilon=2; or, solved for, --set target.epsilon=2; "
+            "fedldp show RECIPE lists them"
+        )
+    setting = f"a setting of a run is given as --set {name}=VALUE; " if name else ""
+    return f"{setting}see fedldp --help"
 
 
 def _refuse(message: str) -> None:

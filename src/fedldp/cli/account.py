@@ -22,6 +22,7 @@ def account(
     """Say what a run would protect: no training, and for built-in data sets no data."""
     from rich.console import Console
 
+    from fedldp.accounting.statement import SIMULATED
     from fedldp.core.numbers import SMALLEST_DELTA
     from fedldp.reporting import text
     from fedldp.simulation.plan import plan, problem_of
@@ -36,4 +37,6 @@ def account(
     if as_json:
         print_json(planned.privacy)
     else:
-        text.print_statement(Console(), planned.privacy, planned.config.epsilon_in_words())
+        warnings = [each for each in planned.privacy["warnings"] if each != SIMULATED]
+        told = {**planned.privacy, "warnings": warnings}  # no run is made here
+        text.print_statement(Console(), told, planned.config.epsilon_in_words())

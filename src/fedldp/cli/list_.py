@@ -90,8 +90,18 @@ _KINDS: dict[str, Callable[[Path | None], Rows]] = {
 }
 
 
+def _has(row: dict[str, Any], words: list[str]) -> bool:
+    """Return whether a row has all the words, in small letters or large ones."""
+    text = " ".join(str(row.get(key, "")) for key in ("name", "system", "description")).lower()
+    return all(word.lower() in text for word in words)
+
+
 def list_(
     kind: Annotated[str | None, typer.Argument(help="one of: " + ", ".join(_KINDS))] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="only what has all of these in its name, system or description"),
+    ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -102,7 +112,13 @@ def list_(
 
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
-    found = {name: rows(data_dir) for name, rows in _KINDS.items() if kind in (None, name)}
+    found = {
+        name: [row for row in rows(data_dir) if _has(row, words or [])]
+        for name, rows in _KINDS.items()
+        if kind in (None, name)
+    }
+    if words and not any(found.values()):
+        raise ConfigError(f"list {kind} {' '.join(words)}: there is none; leave a word out")
     if as_json:
         print_json(found if kind is None else found[kind])
         return

@@ -94,6 +94,10 @@ def sweep(
     if csv is not None:
         check_replaceable(csv, CSV_BEGINS)
     stderr = Console(stderr=True)
+    if seeds is not None and seeds.strip().isdecimal() and seeds.strip() != "0":
+        stderr.print(
+            f"seeds      one, the number {seeds}; for {seeds} of them write 0-{int(seeds) - 1}"
+        )
     workers = at_most_cores(workers, stderr)
     context = RunContext(data_dir=data_dir, device=design.device, cluster=cluster)
     try:

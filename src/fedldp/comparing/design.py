@@ -41,8 +41,8 @@ SEEDS, SEEDS_OF_SMALL = range(3), range(10)
 
 SHARED = (
     "dataset", "test_file", "label_column", "client_column", "person_column", "ignore_columns",
-    "scale_columns", "centre_columns", "categories", "classes", "standardise", "partition",
-    "num_examples", "num_clients", "rows_per_person", "persons_at_sites",
+    "scale_columns", "centre_columns", "fill_columns", "categories", "classes", "standardise",
+    "partition", "num_examples", "num_clients", "rows_per_person", "persons_at_sites",
 )  # fmt: skip
 """Settings of data, clients and partition, which are the same for all contestants."""
 

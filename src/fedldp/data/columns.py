@@ -29,6 +29,8 @@ class Columns:
         centres: public centre by column, in its own unit, or by category ("column=text"), as a
             share from 0 to 1: what becomes 0.
         persons_at_sites: the clients that one person may have rows at.
+        filled: public number by column, in its own unit: it stands where a value is missing, and a
+            feature "column=missing" of 0 and 1 says where it does.
 
     Raises:
         ConfigError: they contradict each other, or a range or a list is none.
@@ -43,6 +45,7 @@ class Columns:
     centres: Mapping[str, float] = field(default_factory=dict)
     person: str | None = None
     persons_at_sites: int = 1
+    filled: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         taken = {self.label: "label_column"}
@@ -53,6 +56,12 @@ class Columns:
         _take(taken, self.ignored, "ignore_columns")
         _take(taken, self.scaled, "scale_columns")
         _take(taken, self.categories, "categories")
+        for name in self.filled:
+            if taken.get(name, "scale_columns") != "scale_columns":
+                raise ConfigError(
+                    f"fill_columns: the column {name!r} is there and in {taken[name]}; leave it in "
+                    "one, and list a missing text among its categories, as unknown"
+                )
         for name, (low, high) in self.scaled.items():
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise ConfigError(
@@ -62,17 +71,18 @@ class Columns:
             _check_list(f"categories.{name}", values, 1)
         if self.classes is not None:
             _check_list("classes", self.classes, 2)
+        shares = {name: (0.0, 1.0) for column in self.categories for name in self.made(column)}
+        shares |= {self.made(column)[1]: (0.0, 1.0) for column in self.filled}
         for name, centre in self.centres.items():
-            self._check_centre(name, centre)
+            _check_public("centre_columns", name, centre, {**self.scaled, **shares})
+        for name, value in self.filled.items():
+            _check_public("fill_columns", name, value, self.scaled)
 
-    def _check_centre(self, name: str, centre: float) -> None:
-        shares = {f"{column}={text}" for column, texts in self.categories.items() for text in texts}
-        low, high = (0.0, 1.0) if name in shares else self.scaled.get(name, (-_LARGEST, _LARGEST))
-        if not low <= centre <= high:  # which NaN is not
-            raise ConfigError(
-                f"centre_columns.{name} = {centre:g}: it is not from {low:g} to {high:g}; give a "
-                "number that everybody may know of the column"
-            )
+    def made(self, column: str) -> list[str]:
+        """Return the names of the features that a column makes."""
+        if column in self.categories:
+            return [f"{column}={text}" for text in self.categories[column]]
+        return [column, f"{column}=missing"] if column in self.filled else [column]
 
     def centred(self, name: str) -> float:
         """Return what becomes 0 of a feature, in the unit of the feature."""
@@ -91,7 +101,7 @@ class Columns:
         _take(found, self.ignored, "ignore_columns")
         _take(found, self.scaled, "scale_columns")
         _take(found, self.categories, "categories")
-        return found
+        return {**dict.fromkeys(self.filled, "fill_columns"), **found}
 
 
 def _take(taken: dict[str, str], names: Sequence[str] | Mapping[str, object], setting: str) -> None:
@@ -101,6 +111,17 @@ def _take(taken: dict[str, str], names: Sequence[str] | Mapping[str, object], se
                 f"{setting}: the column {name!r} is there and in {taken[name]}; leave it in one"
             )
         taken[name] = setting
+
+
+def _check_public(
+    setting: str, name: str, value: float, ranges: Mapping[str, tuple[float, float]]
+) -> None:
+    low, high = ranges.get(name, (-_LARGEST, _LARGEST))
+    if not low <= value <= high:  # which NaN is not
+        raise ConfigError(
+            f"{setting}.{name} = {value:g}: it is not from {low:g} to {high:g}; give a "
+            "number that everybody may know of the column"
+        )
 
 
 def _check_list(setting: str, values: Sequence[str], least: int) -> None:

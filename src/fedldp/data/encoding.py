@@ -81,7 +81,7 @@ def encode(
             raise DataError(f"{table.where(row, name)}, {why(row)}")
         kept &= ~bad
         blocks.append(block)
-        names += _names(columns, name)
+        names += columns.made(name)
     classes = _kept_labels(table, columns, kept, leave_out=leave_out) if labels else None
     owners = None
     if clients and columns.client is not None:
@@ -155,10 +155,17 @@ def numbered(
         return columns.classes, [labels_of(part, columns) for part in parts]
     texts = [text for part in parts for text in part.labels]
     if all(_parses(int, text) for text in texts):
+        if (least := min(map(int, texts), default=0)) > 0:
+            found = ", ".join(f'"{each}"' for each in sorted(set(texts), key=int)[:3])
+            raise DataError(
+                f"{parts[0].table.path}: the labels are integers from {least}; give integers from "
+                f"0, or say which classes there are, in their order: classes = [{found}, ...]"
+            )
         return None, [labels_of(part, columns) for part in parts]
     if all(_parses(float, text) for text in texts):
         raise DataError(
-            f"{parts[0].table.path}: the labels are numbers but not integers; give integers from 0"
+            f"{parts[0].table.path}: the labels are numbers but not integers; give integers from "
+            "0, or say which classes there are: classes = [...]"
         )
     classes = tuple(sorted(set(texts)))
     place = {text: number for number, text in enumerate(classes)}
@@ -183,11 +190,16 @@ def _feature(
         block = (texts[:, None] == np.array(values)).astype(np.float32)
         return block, block.sum(1) == 0, lambda row: _no_category(texts[row], name, values)
     numbers = table.numbers(name)
+    if name in columns.filled:
+        missing = np.array([is_missing(text) for text in table.texts(name)], np.bool_)
+        numbers = np.where(missing, columns.filled[name], numbers)
     bad = ~(np.abs(numbers) <= _LARGEST)
     if name in columns.scaled:
         low, high = columns.scaled[name]
         numbers = np.clip((np.where(bad, low, numbers) - low) / (high - low), 0.0, 1.0)
     block = np.where(bad, 0.0, numbers).astype(np.float32)[:, None]
+    if name in columns.filled:
+        block = np.concatenate([block, missing[:, None].astype(np.float32)], axis=1)
     return block, bad, lambda row: _no_number(table, name, row)
 
 
@@ -207,7 +219,10 @@ def _no_number(table: Table, name: str, row: int) -> str:
     text = table.texts(name)[row]
     if is_missing(text):
         what = "a missing value (NaN)" if text.lower() == "nan" else "a missing value"
-        return f"{what}; fill in a public one, drop the row, or put the column into ignore_columns"
+        return (
+            f"{what}; declare a public number for it, as fill_columns.{name} = 0, drop the row, or "
+            "put the column into ignore_columns"
+        )
     if _parses(float, text):
         return "which is infinite or too large for float32; repair it, or drop the row"
     return (
@@ -273,16 +288,10 @@ def _lacks(table: Table, name: str, setting: str) -> ConfigError:
     )
 
 
-def _names(columns: Columns, name: str) -> list[str]:
-    """Return the names of the features that a column makes."""
-    values = columns.categories.get(name)
-    return [name] if values is None else [f"{name}={value}" for value in values]
-
-
 def _check_features(
     table: Table, columns: Columns, aside: Set[str | None], features: Sequence[str]
 ) -> None:
-    made = {name: _names(columns, name) for name in table.names if name not in aside}
+    made = {name: columns.made(name) for name in table.names if name not in aside}
     there = {feature for names in made.values() for feature in names}
     if lacking := [feature for feature in features if feature not in there]:
         raise ConfigError(

@@ -475,6 +475,13 @@ def split(
     return train, test
 
 
+def _integers(kind: str) -> str:
+    """Return how labels of a kind become integers, in one line."""
+    if kind in "bf":
+        return "give integers from 0, such as labels.astype(int)"
+    return "give integers from 0, such as (labels == CLASS).astype(int), or CLASSES.index(label)"
+
+
 def checked(
     features: ArrayLike, labels: ArrayLike, context: str, groups: ArrayLike | None = None
 ) -> Examples:
@@ -486,7 +493,7 @@ def checked(
     if x.dtype.kind not in "buif":
         raise DataError(f"{context} features are of type {x.dtype}; give numbers")
     if y.dtype.kind not in "iu":
-        raise DataError(f"{context} labels are of type {y.dtype}; give integers from 0")
+        raise DataError(f"{context} labels are of type {y.dtype}; {_integers(y.dtype.kind)}")
     if x.ndim < 2 or y.ndim != 1:
         raise DataError(
             f"{context} features have shape {x.shape} and labels {y.shape}; "
@@ -506,7 +513,10 @@ def checked(
         )
     y = y.astype(np.int64)
     if y.min() < 0:
-        raise DataError(f"{context} the smallest label is {y.min()}; give integers from 0")
+        raise DataError(
+            f"{context} the smallest label is {y.min()}; give integers from 0, such as "
+            "(labels == CLASS).astype(int) of two classes"
+        )
     return Examples(x, y, None if groups is None else numbers_of(groups, len(y), context))
 
 
