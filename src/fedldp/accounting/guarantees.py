@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from fedldp.accounting.accountants import (
     Bits,
@@ -107,6 +107,25 @@ FRESH = (
     "every report is randomised on the client, with randomness that no one else knows, and is "
     "sent whatever the data: where training gives NaN or infinity, something public takes its place"
 )
+
+
+def unit_and_adversary(text: str) -> tuple[Unit, Adversary]:
+    """Return what "UNIT:ADVERSARY" says a guarantee is about.
+
+    Raises:
+        ConfigError: there is no such unit or adversary.
+    """
+    unit, _, adversary = (part.strip() for part in text.partition(":"))
+    for what, given, known in (
+        ("unit", unit, get_args(Unit)),
+        ("adversary", adversary, get_args(Adversary)),
+    ):
+        if given not in known:
+            raise ConfigError(
+                f"guarantee {text}: write UNIT:ADVERSARY, such as client-run:server; the {what} is "
+                f"one of {', '.join(known)}"
+            )
+    return cast(Unit, unit), cast(Adversary, adversary)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,6 +67,20 @@ def sweep(
             help="auto or HOST:PORT: a Ray cluster in place of --workers, a run on each of its CPUs"
         ),
     ] = None,
+    guarantee: Annotated[
+        str | None,
+        typer.Option(
+            metavar="UNIT:ADVERSARY",
+            help="whose epsilon is shown, such as person:server; else that of the target",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="what is shown first and drawn: accuracy, loss, auc, average_precision, "
+            "balanced_accuracy or brier; else what fits the labels"
+        ),
+    ] = None,
     data_dir: DataDir = None,
     csv: Annotated[
         Path | None,
@@ -85,8 +99,9 @@ def sweep(
     from fedldp.simulation.sweeps.one_run import RunContext
     from fedldp.simulation.sweeps.progress import SweepProgress
     from fedldp.simulation.sweeps.results import CSV_BEGINS
-    from fedldp.simulation.sweeps.sweeps import carry_out_all
+    from fedldp.simulation.sweeps.sweeps import View, carry_out_all
 
+    view = View.of(guarantee, metric)
     if out is not None and resume is not None:
         raise ConfigError(f"resume = {resume}: the sweep continues there; leave out --out")
     design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, resume)
@@ -103,7 +118,7 @@ def sweep(
     try:
         # A model of the user's own may print, and Ray does, where a worker died.
         with SweepProgress(stderr) as progress, redirect_stdout(sys.stderr):
-            result = carry_out_all(design, context, place, workers, progress)
+            result = carry_out_all(design, context, place, workers, progress, view)
     except KeyboardInterrupt:
         kept = f"continue with: fedldp sweep --resume {place}"
         text = kept if (place / "sweep.json").exists() else "nothing had begun"

@@ -10,12 +10,11 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from fedldp.accounting.guarantees import Adversary
+from fedldp.accounting.guarantees import unit_and_adversary
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
-from fedldp.algorithms.settings import TargetUnit
 from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.comparing.cells import Cell, Contestant, GuaranteeKind, Role, Task, Try
@@ -236,17 +235,7 @@ def read_guarantee(text: str, delta: float) -> GuaranteeKind:
     Raises:
         ConfigError: there is no such unit or adversary.
     """
-    unit, _, adversary = (part.strip() for part in text.partition(":"))
-    for what, given, known in (
-        ("unit", unit, get_args(TargetUnit)),
-        ("adversary", adversary, get_args(Adversary)),
-    ):
-        if given not in known:
-            raise ConfigError(
-                f"guarantee {text}: write UNIT:ADVERSARY, such as client-run:server; the {what} is "
-                f"one of {', '.join(known)}"
-            )
-    return GuaranteeKind(unit, adversary, delta)  # type: ignore[arg-type]
+    return GuaranteeKind(*unit_and_adversary(text), delta)
 
 
 def read_time(text: str) -> float:

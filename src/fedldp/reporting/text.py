@@ -147,14 +147,18 @@ def best_lines(privacy: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, An
     return best
 
 
-def headline(privacy: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the line that tables and charts of runs show.
+def headline(
+    privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None
+) -> dict[str, Any] | None:
+    """Return the line that tables and charts of runs show: that of a unit and an adversary.
 
-    It is of all that a client sends in its run, against the server. Where nothing is known of that,
-    it is of a person, or of a row; and where nothing is known of these either, against one who sees
-    less than the server: sums, or broadcasts.
+    Where no ``guarantee`` is asked for, it is of all that a client sends in its run, against the
+    server. Where nothing is known of that, it is of a person, or of a row; and where nothing is
+    known of these either, against one who sees less than the server: sums, or broadcasts.
     """
     best = best_lines(privacy)
+    if guarantee is not None:
+        return best.get(guarantee)
     pairs = [("client-run", "server")] + [
         (unit, adversary)
         for adversary in ("server", "summing-server", "downlink")

@@ -93,6 +93,8 @@ def test_people_get_a_table_and_exit_status_2_where_one_is_refused(fedldp_comman
         (("--resume", "nothere"), "resume = nothere: no sweep.json there"),
         (("--resume", "a", "--out", "b"), "leave out --out"),
         (("--workers", "0"), "workers = 0"),
+        (("--guarantee", "patient:server"), "write UNIT:ADVERSARY, such as client-run:server"),
+        (("--metric", "f1"), "metric f1: choose accuracy, loss, auc"),
         (("--grid", "epsilon=-1,-2"), "epsilon = -1"),
         (("fedavg-mnist", "--data-dir", "empty"), "fedldp data fetch mnist"),
     ],

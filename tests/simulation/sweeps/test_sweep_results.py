@@ -16,6 +16,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.results import Sweep
+from fedldp.simulation.sweeps.sweeps import View
 
 
 def line(epsilon: float | None, **more: Any) -> dict[str, Any]:
@@ -47,6 +48,37 @@ def test_of_a_system_that_hides_no_client_it_is_of_a_person_or_a_row() -> None:
     assert proven(nothing, sums).about == " per person, against the summing-server"
     assert proven(nothing, line(None, unit="person"), row).unit == "record"
     assert proven(line(9.0), person).about == ""
+
+
+def test_it_is_of_the_guarantee_that_is_asked_for_or_of_the_target() -> None:
+    row, sums = line(2.0, unit="record"), line(1.0, unit="record", adversary="summing-server")
+    privacy = {"guarantees": [line(9.0), row, sums]}
+    asked = View.of("record:summing-server", None).guarantee
+    assert Stated.of(privacy, asked) == Stated(
+        1.0, 0.0, False, unit="record", adversary="summing-server"
+    )
+    assert Stated.of(privacy, ("person", "server")).epsilon == math.inf
+    target = {"unit": "record", "epsilon": 2.0, "adversary": "downlink"}
+    of_target = fedldp.recipe("dp-sgd-digits", target=target)
+    assert View().of_run(of_target) == ("record", "downlink")
+    assert View(guarantee=asked).of_run(of_target) == asked
+    assert View().of_run(fedldp.recipe("quickstart")) is None
+
+
+def test_the_figure_that_is_asked_for_comes_first_and_is_drawn() -> None:
+    found = fedldp.sweep(
+        "quickstart", grid={"epsilon": [4.0]}, rounds=1, workers=1, metric="brier",
+        guarantee="client-round:server",
+    )  # fmt: skip
+    head, (row,) = found.shown()
+    assert head[head.index("accuracy") - 1] == "Brier score"
+    assert row[head.index("Brier score")] == f"{found.runs[0]['metrics']['brier']:.4f}"
+    assert row[-1].endswith(" per client-round")
+    assert found.runs[0]["unit"] == "client-round"
+    assert any("the unit client-round, against the adversary server" in n for n in found.notes())
+    pytest.importorskip("matplotlib")
+    (axes,) = found.plot().axes
+    assert axes.get_ylabel() == "Brier score, with its deviation over seeds"
 
 
 def test_a_table_and_a_chart_say_of_whom_an_epsilon_is() -> None:

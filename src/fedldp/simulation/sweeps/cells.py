@@ -47,11 +47,17 @@ class Stated:
         return self.by == HOUSE
 
     @classmethod
-    def of(cls, privacy: Mapping[str, Any]) -> Stated:
-        """Return what a statement says; lines for real numbers come before idealised ones."""
-        line = headline(privacy)
+    def of(cls, privacy: Mapping[str, Any], guarantee: tuple[str, str] | None = None) -> Stated:
+        """Return what a statement says; lines for real numbers come before idealised ones.
+
+        Args:
+            privacy: the statement.
+            guarantee: the unit and the adversary; None for the statement's headline.
+        """
+        line = headline(privacy, guarantee)
         if line is None or line["epsilon"] is None:
-            return cls(math.inf, 0.0, False)
+            unit, adversary = guarantee or ("client-run", "server")
+            return cls(math.inf, 0.0, False, unit=unit, adversary=adversary)
         return cls(
             epsilon=float(line["epsilon"]),
             delta=float(line["delta"]),
@@ -59,7 +65,7 @@ class Stated:
             by=stated_by(line),
             unit=line["unit"],
             adversary=line["adversary"],
-            behind_sums=behind_sums(privacy),
+            behind_sums=behind_sums(privacy) if guarantee is None else None,
         )
 
 

@@ -16,14 +16,27 @@ KINDS = (".svg", ".png", ".pdf")
 BUDGETS = ("epsilon", "target.epsilon")
 """Settings that move along a line; each combination of the others is a line of its own."""
 
+NAMES = {
+    "accuracy": "accuracy",
+    "loss": "loss",
+    "auc": "AUC",
+    "average_precision": "average precision",
+    "balanced_accuracy": "balanced accuracy",
+    "brier": "Brier score",
+}
+"""What a figure is called."""
+
+AS_IT_IS = ("loss", "brier")
+"""Figures that are no shares, and not in percent."""
+
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
 _MARKERS = "osD^vPX*<>"
 
 
-def draw(cells: Sequence[Cell], path: Path | None) -> Any:
+def draw(cells: Sequence[Cell], path: Path | None, metric: str | None = None) -> Any:
     """Draw the means of ``cells``, with one standard deviation up and down.
 
-    Of the accuracy, or of the AUC where one class has most of the test.
+    Of ``metric``; else of the accuracy, or of the AUC where one class has most of the test.
 
     Where nothing is proven there is a level line: epsilon is infinite there.
 
@@ -36,13 +49,14 @@ def draw(cells: Sequence[Cell], path: Path | None) -> Any:
     """
     check_kind(path)
     figure, axes = new_axes()
-    figure_of = "auc" if any(cell.is_imbalanced for cell in cells) else "accuracy"
+    figure_of = metric or ("auc" if any(cell.is_imbalanced for cell in cells) else "accuracy")
     lines = _lines(cells, figure_of)
     for place, (name, found) in enumerate(lines.items()):
         _draw_points(axes, name, found, place)
     _set_x(axes, [x for found in lines.values() for x, _, _ in found if 0 < x < math.inf], cells)
-    shown = "area under the ROC curve" if figure_of == "auc" else "accuracy"
-    axes.set_ylabel(f"{shown} in %, with its deviation over seeds")
+    shown = "area under the ROC curve" if figure_of == "auc" else NAMES[figure_of]
+    shown += "" if figure_of in AS_IT_IS else " in %"
+    axes.set_ylabel(f"{shown}, with its deviation over seeds")
     return finished(figure, path, len(lines))
 
 
@@ -99,7 +113,7 @@ _UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """The same figures give the same file."""
 
 Point = tuple[float, float, float]
-"""An epsilon, a mean and its deviation, in percent."""
+"""An epsilon, a mean and its deviation, of a share in percent."""
 
 
 def _lines(cells: Sequence[Cell], figure: str) -> dict[str, list[Point]]:
@@ -108,7 +122,8 @@ def _lines(cells: Sequence[Cell], figure: str) -> dict[str, list[Point]]:
         mean = cell.mean_of(figure)
         if mean is None or cell.stated is None:
             continue
-        point = cell.stated.epsilon, 100 * mean, 100 * (cell.deviation_of(figure) or 0.0)
+        scale = 1 if figure in AS_IT_IS else 100
+        point = cell.stated.epsilon, scale * mean, scale * (cell.deviation_of(figure) or 0.0)
         found.setdefault(_name(cell), []).append(point)
     return {name: sorted(points) for name, points in found.items()}
 

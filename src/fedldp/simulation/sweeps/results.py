@@ -20,10 +20,13 @@ from fedldp.reporting.record import replace_file
 from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.text import about, area, imbalance, percent
 from fedldp.simulation.sweeps.cells import Cell, Stated
-from fedldp.simulation.sweeps.chart import draw
+from fedldp.simulation.sweeps.chart import NAMES, draw
 
 METRICS = (*FIGURES, "most_frequent")
 """What a sweep says of a run's test, beside its accuracy and loss."""
+
+SHOWN = ("accuracy", "loss", *FIGURES)
+"""Figures that may come first."""
 
 CSV_BEGINS = b"recipe,"
 """With what every table of runs begins, so that no other file is taken for one."""
@@ -38,12 +41,14 @@ class Sweep:
         failed: what was refused or ended early: "settings", "seed" and "reason".
         out: its folder, or None where nothing was kept.
         private_scores: whether some of its figures were measured on clients' private rows.
+        metric: the figure that comes first and is drawn, where one was asked for.
     """
 
     cells: Sequence[Cell]
     failed: list[dict[str, Any]] = field(default_factory=list)
     out: Path | None = None
     private_scores: bool = False
+    metric: str | None = None
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -53,9 +58,10 @@ class Sweep:
         ``Evaluation``), and "most_frequent", the share of the test's most frequent class; each
         None where it is not defined.
 
-        The epsilon is of all that a client sends in the run, against the server, at the statement's
-        delta; None is infinity: no guarantee. Where nothing is known of that and something of one
-        "person", or one "record", it is of these: "unit" and "adversary" say so. It is proven where
+        The epsilon is of the guarantee that was asked for, or that is the run's target. Else it is
+        of all that a client sends in the run, against the server; where nothing is known of that
+        and something of one "person", or one "record", it is of these: "unit" and "adversary" say
+        so. It is at the statement's delta; None is infinity: no guarantee. It is proven where
         "stated_by" is "fedldp"; else that is the address of code of the user's own, whose word it
         is. Where "idealised" is true, it holds for noise of ideal arithmetic only, and not for the
         numbers that are sent.
@@ -97,14 +103,14 @@ class Sweep:
         at = f", at delta {deltas}" if deltas else ""
         own = self.own_words()
         found = []
-        if self.leads:
+        if self.leads and self.metric is None:
             most = max(cell.mean_of("most_frequent") or 0.0 for cell in self.cells)
             found.append(f"AUC and balanced accuracy come first: {imbalance(most)}")
         found += [
             f"{'AUC, balanced accuracy and ' if self.leads else ''}accuracy "
             f"{'are means' if self.leads else 'is a mean'} over seeds, with the standard deviation",
-            f"epsilon is what is {'stated' if own else 'proven'} of all that a client sends in the "
-            f"run, against the server{at}; infinity (in JSON null) where nothing is",
+            f"epsilon is what is {'stated' if own else 'proven'} of "
+            f"{_of_what(self.cells)}{at}; infinity (in JSON null) where nothing is",
         ]
         found += [
             f"where it says{what}, it is of no client as a whole"
@@ -127,8 +133,8 @@ class Sweep:
 
     @property
     def leads(self) -> bool:
-        """Whether AUC and balanced accuracy come before accuracy, in the table and the chart."""
-        return any(cell.is_imbalanced for cell in self.cells)
+        """Whether AUC and balanced accuracy come before accuracy."""
+        return self.metric is None and any(cell.is_imbalanced for cell in self.cells)
 
     def own_words(self) -> list[str]:
         """Return the addresses of the user's own code on whose word figures rest."""
@@ -213,7 +219,7 @@ class Sweep:
             ConfigError: Matplotlib is not installed, or the file is of another kind.
             RunError: the file cannot be written.
         """
-        return draw(self.cells, None if path is None else Path(path))
+        return draw(self.cells, None if path is None else Path(path), self.metric)
 
     def write(self, folder: Path) -> None:
         """Write the result into the sweep's folder."""
@@ -240,13 +246,14 @@ class Sweep:
         keys = self.keys()
         failed = any(cell.reason is not None for cell in self.cells)
         own = bool(self.own_words())
-        first = ["AUC", "balanced accuracy"] if self.leads else []
-        head = [*keys, *first, "accuracy", "seeds", "loss"]
+        first = ["auc", "balanced_accuracy"] if self.leads else []
+        first += [self.metric] if self.metric not in (None, "accuracy", "loss") else []
+        head = [*keys, *(NAMES[each] for each in first), "accuracy", "seeds", "loss"]
         head += ["epsilon of a run", "stated by"] if own else ["proven epsilon"]
         rows = [
             [_text(cell.settings.get(key)) for key in keys]
             + [
-                *((_area_text(cell), _share_text(cell, "balanced_accuracy")) if first else ()),
+                *(_figure_text(cell, each) for each in first),
                 _share_text(cell, "accuracy"),
                 str(len(cell.runs)),
                 "" if cell.loss is None else f"{cell.loss:.4f}",
@@ -266,9 +273,21 @@ def _share_text(cell: Cell, figure: str) -> str:
     return f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
 
 
-def _area_text(cell: Cell) -> str:
-    deviation = cell.deviation_of("auc")
-    return area(cell.mean_of("auc")) + ("" if deviation is None else f" ± {deviation:.4f}")
+def _figure_text(cell: Cell, figure: str) -> str:
+    """Return a figure's mean and deviation: a share in percent, another as it is."""
+    if figure == "balanced_accuracy":
+        return _share_text(cell, figure)
+    deviation = cell.deviation_of(figure)
+    return area(cell.mean_of(figure)) + ("" if deviation is None else f" ± {deviation:.4f}")
+
+
+def _of_what(cells: Sequence[Cell]) -> str:
+    """Return of what the runs' epsilons are, where that is one thing."""
+    pairs = {(s.unit, s.adversary) for cell in cells for _, s in cell.runs}
+    if len(pairs) != 1 or pairs == {("client-run", "server")}:
+        return "all that a client sends in the run, against the server"
+    ((unit, adversary),) = pairs
+    return f"the unit {unit}, against the adversary {adversary}"
 
 
 def _epsilon_text(stated: Stated | None) -> str:
@@ -287,10 +306,13 @@ def _by_text(stated: Stated | None) -> str:
 
 
 def run_of(
-    settings: Mapping[str, Any], seed: int, summary: Mapping[str, Any], place: Path | None
+    settings: Mapping[str, Any],
+    seed: int,
+    summary: Mapping[str, Any],
+    place: Path | None,
+    stated: Stated,
 ) -> dict[str, Any]:
     """Return what a sweep says of a finished run, and where it lies."""
-    stated = Stated.of(summary["privacy"])
     return {
         "settings": dict(settings),
         "seed": seed,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.guarantees import unit_and_adversary
 from fedldp.accounting.statement import scores_are_private
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
@@ -18,7 +19,7 @@ from fedldp.simulation.sweeps.cells import Cell, Stated
 from fedldp.simulation.sweeps.folder import check_place, check_plain, held
 from fedldp.simulation.sweeps.grid import Design, Job, in_words, jobs
 from fedldp.simulation.sweeps.one_run import RunContext, RunTask, summary_of
-from fedldp.simulation.sweeps.results import Sweep, run_of
+from fedldp.simulation.sweeps.results import SHOWN, Sweep, run_of
 from fedldp.simulation.sweeps.sweep_executor import SweepExecutor, assembled
 
 
@@ -33,6 +34,8 @@ def sweep(
     device: str = "cpu",
     workers: int | None = None,
     cluster: str | None = None,
+    guarantee: str | None = None,
+    metric: str | None = None,
     **settings: Any,
 ) -> Sweep:
     """Run every combination of recipes, the grid's values, and seeds.
@@ -55,6 +58,10 @@ def sweep(
             None. With 1, they are done in this process.
         cluster: "auto" or the address of a Ray cluster, each of whose CPUs then does one run at a
             time, in place of ``workers``; see docs/cluster.md.
+        guarantee: whose epsilon is shown, as "UNIT:ADVERSARY", such as "person:server"; else that
+            of a run's target, and without one, the first that something is proven of.
+        metric: what is shown first and drawn: one of ``METRICS``; else the AUC where one class has
+            most of the test, and the accuracy.
         settings: changed in all runs.
 
     Raises:
@@ -87,7 +94,9 @@ def sweep(
         device=device,
         cluster=cluster,
     )
-    return carry_out_all(design, context, None if out is None else Path(out), workers, Watcher())
+    view = View.of(guarantee, metric)
+    place = None if out is None else Path(out)
+    return carry_out_all(design, context, place, workers, Watcher(), view)
 
 
 def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> dict[str, RunConfig]:
@@ -115,6 +124,36 @@ def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> di
 def own_seeds(found: Mapping[str, RunConfig]) -> list[int]:
     """Return the seeds that configurations have themselves."""
     return sorted({config.seed for config in found.values()})
+
+
+@dataclass(frozen=True)
+class View:
+    """What is shown of runs, whatever was run.
+
+    Attributes:
+        guarantee: the unit and the adversary whose epsilon it is; None for that of a run's target.
+        metric: what comes first; None for the one that fits the labels.
+    """
+
+    guarantee: tuple[str, str] | None = None
+    metric: str | None = None
+
+    @classmethod
+    def of(cls, guarantee: str | None, metric: str | None) -> View:
+        """Return what a user asks for.
+
+        Raises:
+            ConfigError: there is no such unit, adversary or metric.
+        """
+        if metric is not None and metric not in SHOWN:
+            raise ConfigError(f"metric {metric}: choose {', '.join(SHOWN)}")
+        return cls(None if guarantee is None else unit_and_adversary(guarantee), metric)
+
+    def of_run(self, config: RunConfig) -> tuple[str, str] | None:
+        """Return the unit and the adversary whose epsilon is shown of a run."""
+        if self.guarantee is not None or config.target is None:
+            return self.guarantee
+        return config.target.unit, config.target.adversary
 
 
 class Watcher:
@@ -152,7 +191,12 @@ class Planned:
 
 
 def carry_out_all(
-    design: Design, context: RunContext, out: Path | None, workers: int | None, watcher: Watcher
+    design: Design,
+    context: RunContext,
+    out: Path | None,
+    workers: int | None,
+    watcher: Watcher,
+    view: View | None = None,
 ) -> Sweep:
     """Do what is left of a sweep, and return what all of it gave.
 
@@ -162,6 +206,7 @@ def carry_out_all(
         out: the sweep's folder, new or begun; None to keep nothing.
         workers: processes; one for each core where it is None.
         watcher: is told how it goes.
+        view: what is shown of runs.
 
     Raises:
         FedldpError: as ``sweep``.
@@ -181,7 +226,7 @@ def carry_out_all(
         reasons = _do(
             sweep_executor, [_task_of(places[place], place) for place in left], places, watcher
         )
-        result = _result(found, places, reasons, out)
+        result = _result(found, places, reasons, out, view or View())
         if out is not None:
             result.write(out)
     return result
@@ -210,7 +255,8 @@ def _do(
             watcher.done(job, None, reason)
         else:
             assert summary is not None
-            watcher.done(job, run_of(job.settings, job.seed, summary, task.place), None)
+            stated = Stated.of(summary["privacy"])
+            watcher.done(job, run_of(job.settings, job.seed, summary, task.place, stated), None)
 
     sweep_executor.do(tasks, done=done, tick=watcher.tick)
     return reasons
@@ -221,6 +267,7 @@ def _result(
     places: Mapping[Path, Job],
     reasons: Mapping[Path, str],
     out: Path | None,
+    view: View,
 ) -> Sweep:
     place_of = {id(job): place for place, job in places.items()}
     cells: dict[str, tuple[Job, list[tuple[dict[str, Any], Stated]], list[str]]] = {}
@@ -231,8 +278,10 @@ def _result(
         place = place_of.get(id(job))
         summary = None if place is None or place in reasons else summary_of(place)
         if summary is not None:
-            run = run_of(job.settings, job.seed, summary, None if out is None else place)
-            runs.append((run, Stated.of(summary["privacy"])))
+            assert job.config is not None
+            stated = Stated.of(summary["privacy"], view.of_run(job.config))
+            run = run_of(job.settings, job.seed, summary, None if out is None else place, stated)
+            runs.append((run, stated))
             private_scores |= scores_are_private(summary["privacy"]["warnings"])
             continue
         reason = job.refused if place is None else reasons[place]
@@ -244,6 +293,7 @@ def _result(
         failed,
         out,
         private_scores,
+        view.metric,
     )
 
 
