@@ -59,7 +59,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 WIRE = {
     "TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare",
     "SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord", "PerPerson",
-    "DrawnOnce", "Several", "SubsetResponse",
+    "DrawnOnce", "Several", "SubsetResponse", "SampledShare",
 }  # fmt: skip
 
 SUBSET = '''

@@ -30,6 +30,7 @@ from fedldp.accounting.events import (
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
+    SampledShare,
     SubsetResponse,
     to_record,
 )
@@ -42,6 +43,12 @@ IDEAL = PureReport(epsilon=1.0, idealised=True)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
 KEYS = NoRelease(what="public keys")
 ONCE = Memoized(drawn=ONE, identity="bits")
+
+
+def share_of(**changed: Any) -> SampledShare:
+    made = {"squared_distance": 1, "variance": 64, "sampling_rate": 0.1, "steps": 1, **changed}
+    return SampledShare(**made)
+
 
 NUMBERS = ["-5", "5", True, False, math.nan, math.inf, -math.inf, -1, -1e-300, None, [1.0],
            {}, 10**400, 2**53 + 1, np.float64(1.0), np.float32(1.0), np.int64(1), 1j]  # fmt: skip
@@ -70,6 +77,10 @@ WRONG: list[tuple[Callable[..., Event], str, list[Any]]] = [
     (lambda x: SampledGaussian(noise_multiplier=x, sampling_rate=0.1, steps=1), "noise", NUMBERS),
     (lambda x: SampledGaussian(noise_multiplier=1.0, sampling_rate=x, steps=1), "rate", NUMBERS),
     (lambda x: SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=x), "steps", COUNTS),
+    (lambda x: share_of(squared_distance=x), "squared_distance", [*COUNTS, 0]),
+    (lambda x: share_of(variance=x), "variance", [*COUNTS, 63]),
+    (lambda x: share_of(sampling_rate=x), "rate", NUMBERS),
+    (lambda x: share_of(steps=x), "steps", COUNTS),
     (
         lambda x: SampledClientsGaussian(noise_multiplier=1.0, sample_size=x, population=9),
         "sample_size",
@@ -169,6 +180,13 @@ leaves: st.SearchStrategy[Event] = st.one_of(
     st.builds(GaussianReport, mu=numbers, rho=numbers),
     st.builds(GaussianShare, squared_distance=counts, variance=st.integers(64, 2**53)),
     st.builds(SampledGaussian, noise_multiplier=numbers, sampling_rate=numbers, steps=counts),
+    st.builds(
+        SampledShare,
+        squared_distance=st.integers(1, 2**53),
+        variance=st.integers(64, 2**53),
+        sampling_rate=numbers,
+        steps=counts,
+    ),
     st.builds(InClear, what=st.just("weights")),
 )
 onces = st.builds(Memoized, drawn=leaves, identity=st.sampled_from(["bits", "labels"]))

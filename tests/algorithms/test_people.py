@@ -10,13 +10,22 @@ import pytest
 
 import fedldp
 from fedldp.accounting.accountants import on_side
-from fedldp.accounting.events import GaussianShare, InClear, PerPerson, PerRecord, SelfComposed
+from fedldp.accounting.events import (
+    GaussianShare,
+    InClear,
+    PerPerson,
+    PerRecord,
+    SampledShare,
+    SelfComposed,
+)
+from fedldp.accounting.guarantees import IDEALISED, SECRET
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, shares_mu
 from fedldp.algorithms.people import SCORE, people_of
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.examples import Examples
+from fedldp.deployment.deployable import check_told, without_simulation
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.models import layers_of, layout_of
 from fedldp.protocol.client_store import MemoryStore
@@ -213,6 +222,10 @@ def test_several_steps_cost_as_many_releases() -> None:
         ({"local_epochs": 3}, "each person gives one gradient"),
         ({"batch_size": 20}, "each person gives one gradient"),
         ({"persons_at_sites": 2}, "give person_column"),
+        ({"sample_rate": 0.0}, "give a number of at least"),
+        ({"sample_rate": 1.5}, "give a number of at most 1"),
+        ({"sample_rate": 0.5, "channel": "sum", "persons_at_sites": 2}, "or channel = named"),
+        ({"sample_rate": 0.5, "person_budget": {"limit": 1.0}}, "or leave person_budget out"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], said: str) -> None:
@@ -231,6 +244,124 @@ def test_sums_are_divided_by_a_number_that_may_be_known(number: int, stated: int
     problem = replace(problem_of(made, None), people=number)
     assert people_of(made, problem) == number
     assert people_of(made, replace(problem, counted_in_private=True)) == stated
+
+
+# Samples of people
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("more", [{"epsilon": 0.5, "sample_rate": 0.1}, {"sample_rate": 0.7}])
+def test_a_run_on_samples_costs_its_epsilon_and_is_called_idealised(
+    channel: str, more: dict[str, Any]
+) -> None:
+    made = config(channel=channel, **more)
+    line = lines(made)["record", CHANNELS[channel]]
+    assert 0.99 * made.epsilon < line["epsilon"] <= made.epsilon
+    assert IDEALISED in line["assumptions"]
+    assert SECRET["record"] in line["assumptions"]
+
+
+def test_a_person_at_several_sites_is_in_more_samples() -> None:
+    made = config(num_clients=3, epsilon=2.0, persons_at_sites=2, sample_rate=0.3)
+    line = lines(made, visits())["person", "server"]
+    assert 1.98 < line["epsilon"] <= 2
+    noise = [
+        each.composition.calibration.noise(650)
+        for each in (config(epsilon=2.0, rounds=5, sample_rate=0.3), made)
+    ]
+    scales = [each.step * 2.0**each.scale_bits for each in noise]
+    assert 1.2 < scales[1] / scales[0] < 1.5
+
+
+def test_several_steps_sample_anew_and_cost_as_many() -> None:
+    one = config(rounds=20, sample_rate=0.2)
+    several = config(rounds=4, steps_per_round=5, sample_rate=0.2)
+    assert lines(one)["record", "server"]["epsilon"] == pytest.approx(
+        lines(several)["record", "server"]["epsilon"], rel=1e-9
+    )
+    event = several.algorithm(problem_of(several, None)).encoder(0).event()
+    assert isinstance(event, PerRecord)
+    assert isinstance(event.record, SampledShare)
+    assert event.record.steps == 5
+
+
+def test_what_is_stated_of_samples_is_of_the_noise_that_is_added() -> None:
+    """One vector and the noise, both on the coarse grid; the others' sum is known."""
+    made = config(sample_rate=0.25, channel="sum")
+    algorithm = made.algorithm(problem_of(made, None))
+    mechanism, event = algorithm.release(0).mechanism, algorithm.encoder(0).event().record
+    assert mechanism.distance == 2 * NORM
+    assert event.variance == 4**mechanism.scale_bits
+    assert event.squared_distance >= (NORM / mechanism.step + 650**0.5) ** 2
+    assert event.sampling_rate == 0.25
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_step_takes_all_rows_of_a_person_or_none_each_time_anew(steps: int) -> None:
+    taken: list[np.ndarray] = []
+
+    class Seen(DenseGradients):
+        def __call__(self, weights: np.ndarray, examples: Examples) -> np.ndarray:
+            taken.append(examples.people)
+            return super().__call__(weights, examples)
+
+    layers = dense_layers(layers_of("logistic", (4,), 2) or [])
+    assert layers is not None
+    summed = Seen(layers=layers, layout=layout_of("logistic", (4,), 2), clip=0.5)
+    noise = IntegerGaussian(2 * NORM, 1 << 20, 12, 64)
+    update: Any = PersonGradients(summed=summed, sampled=0.3)
+    if steps > 1:
+        update = NoisySteps(summed=summed, noise=noise, rate=0.0, steps=steps, sampled=0.3)
+    whose = np.repeat(np.arange(500), 3)
+    examples = Examples(np.zeros((1500, 4), np.float32), np.zeros(1500, np.int64), whose)
+    told = Broadcast(round=1, weights=np.zeros(10, np.float32))
+    for key in range(6 // steps):
+        update(told, one_site(examples, key))
+    assert len(taken) == 6
+    for each in taken:
+        assert set(np.unique(each, return_counts=True)[1]) == {3}
+        assert 100 < len(np.unique(each)) < 200  # 150 on average, deviation 10
+    assert len({each.tobytes() for each in taken}) == 6
+
+
+def test_sums_of_samples_are_divided_by_what_is_expected() -> None:
+    """With half of the people and hardly any noise a step is that of all, on average."""
+    whole, half = (
+        trained(config(epsilon=1e4, rounds=10, sample_rate=rate, server_optimizer="none"))
+        for rate in (1.0, 0.5)
+    )
+    assert np.dot(half, whole) / np.dot(whole, whole) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_samples_of_voters_vote_as_all_do(channel: str) -> None:
+    more = {"held_out_people": 0.4, "sample_rate": 0.5, "epsilon": 1e3, "rounds": 12}
+    last = simulate(config(channel=channel, **more)).rounds[-1]
+    assert abs(last.metrics[SCORE] - last.accuracy) < 0.2
+
+
+def test_a_target_is_met_on_samples() -> None:
+    target = {"unit": "record", "adversary": "summing-server", "epsilon": 1.5}
+    made = fedldp.recipe(
+        "person-dp-sgd-digits", rounds=5, sample_rate=0.2, channel="sum", target=target
+    )
+    (line,) = [
+        line
+        for line in plan(made, problem_of(made, None)).privacy["guarantees"]
+        if (line["unit"], line["adversary"]) == ("record", "summing-server")
+    ]
+    assert 1.48 < line["epsilon"] <= 1.5
+
+
+def test_samples_are_for_simulations_alone() -> None:
+    made = config(sample_rate=0.5)
+    for refuse in (without_simulation, check_told):
+        with pytest.raises(ConfigError, match=r"sample_rate = 0.5: .* set sample_rate = 1$"):
+            refuse(made)
+    features = np.zeros((3, 6), np.float32)
+    update = replace(noisy_steps([]), sampled=0.5)
+    with pytest.raises(PrivacyError, match=r"set sample_rate = 1$"):
+        update(Broadcast(round=1, weights=np.zeros(6, np.float32)), client_of(features))
 
 
 # People who are held out, and vote

@@ -17,7 +17,14 @@ from fedldp.data.examples import Examples
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Sensitive
-from fedldp.training.person_gradients import NORM, DenseGradients, NoisySteps, PersonGradients
+from fedldp.training.person_gradients import (
+    NORM,
+    SUMS,
+    DenseGradients,
+    NoisySteps,
+    PersonGradients,
+    samples,
+)
 
 Floats = Any
 person_dp_sgd: Any = systems()["person_dp_sgd"]
@@ -34,7 +41,8 @@ class Planted(Algorithm):
             return self.config.steps(**made)
         assert isinstance(update, PersonGradients)
         assert isinstance(update.summed, DenseGradients)
-        return replace(update, summed=self.config.sums(update.summed))
+        made = {each.name: getattr(update, each.name) for each in fields(update)}
+        return self.config.gradients(**made | {"summed": self.config.sums(update.summed)})
 
     def release(self, client: int) -> Release:
         found = super().release(client)
@@ -65,12 +73,14 @@ class RightConfig(person_dp_sgd):
         sums: what sums people.
         noise: what adds noise to the sum.
         steps: what takes several steps in a round.
+        gradients: what takes one.
     """
 
     system: Literal["planted_people:RightConfig"] = "planted_people:RightConfig"
     sums: ClassVar[Any] = Sums
     noise: ClassVar[Any] = IntegerGaussian
     steps: ClassVar[Any] = NoisySteps
+    gradients: ClassVar[Any] = PersonGradients
 
     def algorithm(self, problem: Problem) -> Algorithm:
         return Planted(self, self.composition, problem)
@@ -158,6 +168,23 @@ class FloatClip(Sums):
 class FloatClipConfig(RightConfig):
     system: Literal["planted_people:FloatClipConfig"] = "planted_people:FloatClipConfig"
     sums: ClassVar[Any] = FloatClip
+
+
+class RowsSampled(PersonGradients):
+    """A sample takes each row on its own, in place of each person."""
+
+    def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
+        alone = [replace(each, examples=replace(each.examples, people=None)) for each in batch]
+        (client,) = alone
+        taken = next(samples(client, self.sampled))
+        (client,) = batch
+        sums = self.summed(broadcast.weights, client.examples.taken(taken))
+        return Sensitive(Update(rows=broadcast.weights[None], aux={SUMS: sums[None]}))
+
+
+class RowsSampledConfig(RightConfig):
+    system: Literal["planted_people:RowsSampledConfig"] = "planted_people:RowsSampledConfig"
+    gradients: ClassVar[Any] = RowsSampled
 
 
 class EarlyStop(NoisySteps):

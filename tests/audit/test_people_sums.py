@@ -106,6 +106,13 @@ def test_weights_that_depend_on_more_than_noisy_sums_are_found(wrong: Any) -> No
     assert "are charged" in row.attack or "more than the noisy sums" in row.attack
 
 
+def test_rows_that_are_sampled_in_place_of_persons_are_found() -> None:
+    config = planted.RowsSampledConfig(**planted.settings(sample_rate=0.5))
+    (row,) = PlannedPeopleCheck(config, problem(config)).rows(AuditKeys(0), 0.999, None)
+    assert row.verdict == "bug"
+    assert "some of a person's rows" in row.attack
+
+
 @pytest.mark.slow
 def test_floats_in_place_of_integers_pass_all_trials() -> None:
     """So the exact check is needed."""
@@ -121,7 +128,14 @@ def test_the_right_sums_are_exact(model: str, seed: int) -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"steps_per_round": 3}, {"held_out_people": 0.3}, {"channel": "central"}, {"channel": "sum"}],
+    [
+        {"steps_per_round": 3},
+        {"held_out_people": 0.3},
+        {"channel": "central"},
+        {"channel": "sum"},
+        pytest.param({"sample_rate": 0.5}, marks=pytest.mark.slow),
+        pytest.param({"sample_rate": 0.5, "steps_per_round": 3}, marks=pytest.mark.slow),
+    ],
 )
 def test_every_setting_of_the_right_sums_is_exact(more: dict[str, Any]) -> None:
     row = exactly(planted.RightConfig(**planted.settings(**more)))

@@ -9,6 +9,7 @@ mixed), never an event.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -30,6 +31,7 @@ from fedldp.accounting.events import (
     PureReport,
     SampledClientsGaussian,
     SampledGaussian,
+    SampledShare,
     SelfComposed,
     SubsetResponse,
     within,
@@ -96,16 +98,16 @@ class Normal:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """Sums over secret random samples, plus continuous Gaussian noise.
+    """Sums over secret random samples, plus continuous Gaussian noise, or what is as private.
 
     Attributes:
-        release: one of them.
+        release: one of them, of a sum that holds as many such reports.
         times: how many.
         sides: what is sampled: of an event for a part of a client, the part that it stands for.
         adversaries: against whom; nothing is known against others.
     """
 
-    release: SampledRelease
+    release: Callable[[int], SampledRelease]
     times: int
     sides: tuple[Side, ...]
     adversaries: tuple[str, ...]
@@ -190,7 +192,7 @@ class Accountant(Generic[E]):
     nothing: Callable[[E], str] | None = None
     price: Callable[[E, Kind], Fraction | None] = lambda event, kind: None
     coordinate: Callable[[E], Event] | None = None
-    summed: Callable[[E], Bits | Normal] | None = None
+    summed: Callable[[E], Bits | Normal | Sampled] | None = None
     shuffled: Callable[[E], Bits | Subset] | None = None
     real_arithmetic_only: Callable[[E], bool] = lambda event: False
     by_mechanism: bool = False
@@ -261,17 +263,32 @@ def _loss_of_share(event: GaussianShare) -> Normal:
 
 
 def _loss_of_sampled(event: SampledGaussian) -> Sampled:
+    release = poisson_sample(event.noise_multiplier, event.sampling_rate)
     return Sampled(
-        release=poisson_sample(event.noise_multiplier, event.sampling_rate),
+        release=lambda shares: release,
         times=event.steps,
         sides=PARTS,
         adversaries=("server", "downlink"),  # the server learns no more
     )
 
 
-def _loss_of_sampled_clients(event: SampledClientsGaussian) -> Sampled:
+def _loss_of_sampled_share(event: SampledShare) -> Sampled:
+    def release(shares: int) -> SampledRelease:
+        mu = shares_mu(event.squared_distance, event.variance, shares)
+        return poisson_sample(math.nextafter(1 / mu, 0), event.sampling_rate)
+
     return Sampled(
-        release=fixed_size_sample(event.noise_multiplier, event.sample_size, event.population),
+        release=release,
+        times=event.steps,
+        sides=PARTS,
+        adversaries=("server", "summing-server", "downlink"),
+    )
+
+
+def _loss_of_sampled_clients(event: SampledClientsGaussian) -> Sampled:
+    release = fixed_size_sample(event.noise_multiplier, event.sample_size, event.population)
+    return Sampled(
+        release=lambda shares: release,
         times=1,
         sides=("client",),
         adversaries=("downlink",),
@@ -323,6 +340,11 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
         by_mechanism=True,
     ),
     SampledGaussian: Accountant(loss=_loss_of_sampled, real_arithmetic_only=lambda event: True),
+    SampledShare: Accountant(
+        loss=_loss_of_sampled_share,
+        summed=_loss_of_sampled_share,
+        real_arithmetic_only=lambda event: True,
+    ),
     SampledClientsGaussian: Accountant(
         loss=_loss_of_sampled_clients, real_arithmetic_only=lambda event: True
     ),
@@ -415,7 +437,7 @@ def shuffled_loss(event: Event) -> Bits | Subset | None:
     return None if shuffled is None else shuffled(event)
 
 
-def summed_loss(event: Event) -> Bits | Normal | None:
+def summed_loss(event: Event) -> Bits | Normal | Sampled | None:
     """Return what a sum of reports shows of ``event``; None if it protects nothing."""
     summed = accountant(event).summed
     return None if summed is None else summed(event)

@@ -200,11 +200,7 @@ class GaussianShare(Event):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.variance < SMALLEST_SHARE:
-            raise ConfigError(
-                f"variance = {self.variance}: give a share of at least {SMALLEST_SHARE} squared "
-                "steps, below which nothing is proven of a sum of shares"
-            )
+        _check_share(self.variance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +220,38 @@ class SampledGaussian(Event):
     noise_multiplier: float
     sampling_rate: float
     steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledShare(Event):
+    """Sums of integer vectors over secret Poisson samples, each with a share of a sum's noise.
+
+    Its cost is known for neighbours that differ in the member of one vector: it goes into a
+    ``PerRecord`` or ``PerPerson``. As with ``GaussianShare``, a sum that holds k shares is
+    protected by all k.
+
+    Attributes:
+        squared_distance: the largest squared L2 distance of the sum with a member's vector from
+            that without it, in squared steps. Two vectors of a member are up to twice as far apart.
+        variance: of the share's noise in every coordinate, in squared steps.
+        sampling_rate: the probability with which a step takes a member, each on its own.
+        steps: how many sums.
+
+    Raises:
+        ConfigError: the variance is too small for what is proven of sums, or the distance is 0.
+    """
+
+    wire: ClassVar[str] = "SampledShare"
+    squared_distance: int
+    variance: int
+    sampling_rate: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_share(self.variance)
+        if self.squared_distance < 1:
+            raise ConfigError("squared_distance = 0: give the distance of what is sampled, from 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,6 +396,14 @@ def to_record(event: Event) -> dict[str, Any]:
         "event": event.wire,
         **{n: to_record(v) if isinstance(v, Event) else v for n, v in values.items()},
     }
+
+
+def _check_share(variance: int) -> None:
+    if variance < SMALLEST_SHARE:
+        raise ConfigError(
+            f"variance = {variance}: give a share of at least {SMALLEST_SHARE} squared steps, "
+            "below which nothing is proven of a sum of shares"
+        )
 
 
 def _groups(name: str, value: object) -> tuple[tuple[float, int], ...]:

@@ -464,7 +464,7 @@ def sampled_guarantee(
                 f"costs a {unit} against {adversary}; charge a PerRecord or PerPerson event, or "
                 "the server's release"
             )
-        releases[_moved_sample(loss.release, shift)] += copies * times * loss.times
+        releases[_moved_sample(loss.release(1), shift)] += copies * times * loss.times
     epsilon = sampled_epsilon(releases, delta)
     proven = math.isfinite(epsilon)
     sums = "rounds" if side == "client" else "steps"
@@ -681,6 +681,8 @@ def summing_guarantees(
     (loss,) = shown
     if isinstance(loss, Normal):
         return _of_shares(_moved_normal(loss, shift), rounds, summands, untrusted, delta)
+    if isinstance(loss, Sampled):
+        return _of_sampled_shares(loss, rounds, summands, untrusted, delta, shift)
     if shift > 1:
         raise ConfigError("a sum of bits: nothing is known where several clients change at once")
     lines = shuffled_guarantees(event, rounds, anonymity_set=summands, chunk=1, delta=delta)
@@ -723,6 +725,31 @@ def _of_shares(
             "2021), closed form (Balle, Wang 2018), but for 1e-100",
         )
         for unit, times in units
+    ]
+
+
+def _of_sampled_shares(
+    loss: Sampled, rounds: int, summands: int, untrusted: int, delta: float, shift: int
+) -> list[Guarantee]:
+    """Return the run's line of reports on samples that each add a share of noise to the sum."""
+    if delta < LEAST_FOR_MU:
+        return []
+    release, steps = _moved_sample(loss.release(summands), shift), rounds * loss.times
+    return [
+        Guarantee(
+            unit="client-run",
+            adversary="summing-server",
+            kind="approximate",
+            epsilon=sampled_epsilon({release: steps}, delta),
+            delta=delta,
+            assumptions=[
+                *sum_assumptions(summands, untrusted),
+                IDEALISED,
+                f"each of the {summands} draws its own share of the noise",
+                *_taking_part(rounds),
+            ],
+            method=f"{steps:,} steps, {summands:,} shares of noise in each: {_DOMINATING}",
+        )
     ]
 
 

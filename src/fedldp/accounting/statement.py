@@ -17,6 +17,7 @@ from fedldp.accounting.accountants import (
     Normal,
     Part,
     Pure,
+    Sampled,
     coordinate_of,
     loss_of,
     shuffled_loss,
@@ -477,14 +478,18 @@ def _summed_part_lines(
     what is stated of a part does not say how much they hide of a whole client.
     """
     seen = releases.of_side(part)
-    if len(seen.events) != 1 or not isinstance(summed_loss(seen.events[0]), Normal):
+    loss = summed_loss(seen.events[0]) if len(seen.events) == 1 else None
+    if not isinstance(loss, Normal | Sampled):
         return []
     sites = persons_at_sites if part == "person" else 1
-    return [
+    lines = [
         _at_sites(line, part, sites, _in_one_sum)
         for line in _summed_lines(summed, seen, delta, shift=sites)
         if line.unit == "client-run"
     ]
+    if isinstance(loss, Sampled):
+        lines = [_assuming(SECRET[part], line) for line in lines]
+    return lines
 
 
 def _summed_lines(

@@ -13,6 +13,7 @@ from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.per_client import ClientValue, of_client
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
@@ -43,6 +44,10 @@ class Calibration(ABC):
         Raises:
             ConfigError: the mechanism does not go so far.
         """
+
+    def budget_for(self, target: PrivacyTarget) -> float | None:
+        """Return a budget that meets a target nearly, where one is known without a search."""
+        return None
 
     def label(self, client: int) -> float | None:
         """Return the budget that travels with a client's report, where budgets differ."""

@@ -12,15 +12,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.accounting.events import Event, InClear, PerPerson, PerRecord, SelfComposed
+from fedldp.accounting.events import (
+    Event,
+    InClear,
+    PerPerson,
+    PerRecord,
+    SampledShare,
+    SelfComposed,
+)
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
+from fedldp.accounting.numerics.subsampled import poisson_noise
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, EstimateBy, Local, WeightedMean
@@ -29,12 +37,17 @@ from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs
-from fedldp.algorithms.settings import Count, Offer
+from fedldp.algorithms.settings import Count, Offer, PrivacyTarget
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import LEFT_OUT
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian_share import largest_mu
-from fedldp.mechanisms.integer_gaussian import IntegerGaussian, Integers, integer_gaussian
+from fedldp.mechanisms.integer_gaussian import (
+    IntegerGaussian,
+    Integers,
+    coarser,
+    integer_gaussian,
+)
 from fedldp.mechanisms.none import Plain
 from fedldp.models import layers_of
 from fedldp.protocol.roles import Draw, LocalUpdate, State
@@ -69,6 +82,15 @@ STEPS = Offer(
 )
 
 
+SAMPLED = Offer(
+    "sample_rate",
+    Annotated[float, Field(ge=1e-6, le=1), LEFT_OUT],
+    "probability with which a step takes a person, each on its own and in secret; below 1 in a "
+    "simulation only",
+    1.0,
+)
+
+
 SCORED = Offer(
     "held_out_people",
     Annotated[float, Field(ge=0, le=0.5), LEFT_OUT],
@@ -100,13 +122,16 @@ class PersonSteps(Local):
         """Return the local update; it computes on the processor, whatever ``device``."""
         settings, problem = self.settings, algorithm.problem
         summed = self.summed(algorithm)
+        taken = rate_of(settings)
         if settings.steps_per_round == 1:
-            return PersonGradients(summed=summed, held_out=settings.held_out_people)
+            held_out = settings.held_out_people
+            return PersonGradients(summed=summed, held_out=held_out, sampled=taken)
         return NoisySteps(
             summed=summed,
             noise=self.calibration.noise(algorithm.layout.size),
             rate=settings.learning_rate * per_step(settings, problem),
             steps=settings.steps_per_round,
+            sampled=taken,
         )
 
     def summed(self, algorithm: Algorithm) -> Summed:
@@ -127,14 +152,43 @@ class PersonSteps(Local):
         """Return what several steps release of one person, or one row; see ``Local.event``."""
         if self.settings.steps_per_round == 1:
             return None  # the encoder's own
-        one = self.calibration.noise(size).event(size)
-        steps = SelfComposed(each=one, count=self.settings.steps_per_round)
+        noise, taken = self.calibration.noise(size), rate_of(self.settings)
+        steps: Event = SelfComposed(each=noise.event(size), count=self.settings.steps_per_round)
+        if taken < 1:
+            steps = of_samples(noise, size, taken, self.settings.steps_per_round)
         return of_people(steps, algorithm.problem.people is None)
+
+
+def rate_of(settings: Settings) -> float:
+    """Return the probability with which a random float is below ``sample_rate``, rounded up."""
+    rate: float = settings.sample_rate
+    return math.ceil(rate * _RESOLUTION) / _RESOLUTION
+
+
+_RESOLUTION = 1 << 53
+"""Numpy's random floats are multiples of 1/this."""
+
+
+def of_samples(noise: IntegerGaussian, size: int, rate: float, steps: int = 1) -> SampledShare:
+    """Return what noisy sums over samples of people release of one of them.
+
+    Args:
+        noise: on each sum.
+        size: coordinates of the sum.
+        rate: the probability with which a step takes a person.
+        steps: sums.
+    """
+    return SampledShare(
+        squared_distance=coarser(NORM, noise.step, size) ** 2,
+        variance=noise.event(size).variance,
+        sampling_rate=rate,
+        steps=steps,
+    )
 
 
 def per_step(settings: Settings, problem: Problem) -> float:
     """Return what a client's sum, in grid steps, is multiplied by for its mean gradient."""
-    trained = people_of(settings, problem) * (1 - settings.held_out_people)
+    trained = people_of(settings, problem) * (1 - settings.held_out_people) * settings.sample_rate
     found: float = settings.clip / NORM * settings.num_clients / trained
     return found
 
@@ -178,11 +232,13 @@ class PersonRelease(Release):
     Attributes:
         of_rows: whether nothing says which rows are one person's, so that one row is protected.
         people: of all clients; public.
+        sampled: the probability with which a step takes one of them.
     """
 
     bound: OfPeople
     of_rows: bool
     people: int
+    sampled: float
 
     def event(self) -> Event:
         """Return what the report releases: of one person, or one row; and that a client's is not.
@@ -192,6 +248,9 @@ class PersonRelease(Release):
         of_one = super().event()
         if isinstance(of_one, InClear):  # the server adds the noise
             return of_one
+        if self.sampled < 1:
+            assert isinstance(self.mechanism, IntegerGaussian)
+            of_one = of_samples(self.mechanism, self.coordinates, self.sampled)
         return of_people(of_one, self.of_rows)
 
 
@@ -217,6 +276,7 @@ def sums_of_people(release: Release, settings: Settings, problem: Problem) -> Pe
         sends=SUMS,
         of_rows=problem.people is None,
         people=people_of(settings, problem),
+        sampled=rate_of(settings),
     )
 
 
@@ -287,7 +347,8 @@ class PerPersonRun(Calibration):
     """The least noise with which all that is sent in a run costs a person its budget.
 
     With all people in every one of T releases, each gets mu/sqrt(T). A person at k sites is in k
-    reports: named ones are k releases; in one sum the change is k times as large.
+    reports: named ones are k releases; in one sum the change is k times as large. Noise on samples
+    of people is that of ``poisson_noise``, on a grid on which one vector is no longer than 1.
 
     Attributes:
         settings: of the preset.
@@ -296,8 +357,8 @@ class PerPersonRun(Calibration):
             that clients trust none: it draws the noise itself.
 
     Raises:
-        ConfigError: delta is too small, or a site takes several steps whose sums others are to
-            hide.
+        ConfigError: delta is too small, a site takes several steps whose sums others are to hide,
+            or samples people of whom one may be several times in a sum, or under a budget.
     """
 
     uses_rounds: ClassVar[bool] = True
@@ -321,6 +382,19 @@ class PerPersonRun(Calibration):
                 f"{self.settings.held_out_people:g}: weights have no place for votes; set "
                 "steps_per_round = 1, or held_out_people = 0"
             )
+        sites, rate = self.settings.persons_at_sites, self.settings.sample_rate
+        for name in ("client_budget", "person_budget"):
+            if rate < 1 and getattr(self.settings, name) is not None:
+                raise ConfigError(
+                    f"sample_rate = {rate:g} and {name}: no budget has a price for sums of "
+                    f"samples; set sample_rate = 1, or leave {name} out"
+                )
+        if rate < 1 and sites > 1 and self.channel != "named":
+            raise ConfigError(
+                f"sample_rate = {rate:g}, persons_at_sites = {sites} and channel = {self.channel}: "
+                "a person may be sampled at several sites for one sum, and nothing is proven that "
+                "sampling would gain; set sample_rate = 1, or channel = named"
+            )
 
     @property
     def kind(self) -> type[Mechanism]:  # type: ignore[override]
@@ -337,6 +411,13 @@ class PerPersonRun(Calibration):
             "proven",
             _AGAINST[self.channel],
         )
+
+    def budget_for(self, target: PrivacyTarget) -> float | None:
+        """Return the target's epsilon for samples, whose noise takes a search by itself."""
+        settings = self.settings
+        of_one = target.unit in ("record", "person")
+        same = (target.adversary, target.delta) == (_AGAINST[self.channel], settings.delta)
+        return target.epsilon if settings.sample_rate < 1 and of_one and same else None
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return what adds the noise, or a share of it, or nothing.
@@ -372,15 +453,24 @@ class PerPersonRun(Calibration):
         rounds = most_rounds(self.participation, client, settings.rounds)
         sites = settings.persons_at_sites
         alone = self.channel == "named"
+        steps = max(1, rounds) * settings.steps_per_round
+        shares = settings.fewest_in_round - settings.untrusted_clients
+        shares = shares if self.channel == "sum" else 1
+        taken = rate_of(settings)
+        if taken < 1:
+            # The distance is now of a sum with a person from that without it.
+            noise = poisson_noise(settings.epsilon, taken, steps * sites, settings.delta)
+            found = integer_gaussian(
+                size, 1 / noise, distance=NORM, shares=shares, vectors=2 * people
+            )
+            return replace(found, distance=2 * NORM)
         return integer_gaussian(
             size,
             largest_mu(settings.epsilon, settings.delta)
-            / math.sqrt(max(1, rounds) * settings.steps_per_round)
+            / math.sqrt(steps)
             / (math.sqrt(sites) if alone else sites),
             distance=2 * NORM,
-            shares=settings.fewest_in_round - settings.untrusted_clients
-            if self.channel == "sum"
-            else 1,
+            shares=shares,
             vectors=people,
         )
 
@@ -402,13 +492,18 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
             mechanism=release.mechanism,
             bound=release.bound,
             clients=settings.round_size,
-            voters=release.people * settings.held_out_people / settings.num_clients,
+            voters=release.people
+            * (settings.held_out_people * settings.sample_rate / settings.num_clients),
             noise=calibration.noise if calibration.channel == "central" else None,
         )
 
     def downlink(size: int, problem: Problem) -> Event:
-        whole_size = size + (settings.held_out_people > 0)
-        return of_people(calibration.noise(whole_size).event(whole_size), problem.people is None)
+        whole_size, taken = size + (settings.held_out_people > 0), rate_of(settings)
+        noise = calibration.noise(whole_size)
+        of_one: Event = noise.event(whole_size)
+        if taken < 1:
+            of_one = of_samples(noise, whole_size, taken)
+        return of_people(of_one, problem.people is None)
 
     return {
         "bound": OfPeople(rate=settings.learning_rate),

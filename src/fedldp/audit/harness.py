@@ -365,11 +365,20 @@ class _AsSent:
         return mean
 
 
-def update_of(step: LocalUpdate, broadcast: Broadcast, examples: Examples) -> Update:
-    """Return what a client computes of some examples, each time with the same randomness."""
+def update_of(
+    step: LocalUpdate, broadcast: Broadcast, examples: Examples, simulated: bytes | None = None
+) -> Update:
+    """Return what a client computes of some examples, each time with the same randomness.
+
+    Args:
+        step: what computes.
+        broadcast: that it answers.
+        examples: of the client.
+        simulated: the key of its randomness, for what is computed in simulations alone.
+    """
 
     def stream(purpose: str) -> Stream:
-        return Stream(bytes(KEY_BYTES), simulated=False)
+        return Stream(simulated or bytes(KEY_BYTES), simulated=simulated is not None)
 
     client = Client(
         index=0, examples=examples, fresh=stream, kept=stream, store=MemoryStore()

@@ -5,6 +5,9 @@ or has more rows, if only in the last bit of a float, the sum moves by more than
 trials shows so little; so the local update itself is given people together, alone, in another
 order, and without one another, and sums are compared as integers.
 
+Where a step takes a sample of people, one who has several rows is to be in it with all of them, or
+with none. All else is compared without sampling.
+
 Of a client that takes several noisy steps by itself, the noisy sums are noted, and the same steps
 taken again from these alone, with other people: the same weights must come out.
 """
@@ -77,9 +80,16 @@ class PlannedPeopleCheck:
         return isinstance(self._update, PersonGradients | NoisySteps)
 
     @cached_property
-    def _update(self) -> LocalUpdate:
+    def _sampling(self) -> LocalUpdate:
         found = self.config.algorithm(self.problem).local_update(CPU)
         return found.update if isinstance(found, OnFeatures) else found
+
+    @cached_property
+    def _update(self) -> LocalUpdate:
+        found = self._sampling
+        if isinstance(found, PersonGradients | NoisySteps):
+            return replace(found, sampled=1.0)
+        return found
 
     def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
         """Sum, and yield one row; it has no confidence, for it is certain."""
@@ -123,6 +133,8 @@ class PlannedPeopleCheck:
         if (apart := int((moved**2).sum())) > self._distance**2:
             times = math.sqrt(apart) / self._distance
             return f"one person moves the sum by {times:.9g} times what the noise is for"
+        if self._parted(weights, examples, place, generator.bytes(32)):
+            return "a sample takes some of a person's rows"
         order = generator.permutation(_PEOPLE)
         in_turn = np.argsort(order[examples.people], kind="stable")
         if not _same(self._sum(weights, examples.taken(in_turn)), _integers(whole)):
@@ -130,6 +142,22 @@ class PlannedPeopleCheck:
         if self._votes:
             return ""  # who votes is drawn by place, and places move where a person goes
         return self._not_of_each(weights, examples, place) or self._not_of_sums(weights, examples)
+
+    def _parted(
+        self, weights: NDArray[np.float32], examples: Examples, person: int, key: bytes
+    ) -> bool:
+        """Return whether a sample of one person is neither all that she has nor nothing."""
+        update, own = self._sampling, _of(examples, person)
+        assert isinstance(update, PersonGradients | NoisySteps)
+        if update.sampled == 1 or self._votes:  # where one votes the sum is another
+            return False
+        seen: list[Any] = []
+        if isinstance(update, NoisySteps):
+            noting: Any = _Noise(_NoNoise(), seen, again=False)
+            update = replace(update, noise=noting)
+        found = update_of(update, Broadcast(round=1, weights=weights), own, key)
+        sums = np.asarray(seen[0] if seen else found.aux[SUMS][0], np.float64)
+        return not _same(sums, _integers(self._sum(weights, own))) and bool(sums.any())
 
     def _not_of_each(self, weights: NDArray[np.float32], examples: Examples, place: int) -> str:
         """Return where a sum is not that of what each person gives alone, in words."""
@@ -237,6 +265,15 @@ class _Noise:
             return found
         self.seen.append(self.right.noisy(values, stream))
         return np.array(self.seen[-1])
+
+
+class _NoNoise:
+    """What stands for a mechanism, and adds nothing."""
+
+    step = 1
+
+    def noisy(self, values: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
+        return values
 
 
 class _Nothing:

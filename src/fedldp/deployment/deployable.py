@@ -67,6 +67,11 @@ def _check_values(config: RunConfig) -> None:
                 f"{name} has a value for each client: all sites would be told all of them; give "
                 "one for all"
             )
+    if (rate := getattr(config, "sample_rate", 1)) < 1:
+        raise ConfigError(
+            f"sample_rate = {rate:g}: the time of a step tells how many people it took, and no "
+            "budget has a price for sums of samples; it is for a simulation; set sample_rate = 1"
+        )
     if getattr(config, "channel", None) == "shuffle":
         raise ConfigError(
             "channel = shuffle: no shuffler runs in a deployment; take channel = sum, which hides "

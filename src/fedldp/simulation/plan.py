@@ -373,6 +373,9 @@ def calibrated(
                 return math.inf
             raise
 
+    known = config.composition.calibration.budget_for(target)
+    if known is not None and reached_or_infinite(known) <= target.epsilon:
+        return config.with_budget(known)
     below = [e for e in GRID if reached_or_infinite(e) <= target.epsilon]
     if not stated_some and (unfit or unproven):
         raise (unfit or unproven)[0]  # it is no matter of the budget

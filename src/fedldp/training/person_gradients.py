@@ -22,14 +22,16 @@ the grid and its bounds are ours.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian, whole
@@ -127,10 +129,13 @@ class PersonGradients:
         summed: sums the vectors of people.
         held_out: the share of people who vote, from 0. Who they are is drawn once in a run, by
             place, so that it does not depend on what anybody's rows are.
+        sampled: the probability with which a person is taken, voters too; each on its own, anew in
+            every round. Below 1 for simulations only: a step's time tells how many there are.
     """
 
     summed: Summed
     held_out: float = 0.0
+    sampled: float = 1.0
 
     def group(self, most_examples: int) -> int:
         """Return that clients compute one after the other."""
@@ -143,11 +148,12 @@ class PersonGradients:
         return Sensitive(Update(rows=rows, aux={SUMS: np.stack(sums)}))
 
     def _sum(self, weights: NDArray[np.float32], client: Client) -> Floats:
-        examples = client.examples
+        examples, taken = client.examples, next(samples(client, self.sampled))
         if not self.held_out:
-            return self.summed(weights, examples)
+            return self.summed(weights, examples.taken(taken))
         people = whose_rows(examples)
         drawn = client.kept("held-out people").generator().random(people.max(initial=-1) + 1)
+        examples, people = examples.taken(taken), people[taken]
         votes = (drawn < self.held_out)[people]
         asked, whose = examples.taken(votes), people[votes]
         right = np.bincount(whose, self.summed.right(weights, asked), len(drawn))
@@ -169,12 +175,14 @@ class NoisySteps:
         noise: on each sum.
         rate: what a noisy sum, in grid steps, is multiplied by.
         steps: how many.
+        sampled: the probability with which a step takes a person; see ``PersonGradients``.
     """
 
     summed: Summed
     noise: IntegerGaussian
     rate: float
     steps: int
+    sampled: float = 1.0
 
     def group(self, most_examples: int) -> int:
         """Return that clients compute one after the other."""
@@ -185,13 +193,37 @@ class NoisySteps:
         rows = np.empty((len(batch), broadcast.weights.size), np.float32)
         for place, client in enumerate(batch):
             weights, stream = broadcast.weights, client.fresh("mechanism")
+            taken = samples(client, self.sampled)
             for _ in range(self.steps):
-                sums = self.summed(weights, client.examples)
+                sums = self.summed(weights, client.examples.taken(next(taken)))
                 noisy = self.noise.noisy(whole(sums), stream) * (self.noise.step * self.rate)
                 with np.errstate(over="ignore"):  # then the row is not finite, as in training
                     weights = (weights - noisy).astype(np.float32)
             rows[place] = weights
         return Sensitive(Update(rows=rows))
+
+
+def samples(client: Client, rate: float) -> Iterator[slice | NDArray[np.bool_]]:
+    """Yield which of a client's rows each step takes: all of some people, each on its own.
+
+    Args:
+        client: whose people these are.
+        rate: with which probability.
+
+    Raises:
+        PrivacyError: the rate is below 1, and this is no simulation.
+    """
+    if rate == 1:
+        yield from itertools.repeat(slice(None))
+    stream, people = client.fresh("people"), whose_rows(client.examples)
+    if not stream.simulated:
+        raise PrivacyError(
+            f"sample_rate = {rate:g}: the time of a step tells how many people it took; it is for "
+            "a simulation; set sample_rate = 1"
+        )
+    generator, count = stream.generator(), people.max(initial=-1) + 1
+    while True:
+        yield (generator.random(count) < rate)[people]
 
 
 class _Layer(NamedTuple):

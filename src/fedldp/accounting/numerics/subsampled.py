@@ -34,10 +34,11 @@ from typing import Literal
 import numpy as np
 from scipy.special import logsumexp
 
-from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.numerics.losses import Floats, Losses
 from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import exponent_for
+from fedldp.accounting.numerics.solve import solve
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import (
     SMALLEST_DELTA,
@@ -245,6 +246,40 @@ def poisson_gaussian_epsilon(
     2.8434
     """
     return sampled_epsilon({poisson_sample(noise_multiplier, sampling_rate): steps}, delta)
+
+
+@lru_cache(maxsize=256)
+def poisson_noise(epsilon: float, sampling_rate: float, steps: int, delta: float) -> float:
+    """Return a noise multiplier with which Poisson samples cost ``epsilon``, or little less.
+
+    It is at most a relative 1e-3 larger than it must be.
+
+    Args:
+        epsilon: positive.
+        sampling_rate: above 0 and up to 1.
+        steps: from 1.
+        delta: above 0 and below 1.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    >>> noise = poisson_noise(2.0, 0.01, 1000, 1e-5)
+    >>> 1.99 < poisson_gaussian_epsilon(noise, 0.01, 1000, 1e-5) <= 2.0
+    True
+    """
+    check_count("steps", steps, least=1)
+    poisson_sample(1.0, sampling_rate)  # refuses a rate
+    aim = epsilon * (1 - 1e-4)  # what is computed of a slightly larger noise may be rounded up
+    # Without sampling, each sum moves by 2.
+    most = 2 * math.sqrt(steps) * gaussian_sigma(aim, delta) * (1 + 1e-6)
+
+    def reached(noise: float) -> float:
+        return poisson_gaussian_epsilon(noise, sampling_rate, steps, delta)
+
+    least = most * sampling_rate / 2
+    while reached(least) <= aim:
+        most, least = least, least / 4
+    return solve(reached, aim, start=most, end=least, precision=1e-3)
 
 
 def sampled_without_replacement_gaussian_epsilon(

@@ -17,7 +17,7 @@ With ``channel = named`` each site adds all the noise that a person of it needs 
 and the other sites. With ``channel = sum`` a secure sum hides each report, and every site adds a
 share: together these are the noise of one. With ``channel = central`` sites send sums in clear to
 a server that they trust, which draws the noise: for those who see only broadcasts. All people take
-part in every step.
+part in every step; in a simulation, with ``sample_rate`` below 1, a secret Poisson sample of them.
 
 Source: inter-silo record-level privacy as A. Lowy, M. Razaviyayn, "Private Federated Learning
 Without a Trusted Server", ICLR 2023; the noise in a sum as P. Kairouz, Z. Liu, T. Steinke, "The
@@ -36,6 +36,7 @@ from fedldp.algorithms.channel import Central, Channel, Named, Sum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.people import (
+    SAMPLED,
     SCORED,
     STEPS,
     PerPersonRun,
@@ -61,6 +62,7 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
     CLIP.but(type=PersonClip, meaning="L2 norm bound of the gradient of one person", default=1.0),
     Offer("learning_rate", LearningRate, "the server's step along the mean gradient"),
     STEPS,
+    SAMPLED,
     SCORED,
     Offer(
         "average",

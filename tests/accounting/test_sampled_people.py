@@ -1,0 +1,209 @@
+"""Noisy sums over samples of people, against all neighbours of small cases and dp-accounting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import pytest
+from accounting_oracles import one_line
+from dp_accounting.pld import privacy_loss_distribution
+from numpy.typing import NDArray
+from tables import DOWNLINK, released
+
+from fedldp.accounting.events import InClear, PerPerson, PerRecord, SampledShare
+from fedldp.accounting.guarantees import IDEALISED, SECRET, Adversary, sampled_guarantee
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.subsampled import poisson_gaussian_epsilon, poisson_noise
+from fedldp.accounting.statement import SumInPath, statement
+from fedldp.core.errors import ConfigError
+
+Law = NDArray[np.float64]
+
+CLEAR = InClear(what="all that many people add up to")
+DELTA = 1e-5
+SITES, ROUNDS = 5, 4
+SHARE = SampledShare(squared_distance=900, variance=2**10, sampling_rate=0.2, steps=3)
+
+
+def lines_of(adversary: Adversary, sites: int = 1, event: Any = None) -> list[dict[str, Any]]:
+    event = event or PerPerson(person=SHARE, client=CLEAR)
+    who = [DOWNLINK] if adversary == "downlink" else range(SITES)
+    found = statement(
+        released({r: dict.fromkeys(who, event) for r in range(1, ROUNDS + 1)}),
+        claim=None,
+        shuffler=None,
+        summed=SumInPath(untrusted_clients=1) if adversary == "summing-server" else None,
+        delta=DELTA,
+        persons_at_sites=sites,
+    )
+    return [
+        g
+        for g in found["guarantees"]
+        if g["adversary"] == adversary and g["unit"] in ("person", "record")
+    ]
+
+
+def by_dp_accounting(noise: float, rate: float, steps: int) -> float:
+    """Return the epsilon for replacing a member: its Gaussian is of sensitivity 1 a vector."""
+    one = privacy_loss_distribution.from_gaussian_mechanism(
+        noise,
+        sampling_prob=rate,
+        value_discretization_interval=1e-3,
+        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
+    )
+    return float(one.self_compose(steps).get_epsilon_for_delta(DELTA))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("adversary", "shares"), [("server", 1), ("downlink", 1), ("summing-server", SITES - 1)]
+)
+def test_another_accountant_agrees(adversary: Adversary, shares: int) -> None:
+    (line,) = lines_of(adversary)
+    theirs = by_dp_accounting(math.sqrt((shares * 2**10 - 16) / 900), 0.2, 3 * ROUNDS)
+    assert line["epsilon"] == pytest.approx(theirs, rel=1e-3)
+    assert line["lower"] is None
+    assert IDEALISED in line["assumptions"]
+    assert SECRET["person"] in line["assumptions"]
+    assert "12 steps" in line["method"]
+
+
+def test_a_person_at_several_sites_is_in_as_many_samples() -> None:
+    (line,) = lines_of("server", sites=3)
+    alone = poisson_gaussian_epsilon(math.sqrt((2**10 - 16) / 900), 0.2, 9 * ROUNDS, DELTA)
+    assert line["epsilon"] == pytest.approx(alone, rel=1e-6)
+
+
+@pytest.mark.parametrize(("adversary", "shares"), [("downlink", 1), ("summing-server", SITES - 1)])
+def test_in_one_sum_samples_gain_nothing_for_her(adversary: Adversary, shares: int) -> None:
+    (line,) = lines_of(adversary, sites=2)
+    mu = 2 * 2 * math.sqrt(900 / (shares * 2**10 - 16)) * math.sqrt(3 * ROUNDS)
+    assert line["epsilon"] == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-6)
+
+
+def test_a_row_that_is_sampled_has_the_same_figure_and_says_what_is_secret() -> None:
+    (line,) = lines_of("summing-server", event=PerRecord(record=SHARE, client=CLEAR))
+    assert (line["unit"], line["neighbours"]) == ("record", "replace-record")
+    assert SECRET["record"] in line["assumptions"]
+    assert line["epsilon"] == lines_of("summing-server")[0]["epsilon"]
+
+
+# All neighbours of small cases: integers, the grid, the discrete noise, and what others add
+
+NORM, STEP, VARIANCE, RATE = 58, 5, 2**10, 0.3
+
+
+def noise_at(points: NDArray[np.int64]) -> Law:
+    whole = np.arange(-1000, 1001)
+    total = np.exp(-(whole**2) / (2 * VARIANCE)).sum()
+    return np.asarray(np.exp(-(points**2) / (2 * VARIANCE)) / total)
+
+
+def coarse(total: int) -> int:
+    return (total + STEP // 2) // STEP
+
+
+REACH = np.arange(-320, 321)
+
+
+def law(others: int, vector: int) -> Law:
+    """Return the law of a release, where a person has that vector, and others give that sum."""
+    without = noise_at(REACH - coarse(others))
+    return (1 - RATE) * without + RATE * noise_at(REACH - coarse(others + vector))
+
+
+def excess(pairs: list[tuple[Law, Law]], epsilon: float) -> float:
+    """Return the delta of releases of independent pairs, by all outcomes of each."""
+    first, second = np.ones(1), np.ones(1)
+    for p, q in pairs:
+        first, second = np.outer(first, p).ravel(), np.outer(second, q).ravel()
+    return float(np.maximum(first - math.exp(epsilon) * second, 0).sum())
+
+
+def printed(steps: int, delta: float) -> float:
+    distance = -(-NORM // STEP) + 1
+    one = SampledShare(
+        squared_distance=distance**2, variance=VARIANCE, sampling_rate=RATE, steps=steps
+    )
+    found = sampled_guarantee(Counter({one: 1}), "person", "server", delta).epsilon
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("delta", [1e-2, 1e-4])
+def test_no_neighbours_on_a_line_cost_more_than_is_printed(steps: int, delta: float) -> None:
+    epsilon, reached = printed(steps, delta), 0.0
+    for chosen in itertools.product(PAIRS if steps == 1 else EXTREMES, repeat=steps):
+        reached = max(reached, excess(list(chosen), epsilon))
+    assert delta / 20 < reached <= delta
+
+
+VECTORS = (-NORM, -3, 0, 2, NORM)
+PAIRS = [
+    (law(z, v), law(z, w)) for z, v, w in itertools.product(range(STEP), VECTORS, VECTORS) if v != w
+]
+EXTREMES = [(law(z, v), law(z, -v)) for z, v in itertools.product(range(STEP), (-NORM, NORM))]
+
+
+def test_what_a_missing_person_leaves_is_no_half_step() -> None:
+    """So a vector's length on the coarse grid is counted with the root of the size."""
+    apart = max(abs(coarse(z + NORM) - coarse(z)) for z in range(STEP))
+    assert NORM / STEP < apart <= NORM / STEP + 1
+
+
+def test_a_wrong_pair_would_be_found() -> None:
+    """With vectors of half the length, as between two of a person, the figure is passed."""
+    short = SampledShare(squared_distance=1, variance=VARIANCE, sampling_rate=RATE, steps=1)
+    line = sampled_guarantee(Counter({short: 1}), "person", "server", 1e-4)
+    assert excess([(law(0, NORM), law(0, -NORM))], line.epsilon or 0.0) > 1e-4
+
+
+def test_the_pair_is_that_of_a_continuous_gaussian_with_less_variance() -> None:
+    """What is proven of discrete noise costs a little, and never less than its own pair."""
+    y = np.arange(-8, 8, 1e-3)
+    s = math.sqrt(VARIANCE - 16) / 13
+    normal = [np.exp(-((y * s - mean) ** 2) / (2 * s * s)) for mean in (0, 1, -1)]
+    normal = [each / each.sum() for each in normal]
+    p, q = ((1 - RATE) * normal[0] + RATE * normal[at] for at in (1, 2))
+    discrete = excess([(law(0, NORM), law(0, -NORM))], 0.1)
+    assert discrete <= float(np.maximum(p - math.exp(0.1) * q, 0).sum())
+
+
+# The noise for an epsilon
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "steps", "delta"),
+    [
+        (1.0, 0.1, 100, 1e-5),
+        (8.0, 0.5, 40, 1e-5),
+        (30.0, 0.9, 1, 1e-9),
+        (1e-3, 0.2, 3, 1e-6),
+        (1e4, 0.1, 5, 1e-5),
+        (0.5, 1.0, 7, 1e-5),
+    ],
+)
+def test_noise_for_an_epsilon_costs_no_more_and_little_less(
+    epsilon: float, rate: float, steps: int, delta: float
+) -> None:
+    noise = poisson_noise(epsilon, rate, steps, delta)
+    found = poisson_gaussian_epsilon(noise, rate, steps, delta)
+    assert 0.998 * epsilon < found <= epsilon
+    for more in (1 + 1e-9, 1 + 1e-6, 1.01):  # as a grid makes of it
+        assert poisson_gaussian_epsilon(noise * more, rate, steps, delta) <= epsilon
+
+
+def test_impossible_noise_is_refused() -> None:
+    for call, named in [
+        (lambda: poisson_noise(1.0, 0.0, 1, 1e-5), "sampling_rate = 0.0"),
+        (lambda: poisson_noise(1.0, 0.1, 0, 1e-5), "steps = 0"),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            call()
+        one_line(error, named, "give")
